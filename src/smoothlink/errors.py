@@ -1,0 +1,13 @@
+"""What can go wrong, in words: every message says what came, what is possible and what to type."""
+
+
+class SmoothLinkError(Exception):
+    """The base of all errors that the command line prints as one message, without a traceback."""
+
+
+class DataError(SmoothLinkError, ValueError):
+    """A data file or an array that cannot be used: names the file, the line and the remedy."""
+
+
+class ModelFileError(SmoothLinkError, ValueError):
+    """A model file that is damaged, cut short, foreign or of a newer format."""
