@@ -1,0 +1,219 @@
+"""Bytes in and out of files: compression by magic bytes, whole files or an error in words, atomic writing."""
+
+import bz2
+import difflib
+import gzip
+import lzma
+import os
+import re
+import secrets
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+import zstandard
+from numpy.typing import NDArray
+
+from smoothlink.errors import DataError
+
+SUFFIXES = (".gz", ".xz", ".bz2", ".zst")
+_MAGIC = {
+    "gz": rb"\x1f\x8b\x08",
+    "xz": rb"\xfd7zXZ\x00",
+    "bz2": rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)",  # the second is the empty file
+    "zst": rb"\x28\xb5\x2f\xfd",
+}
+_BROKEN = (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError, zstandard.ZstdError)
+_PIECE = 1 << 20
+
+
+class Text(NamedTuple):
+    """A file's bytes and its name as the user typed it."""
+
+    path: str
+    data: NDArray[np.uint8]
+
+    def line(self, position: int) -> int:
+        """The number, from 1, of the line that holds this byte."""
+        return 1 + int(np.count_nonzero(self.data[:position] == ord("\n")))
+
+    def error(self, position: int, what: str, remedy: str) -> DataError:
+        return DataError(f"{self.path}, line {self.line(position)}: {what}\n{remedy}")
+
+    def slice(self, start: int, stop: int) -> bytes:
+        return self.data[start:stop].tobytes()
+
+    def end_of_line(self, position: int) -> int:
+        """The byte after the last one of this line, its newline left out."""
+        size, step = len(self.data), 4096
+        while position < size:
+            found = np.flatnonzero(self.data[position : position + step] == ord("\n"))
+            if len(found):
+                return position + int(found[0])
+            position, step = position + step, step * 4
+        return size
+
+
+def shown(content: bytes, size: int = 40) -> str:
+    """The start of what came, fit to print in a message."""
+    return repr(content[:size])[2:-1]
+
+
+def load(path: str) -> Text:
+    """The whole file, decompressed; a byte order mark is left out."""
+    with _opened(path) as (stream, kind):
+        if kind == "plain":
+            data = _plain(stream)
+        else:
+            joined = bytearray()
+            for piece in _decompressed(stream, kind, path):
+                joined += piece
+            data = np.frombuffer(joined, np.uint8)
+    start = data[:3].tobytes()
+    if start[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise DataError(f"{path}: the text is UTF-16, only UTF-8 can be read.\nSave it as UTF-8.")
+    data = data[3:] if start == b"\xef\xbb\xbf" else data
+    if not len(data):
+        raise DataError(f"{path}: the file is empty.\nCheck the path, or make or fetch the file again.")
+    data = np.asarray(data)
+    data.flags.writeable = False  # always, so that the parsers are compiled once
+    return Text(path, data)
+
+
+def head(path: str, size: int = 1 << 16) -> bytes:
+    """The first bytes of the file, decompressed, as many as there are up to about `size`."""
+    with _opened(path) as (stream, kind):
+        pieces = iter([stream.read(size)]) if kind == "plain" else _decompressed(stream, kind, path, 1 << 14)
+        found = b""
+        while len(found) < size and (piece := next(pieces, None)) is not None:
+            found += piece
+        return found[:size]
+
+
+def bare_name(path: str | Path) -> str:
+    """The file's name without a compression suffix: `train.txt.xz` -> `train.txt`."""
+    name = Path(path).name
+    return Path(name).stem if Path(name).suffix.lower() in SUFFIXES else name
+
+
+def compressed_variants(path: Path) -> Iterator[Path]:
+    """The files that exist under this name, plain or compressed."""
+    plain = path.with_name(bare_name(path))
+    yield from (p for p in [path, plain, *(Path(f"{plain}{suffix}") for suffix in SUFFIXES)] if p.is_file())
+
+
+def other_half(path: str, marks: dict[str, str]) -> Path | None:
+    """Where the labels of a pair of files belong, by the last mark in the name: `trn_X_Xf.txt` -> `trn_X_Y.txt`."""
+    name = Path(path).name
+    for mark, other in marks.items():
+        before, found, after = name.rpartition(mark)
+        if found:
+            return Path(path).with_name(before + other + after)
+    return None
+
+
+@contextmanager
+def replacing(path: str) -> Iterator[IO[bytes]]:
+    """A stream to a temporary file, compressed by the suffix of `path`, which becomes `path` when all went well."""
+    temporary = f"{path}.{secrets.token_hex(4)}.tmp"
+    try:
+        with open(temporary, "xb") as raw, _compressor(raw, Path(path).suffix.lower()) as stream:
+            yield stream
+        os.replace(temporary, path)
+    except OSError as e:
+        reason = e.strerror or str(e)
+        raise DataError(f"{path}: cannot be written: {reason}.\nCheck that the folder exists and is yours.") from e
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[tuple[IO[bytes], str]]:
+    """The raw stream and its compression, "plain" or a key of _MAGIC."""
+    try:
+        with open(path, "rb") as stream:
+            start = stream.read(16)
+            stream.seek(0)
+            kind = next((k for k, magic in _MAGIC.items() if re.match(magic, start)), "plain")
+            yield stream, kind
+    except FileNotFoundError as e:
+        raise DataError(f"{path}: there is no such file.\n{_nearest(path)}") from e
+    except (OSError, ValueError) as e:
+        if isinstance(e, DataError):
+            raise
+        if not isinstance(e, ValueError) and os.path.isdir(path):
+            raise DataError(f"{path} is a folder, not a file.\n{_listing(path)}") from e
+        reason = getattr(e, "strerror", None) or str(e)
+        raise DataError(f"{path}: cannot be read: {reason}.\nCheck the path and its permissions.") from e
+
+
+def _plain(stream: IO[bytes]) -> NDArray[np.uint8]:
+    """A file that is not compressed, mapped rather than copied: the system lends the memory."""
+    try:
+        return np.memmap(stream, np.uint8, mode="r")
+    except (OSError, ValueError):  # empty, or a pipe
+        return np.frombuffer(stream.read(), np.uint8)
+
+
+def _decompressed(stream: IO[bytes], kind: str, path: str, step: int = _PIECE) -> Iterator[bytes]:
+    """The pieces of a compressed file of one or more members; an error where the last one does not end."""
+    try:
+        member = _decompressor(kind)
+        while piece := stream.read(step):
+            while piece:
+                if member.eof:
+                    piece = piece.lstrip(b"\0")  # padding is legal between members
+                    member = _decompressor(kind) if piece else member
+                if piece:
+                    yield member.decompress(piece)
+                    piece = member.unused_data if member.eof else b""
+        if not member.eof:
+            raise EOFError("it ends too early")
+    except _BROKEN as e:
+        raise DataError(f"{path}: the .{kind} compression is broken or cut short ({e}).\nFetch the file again.") from e
+
+
+def _decompressor(kind: str) -> Any:
+    match kind:
+        case "gz":
+            return zlib.decompressobj(wbits=31)
+        case "xz":
+            return lzma.LZMADecompressor()
+        case "bz2":
+            return bz2.BZ2Decompressor()
+        case _:
+            return zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
+
+
+@contextmanager
+def _compressor(raw: IO[bytes], suffix: str) -> Iterator[IO[bytes]]:
+    stream: Any
+    match suffix:
+        case ".gz":  # without a name and a date inside, the same data gives the same bytes
+            stream = gzip.GzipFile("", "wb", 6, raw, mtime=0)
+        case ".xz":
+            stream = lzma.LZMAFile(raw, "wb", preset=3)  # noqa: SIM115
+        case ".bz2":
+            stream = bz2.BZ2File(raw, "wb")
+        case ".zst":
+            stream = zstandard.ZstdCompressor(level=3).stream_writer(raw, closefd=False)
+        case _:
+            stream = raw
+    yield stream
+    if stream is not raw:
+        stream.close()
+
+
+def _nearest(path: str) -> str:
+    folder = Path(path).parent
+    names = [p.name for p in folder.iterdir()] if folder.is_dir() else []
+    close = difflib.get_close_matches(Path(path).name, names, n=1)
+    return f"Did you mean {folder / close[0]}?" if close else "Check the path."
+
+
+def _listing(path: str) -> str:
+    names = sorted(p.name for p in Path(path).iterdir() if p.is_file())[:5]
+    return f"Name a file in it, such as {Path(path) / names[0]}." if names else "Name a file."

@@ -1,0 +1,72 @@
+"""CSR matrices: built from parsed arrays, checked where they come from outside, ids made contiguous."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from smoothlink.errors import DataError
+
+LARGEST = np.iinfo(np.int32).max  # ids are 32-bit, so sizes go up to this
+_TABLE = 1 << 26  # ids below this are made contiguous with a table, others by sorting
+
+
+def fits(value: float) -> bool:
+    """Is it finite as a float32? What is below half a step beyond the largest one rounds down to it."""
+    return abs(value) < 2.0**128 - 2.0**103
+
+
+def csr(ptr: NDArray[Any], ids: NDArray[Any], values: NDArray[Any] | None, columns: int) -> csr_array:
+    """A float32 CSR matrix of sorted, unique ids without a further check; values None: ones."""
+    index: Any = np.int32 if len(ids) <= LARGEST else np.int64
+    if values is None:
+        values = np.ones(len(ids), np.float32)
+    matrix = csr_array(
+        (values.astype(np.float32, copy=False), ids.astype(index, copy=False), ptr.astype(index, copy=False)),
+        shape=(len(ptr) - 1, columns),
+    )
+    matrix.has_sorted_indices = matrix.has_canonical_format = True
+    return matrix
+
+
+def contiguous(ids: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Ids with gaps -> the same ids counted from 0 in their order, and the id that each number stands for."""
+    if not len(ids):
+        return ids, np.empty(0, np.int64)
+    if ids.max() >= _TABLE:
+        kept, ranks = np.unique(ids, return_inverse=True)
+        return ranks.astype(np.int32), kept.astype(np.int64)
+    seen = np.zeros(int(ids.max()) + 1, np.bool_)
+    seen[ids] = True
+    table = np.cumsum(seen, dtype=np.int32) - np.int32(1)
+    return table[ids], np.flatnonzero(seen)
+
+
+def checked(matrix: Any, what: str, *, binary: bool) -> csr_array:
+    """A sparse or dense matrix from outside -> float32 CSR, sorted; an error for what a Data cannot hold."""
+    matrix = csr_array(matrix)
+    if max(matrix.shape) > LARGEST:
+        raise DataError(f"{what} has shape {matrix.shape}; up to {LARGEST} rows and columns can be read.")
+    if matrix.dtype.kind not in "bifu":
+        raise DataError(f"{what} has values of type {matrix.dtype}; only numbers can be read.")
+    before = matrix.nnz
+    matrix = _rounded(matrix, what)
+    matrix.sum_duplicates()
+    if matrix.nnz != before:
+        raise DataError(f"{what} holds an entry twice: {before} entries, {matrix.nnz} places.\nSum or drop them first.")
+    if binary:
+        matrix.eliminate_zeros()
+        if not (matrix.data == 1).all():
+            odd = matrix.data[matrix.data != 1][0]
+            raise DataError(f"{what} holds {odd}; a label is there (1) or not (0).\nThreshold the values first.")
+    return csr(matrix.indptr, matrix.indices, matrix.data, matrix.shape[1])
+
+
+def _rounded(matrix: csr_array, what: str) -> csr_array:
+    with np.errstate(over="ignore"):
+        rounded = csr_array((matrix.data.astype(np.float32), matrix.indices, matrix.indptr), matrix.shape, copy=True)
+    if not np.isfinite(rounded.data).all():
+        odd = matrix.data[~np.isfinite(rounded.data)][0]
+        raise DataError(f"{what} holds {odd}; values must be finite 32-bit numbers.\nReplace or drop it first.")
+    return rounded

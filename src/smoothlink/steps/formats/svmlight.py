@@ -1,0 +1,42 @@
+"""svmlight/LIBSVM text, multilabel: lines `l1,l2 f:v ... # comment`, no header; features count from 0 or from 1."""
+
+import numpy as np
+
+from smoothlink.steps.formats._files import Text, load, replacing
+from smoothlink.steps.formats._matrix import csr
+from smoothlink.steps.formats._print import Style, write_rows
+from smoothlink.steps.formats._text import Grammar, Limit, Table, parse
+from smoothlink.steps.read import Data, Options
+
+
+def read(path: str, options: Options) -> Data:
+    """Label ids are taken as they stand. Features: see `_parsed`."""
+    text = load(path)
+    labels, features = Limit.of("label", options.n_labels), Limit.of("feature", options.n_features)
+    table, first = _parsed(text, options.zero_based, labels, features, options.threads)
+    ids = table.ids - np.int32(first)
+    return Data(
+        csr(table.ptr, ids, table.values, features.count(ids)),
+        csr(table.label_ptr, table.labels, None, labels.count(table.labels)),
+    )
+
+
+def write(data: Data, path: str) -> None:
+    """Features count from 1, as LIBSVM wants them; empty columns at the end leave no trace."""
+    with replacing(path) as stream:
+        write_rows(stream, data.X, data.Y, Style(first=1))
+
+
+def _parsed(
+    text: Text, zero_based: bool | None, labels: Limit, features: Limit, threads: int | None
+) -> tuple[Table, int]:
+    """The table and the id of its first feature: as told, else 0 where a feature 0 occurs, else 1 (as scikit-learn)."""
+    if zero_based is not None:
+        lowest = 0 if zero_based else 1
+        return parse(text, 0, Grammar(svmlight=True, lowest=lowest), labels, features, threads), lowest
+    either = features._replace(size=features.size + 1) if features.source else features
+    table = parse(text, 0, Grammar(svmlight=True), labels, either, threads)
+    first = 1 if len(table.ids) and table.ids.min() > 0 else 0
+    if features.source and not first and table.ids.max(initial=0) >= features.size:
+        parse(text, 0, Grammar(svmlight=True), labels, features, threads)  # raises, with the line
+    return table, first
