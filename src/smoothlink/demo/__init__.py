@@ -1,0 +1,1 @@
+"""The demo: a real many-label problem that needs no download."""
