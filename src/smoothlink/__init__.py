@@ -1,7 +1,53 @@
-"""Classification with very many labels: a smooth, low-rank link function."""
+"""Classification with very many labels: a smooth, low-rank link function.
 
+The public names, in the order of the path; each loads on first use, so that the import stays fast.
+"""
+
+import importlib
 import os
+from typing import TYPE_CHECKING, Any
 
 # NumPy and SciPy each bring a BLAS whose idle threads spin for a while before they sleep; taking turns, they starve
 # each other (2.5 times slower on two cores). A shorter spin cures it where this import comes before NumPy's.
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")
+
+__version__ = "0.1.0"
+
+_PLACES = {
+    "read": "smoothlink.steps.read",
+    "write": "smoothlink.steps.read",
+    "Data": "smoothlink.steps.read",
+    "SmoothLinkClassifier": "smoothlink.estimator",
+    "Cholesky": "smoothlink.solve",
+    "ConjugateGradient": "smoothlink.solve",
+    "evaluate": "smoothlink.steps.evaluate",
+    "load": "smoothlink.persist",
+    "DataError": "smoothlink.errors",
+    "ModelFileError": "smoothlink.errors",
+    "SmoothLinkError": "smoothlink.errors",
+}
+
+__all__ = ["__version__", *_PLACES]
+
+if TYPE_CHECKING:
+    from smoothlink.errors import DataError as DataError
+    from smoothlink.errors import ModelFileError as ModelFileError
+    from smoothlink.errors import SmoothLinkError as SmoothLinkError
+    from smoothlink.estimator import SmoothLinkClassifier as SmoothLinkClassifier
+    from smoothlink.persist import load as load
+    from smoothlink.solve import Cholesky as Cholesky
+    from smoothlink.solve import ConjugateGradient as ConjugateGradient
+    from smoothlink.steps.evaluate import evaluate as evaluate
+    from smoothlink.steps.read import Data as Data
+    from smoothlink.steps.read import read as read
+    from smoothlink.steps.read import write as write
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module 'smoothlink' has no attribute {name!r}")
+    return getattr(importlib.import_module(_PLACES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

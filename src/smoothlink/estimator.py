@@ -1,0 +1,334 @@
+"""SmoothLinkClassifier: the scikit-learn face of the path. It checks, calls the steps, and does no mathematics."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from smoothlink import persist
+from smoothlink.fitting.checks import check_options
+from smoothlink.fitting.options import Options
+from smoothlink.fitting.train import train
+from smoothlink.model import Model
+from smoothlink.predict import one_each, predict_f1, predict_sets, predict_topk, predictions
+from smoothlink.steps.evaluate import Evaluation, evaluate
+from smoothlink.targets import read_targets, weigh
+
+Array = NDArray[Any]
+
+
+class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
+    """Multilabel and multiclass classification through a smooth, low-rank link function.
+
+    Nothing has to be tuned: whatever is "auto" is settled on held-out rows, cut before anything is fitted.
+
+    Parameters
+    ----------
+    rank : "auto", int, float in (0, 1] or "adaptive", default="auto"
+        Label directions kept. A share is the paper's rule: the fewest that hold this much of tr Y'Y (multiclass: of
+        tr Y'PY). "adaptive" adds 64 at a time while they pay. "auto": all where labels are few, else by held-out rows.
+    embedding : {"randomized", "random", "principal", "identity", "none", "plst", "cplst"}, default="randomized"
+        Which label directions: those the features predict best (Algorithm 1), Gaussian ones (compressed sensing), top
+        eigenvectors of Y'Y, one a label (Algorithm 2), or none (the link sees x itself). "plst" and "cplst" are the
+        published baselines, decoded linearly and cut at 1/2: the link's parameters do not apply to them.
+    ridge : "auto" or float, default="auto"
+        Relative ridge of the first stage: a multiple of the mean diagonal of X'X.
+    kernel : str, default="gaussian"
+        "gaussian", "matern(NU)", "exponential", "laplacian" or "linear" (no random features).
+    bandwidth : "auto" or float, default="auto"
+        Kernel width in units of the median distance between embedded rows; larger is smoother.
+    n_features : "auto" or int, default="auto"
+        Random features.
+    final_ridge : "auto" or float, default="auto"
+        Relative ridge of the decoder.
+    loss : {"auto", "squared", "logistic", "softmax"}, default="auto"
+        Loss of the decoder; softmax is for multiclass.
+    task : {"auto", "multilabel", "multiclass"}, default="auto"
+        "auto" is multiclass when every training row has exactly one label.
+    passes : "auto" or int, default="auto"
+        Passes of the logistic or softmax descent; "auto" stops on held-out rows.
+    learning_rate : "auto" or float, default="auto"
+        Of the descent, which the Gram matrix preconditions; "auto" is as fast as stays stable.
+    momentum : float, default=0.9
+        Of the descent.
+    decay : float, default=0.9
+        Of the learning rate, a pass.
+    batch_rows : int or None, default=None
+        Rows a step of the descent; None is a tenth of all.
+    label_smoothing : float in (0.5, 1], default=1.0
+        a: labels become (2a-1) y + (1-a), or for multiclass a y + (1-a)/c. 1 leaves them as they are.
+    class_weight : None, "balanced", dict or array, default=None
+        Multiclass: example weights by class, as in scikit-learn. Multilabel: weights of labels in the embedding.
+    rank_by : {"probability", "psp"}, default="probability"
+        What `predict_topk` sorts by; "psp" favours rare labels by their inverse propensity.
+    scale : {"auto", "none", "unit", "variance"}, default="auto"
+        Rows to unit length (text) or dense columns to unit variance; part of the model.
+    normalize_embedding : bool, default=False
+        Whether embedded rows are scaled to unit length.
+    quasi_random : {None, "sobol", "latin"}, default=None
+        Evenly spread instead of independent frequencies.
+    input_kernel : str or None, default=None
+        A kernel for the first stage, which then sees random features of x.
+    input_bandwidth : float, default=1.0
+        Its width, in units of the median distance between rows.
+    input_features : int, default=1000
+        Its number of random features.
+    first_stage : scikit-learn classifier or None, default=None
+        With embedding="identity": its decision functions, one clone a label, are what the link sees (Algorithm 2).
+    power : int, default=1
+        Power steps of the embedding.
+    oversample : int, default=20
+        Directions probed beyond the rank.
+    half_step : bool, default=False
+        Directions from the left singular vectors of Y'XZ: half a power step for free.
+    penalize_constant : bool, default=False
+        Whether the ridge of the first stage counts and penalises the constant, as the authors' code does.
+    solver : {"auto", "cholesky", "cg"} or a solver of smoothlink.solve, default="auto"
+        How ridge systems are solved.
+    holdout : float, default=0.1
+        Share of rows held out by each "auto" and by the calibration.
+    calibrate : bool, default=True
+        Whether scores become probabilities through a map fitted on held-out rows.
+    block_rows : int or None, default=None
+        Rows a block; results do not depend on it beyond rounding.
+    random_state : int, RandomState or None, default=0
+        Seeds every draw.
+    verbose : int, default=0
+        1 writes each stage to standard error.
+
+    Attributes
+    ----------
+    classes_ : class ids, or 0 .. c - 1 for an indicator matrix.
+    summary_ : rank, captured share, ridges, what chose them, seconds and memory of each stage.
+    thresholds_ : one a label, fitted by Algorithm 4 on held-out rows.
+    label_directions_ : U (c, k), or None.
+    label_names_, n_features_in_, feature_names_in_ : as usual.
+    """
+
+    def __init__(
+        self,
+        rank: Any = "auto",
+        *,
+        embedding: str = "randomized",
+        ridge: Any = "auto",
+        kernel: str = "gaussian",
+        bandwidth: Any = "auto",
+        n_features: Any = "auto",
+        final_ridge: Any = "auto",
+        loss: str = "auto",
+        task: str = "auto",
+        passes: Any = "auto",
+        learning_rate: Any = "auto",
+        momentum: float = 0.9,
+        decay: float = 0.9,
+        batch_rows: int | None = None,
+        label_smoothing: float = 1.0,
+        class_weight: Any = None,
+        rank_by: str = "probability",
+        scale: str = "auto",
+        normalize_embedding: bool = False,
+        quasi_random: str | None = None,
+        input_kernel: str | None = None,
+        input_bandwidth: float = 1.0,
+        input_features: int = 1000,
+        first_stage: Any = None,
+        power: int = 1,
+        oversample: int = 20,
+        half_step: bool = False,
+        penalize_constant: bool = False,
+        solver: Any = "auto",
+        holdout: float = 0.1,
+        calibrate: bool = True,
+        block_rows: int | None = None,
+        random_state: Any = 0,
+        verbose: int = 0,
+    ) -> None:
+        self.rank = rank
+        self.embedding = embedding
+        self.ridge = ridge
+        self.kernel = kernel
+        self.bandwidth = bandwidth
+        self.n_features = n_features
+        self.final_ridge = final_ridge
+        self.loss = loss
+        self.task = task
+        self.passes = passes
+        self.learning_rate = learning_rate
+        self.momentum = momentum
+        self.decay = decay
+        self.batch_rows = batch_rows
+        self.label_smoothing = label_smoothing
+        self.class_weight = class_weight
+        self.rank_by = rank_by
+        self.scale = scale
+        self.normalize_embedding = normalize_embedding
+        self.quasi_random = quasi_random
+        self.input_kernel = input_kernel
+        self.input_bandwidth = input_bandwidth
+        self.input_features = input_features
+        self.first_stage = first_stage
+        self.power = power
+        self.oversample = oversample
+        self.half_step = half_step
+        self.penalize_constant = penalize_constant
+        self.solver = solver
+        self.holdout = holdout
+        self.calibrate = calibrate
+        self.block_rows = block_rows
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        tags.input_tags.sparse = True
+        return tags
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Fits to X (n, d), CSR or dense, and y: class ids (n,), or a 0/1 matrix (n, c), sparse or dense."""
+        if y is None:
+            raise ValueError("requires y to be passed, but the target y is None.")
+        X = validate_data(self, X, accept_sparse="csr", dtype=np.float32)
+        targets = read_targets(y, self.task)
+        if targets.Y.shape[0] != X.shape[0]:
+            raise ValueError(f"X has {X.shape[0]} rows and y has {targets.Y.shape[0]}; they must be as many.")
+        options = check_options(self._options(), multiclass=targets.multiclass)
+        w = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        w, label_weight = weigh(targets, w, self.class_weight)
+        if not (w > 0).any():
+            raise ValueError("All sample weights are zero: there is nothing to learn from.")
+        notify = getattr(self, "_notify", None) or (_to_stderr if self.verbose else None)
+        # A copy in CSR arrays: the steps never see a scipy matrix, whose * is a product.
+        X = sp.csr_array(X) if sp.issparse(X) else X
+        trained = train(
+            X, targets.Y, w, options, multiclass=targets.multiclass, label_weight=label_weight, notify=notify
+        )
+        self.classes_ = targets.classes
+        self.model_: Model = trained.model
+        self.label_directions_ = trained.U
+        self.summary_ = trained.summary
+        self.thresholds_ = trained.model.thresholds
+        self.label_names_: list[str] | None = None
+        self._indicator, self._sparse = targets.indicator, targets.sparse
+        return self
+
+    def _options(self) -> Options:
+        seed = self.random_state
+        if not isinstance(seed, (int, np.integer)):
+            seed = check_random_state(seed).randint(np.iinfo(np.int32).max)
+        return Options(
+            seed=int(seed), **{name: getattr(self, name) for name in Options.__dataclass_fields__ if name != "seed"}
+        )
+
+    def _embed(self, X: Any) -> Array:
+        check_is_fitted(self)
+        X = validate_data(self, X, accept_sparse="csr", dtype=np.float32, reset=False)
+        return self.model_.embed(sp.csr_array(X) if sp.issparse(X) else X)
+
+    def predict(self, X: Any) -> Any:
+        """Class ids, or label sets at probability > 1/2: CSR when y was sparse, else a dense 0/1 array."""
+        H = self._embed(X)
+        sets = predict_sets(self.model_, H)
+        if not self._indicator:
+            return self.classes_[sets.indices]
+        return sets if self._sparse else sets.toarray()
+
+    def predict_proba(self, X: Any, labels: Any = None) -> Array:
+        """Probabilities (n, c), dense; of some labels (positions in classes_) where given."""
+        H = self._embed(X)
+        some = None if labels is None else self._positions(labels)
+        blocks = []
+        for part in self.model_.row_blocks(len(H)):
+            if some is None or self.model_.multiclass:
+                P = self.model_.probabilities(self.model_.scores(H[part]))
+                blocks.append(P if some is None else P[:, some])
+            else:
+                blocks.append(self.model_.probabilities(self.model_.scores(H[part], some), some))
+        return np.concatenate(blocks)
+
+    def _positions(self, labels: Any) -> Array:
+        positions = np.asarray(labels)
+        if positions.ndim != 1 or positions.dtype.kind not in "iu":
+            raise ValueError("labels must be a list of positions in classes_, such as labels=[0, 7].")
+        if len(positions) and not (positions.min() >= 0 and positions.max() < self.model_.n_labels):
+            raise ValueError(f"labels are outside 0..{self.model_.n_labels - 1}.")
+        return positions
+
+    def decision_function(self, X: Any, labels: Any = None) -> Array:
+        """Scores (n, c) before calibration; binary class ids: (n,), positive for the second class."""
+        H = self._embed(X)
+        some = None if labels is None else self._positions(labels)
+        S = np.concatenate([self.model_.scores(H[part], some) for part in self.model_.row_blocks(len(H))])
+        if np.isneginf(S).any():  # labels never seen: below all others, but finite
+            S = np.where(np.isneginf(S), np.where(np.isneginf(S), np.inf, S).min(axis=1, keepdims=True) - 1, S)
+        if not self._indicator and len(self.classes_) == 2 and labels is None:
+            return np.asarray(S[:, 1] - S[:, 0])
+        return S
+
+    def predict_topk(self, X: Any, k: int = 5) -> sp.csr_array:
+        """The k best labels of each row with their probabilities: CSR, k entries a row in descending order.
+
+        `P.indices.reshape(n, -1)` are the ranked labels (positions in classes_). Never makes an n x c array.
+        """
+        if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
+            raise ValueError(f"k is {k!r}; it must be a whole number of at least 1.")
+        H = self._embed(X)
+        if self.rank_by not in ("probability", "psp"):
+            raise ValueError(f"rank_by is {self.rank_by!r}; possible are 'probability' and 'psp'.")
+        return predict_topk(self.model_, H, int(k), rank_by=self.rank_by)
+
+    def predict_f1(self, X: Any, over: str = "thresholds") -> Any:
+        """Label sets for a high F1 of each label (Algorithm 4).
+
+        over="thresholds": by `thresholds_`, so that a row's answer does not depend on its neighbours; over="batch":
+        the paper's form, from the probabilities of these very rows. For class ids too the result is a 0/1 matrix.
+        """
+        H = self._embed(X)
+        sets = predict_f1(self.model_, H, over=over)
+        return sets if self._sparse or not self._indicator else sets.toarray()
+
+    def evaluate(self, X: Any, y: Any, *, bootstraps: int = 1000, seed: int = 0) -> Evaluation:
+        """All metrics with 90 % intervals; y as in `fit`, or with more columns than labels known."""
+        H = self._embed(X)
+        truth = self._truth(y)
+        if truth.shape[0] != len(H):
+            raise ValueError(f"X has {len(H)} rows and y has {truth.shape[0]}; they must be as many.")
+        model = self.model_
+        return evaluate(
+            truth,
+            predictions(model, H, truth, rank_by=self.rank_by),
+            label_counts=model.counts,
+            n_train=max(1, round(model.total)),
+            task="multiclass" if model.multiclass else "multilabel",
+            bootstraps=bootstraps,
+            seed=seed,
+        )
+
+    def _truth(self, y: Any) -> sp.csr_array:
+        if self._indicator:
+            Y = sp.csr_array(y, dtype=np.float32)
+            Y.eliminate_zeros()
+            missing = len(self.classes_) - Y.shape[1]
+            return sp.csr_array((Y.data, Y.indices, Y.indptr), (Y.shape[0], Y.shape[1] + max(0, missing)))
+        y = np.asarray(y)
+        place = np.clip(np.searchsorted(self.classes_, y), 0, len(self.classes_) - 1)
+        known = self.classes_[place] == y
+        return one_each(np.where(known, place, len(self.classes_)), len(self.classes_) + 1).astype(np.float32)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the fitted model to one safetensors file (docs/file-format.md)."""
+        check_is_fitted(self)
+        persist.save(self, path)
+
+
+def _to_stderr(stage: str, share: float) -> None:
+    if share == 0.0:
+        print(f"smoothlink: {stage}", file=sys.stderr)

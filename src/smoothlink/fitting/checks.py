@@ -1,0 +1,102 @@
+"""Every option checked before anything is fitted; a message says what came and what is possible."""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+
+from smoothlink.fitting.first_stage import EMBEDDINGS
+from smoothlink.fitting.options import Options
+from smoothlink.steps.featurize import parse_kernel
+
+LOSSES = ("auto", "squared", "logistic", "softmax")
+
+
+def check_options(o: Options, *, multiclass: bool) -> Options:
+    """The options themselves, if they make sense together."""
+    one_of("embedding", o.embedding, EMBEDDINGS)
+    one_of("loss", o.loss, LOSSES)
+    one_of("quasi_random", o.quasi_random, (None, "sobol", "latin"))
+    one_of("scale", o.scale, ("auto", "none", "unit", "variance"))
+    parse_kernel(o.kernel)
+    if o.input_kernel is not None and parse_kernel(o.input_kernel).name == "linear":
+        raise ValueError("input_kernel is 'linear', which is no kernel stage at all: leave it None.")
+    check_rank(o.rank)
+    for name, value in (("ridge", o.ridge), ("final_ridge", o.final_ridge)):
+        number(name, value, least=0, auto=True)
+    for name, value in (("bandwidth", o.bandwidth), ("learning_rate", o.learning_rate)):
+        number(name, value, above=0, auto=True)
+    number("input_bandwidth", o.input_bandwidth, above=0)
+    number("momentum", o.momentum, least=0, below=1)
+    number("decay", o.decay, above=0, most=1)
+    number("label_smoothing", o.label_smoothing, above=0.5, most=1)
+    number("holdout", o.holdout, above=0, most=0.5)
+    whole("n_features", o.n_features, 1, auto=True)
+    whole("passes", o.passes, 1, auto=True)
+    whole("input_features", o.input_features, 1)
+    whole("power", o.power, 0)
+    whole("oversample", o.oversample, 0)
+    for name, value in (("batch_rows", o.batch_rows), ("block_rows", o.block_rows)):
+        if value is not None:
+            whole(name, value, 1)
+    check_together(o, multiclass)
+    return o
+
+
+def check_together(o: Options, multiclass: bool) -> None:
+    if o.loss == "softmax" and not multiclass:
+        raise ValueError("loss is 'softmax' but rows have several labels or none; use 'logistic' or 'squared'.")
+    if o.loss == "logistic" and multiclass:
+        raise ValueError("loss is 'logistic' but every row has exactly one label; use 'softmax', or task='multilabel'.")
+    if o.first_stage is not None and o.embedding != "identity":
+        raise ValueError(f"first_stage goes with embedding='identity' (Algorithm 2); embedding is {o.embedding!r}.")
+    if o.embedding in ("plst", "cplst") and o.loss not in ("auto", "squared"):
+        raise ValueError(f"embedding={o.embedding!r} is decoded linearly as published and takes no loss={o.loss!r}.")
+
+
+def check_rank(rank: Any) -> None:
+    if isinstance(rank, str) and rank in ("auto", "adaptive"):
+        return
+    fine = isinstance(rank, (Integral, Real)) and not isinstance(rank, bool)
+    if fine and isinstance(rank, Integral):
+        fine = int(rank) >= 1
+    elif fine:
+        fine = 0 < float(rank) <= 1
+    if not fine:
+        raise ValueError(f"rank is {rank!r}; possible are a whole number, a share such as 0.9, 'adaptive' and 'auto'.")
+
+
+def one_of(name: str, value: Any, possible: tuple[Any, ...]) -> None:
+    if not (value is None or isinstance(value, str)) or value not in possible:
+        raise ValueError(f"{name} is {value!r}; possible are {', '.join(map(repr, possible))}.")
+
+
+def whole(name: str, value: Any, least: int, *, auto: bool = False) -> None:
+    if auto and isinstance(value, str) and value == "auto":
+        return
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        or_auto = ", or 'auto'" if auto else ""
+        raise ValueError(f"{name} is {value!r}; it must be a whole number of at least {least}{or_auto}.")
+
+
+def number(
+    name: str,
+    value: Any,
+    *,
+    least: float | None = None,
+    above: float | None = None,
+    most: float | None = None,
+    below: float | None = None,
+    auto: bool = False,
+) -> None:
+    if auto and isinstance(value, str) and value == "auto":
+        return
+    fine = not isinstance(value, bool) and isinstance(value, Real) and bool(np.isfinite(float(value)))
+    fine = fine and (least is None or value >= least) and (above is None or value > above)
+    fine = fine and (most is None or value <= most) and (below is None or value < below)
+    if not fine:
+        bounds = [(least, "at least"), (above, "above"), (most, "at most"), (below, "below")]
+        said = " and ".join(f"{word} {bound:g}" for bound, word in bounds if bound is not None)
+        raise ValueError(f"{name} is {value!r}; it must be a number {said}{', or auto' if auto else ''}.")

@@ -1,0 +1,239 @@
+"""What "auto" means: rank, ridges and bandwidth by coordinate descent on held-out rows, reusing every sum."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from smoothlink.fitting.first_stage import Embedded, FirstStage
+from smoothlink.fitting.options import Chosen, Options, Setup
+from smoothlink.machines.rows import Rows, folds
+from smoothlink.solve import System
+from smoothlink.steps.calibrate import Histogram
+from smoothlink.steps.featurize import Features, Kernel, draw_features, median_squared_distance, unit_rows
+from smoothlink.steps.fit import LinkSums, Smoothing, link_sums, squared
+
+Array = NDArray[Any]
+Value = float | int
+Point = tuple[Value, ...]
+
+# The grids. The criterion is flat near its best, so coarse steps do; the final ridge is refined afterwards.
+RIDGES = tuple(10.0 ** (e / 2) for e in range(-8, 6))  # 1e-4 .. 316
+BANDWIDTHS = tuple(2.0**e for e in range(-3, 5))  # 1/8 .. 16
+FINAL_RIDGES = tuple(10.0**e for e in range(-5, 2))  # 1e-5 .. 10
+RANKS = (32, 64, 128, 256, 512, 1024, 2048)
+
+SEARCH_ROWS = 20_000  # rows on which ridges, bandwidth and rank are chosen
+SEARCH_FEATURES = 1000
+HELD_ROWS = 1000  # small data sets take several folds until this many rows have been held out
+FEW_ROWS = 2000  # up to here every row is held out once
+EVALUATED_PAIRS = 20_000_000  # of held-out rows and labels: enough to tell settings apart
+
+
+class Climb(NamedTuple):
+    """The best point of a search and all that was tried."""
+
+    point: Point
+    loss: float
+    tried: dict[Point, float]
+
+
+def climb(objective: Callable[[Point], float], axes: Sequence[Sequence[Value]], start: Point) -> Climb:
+    """Coordinate descent over a grid: from `start`, steps along each axis while they help, until none does.
+
+    The last axis, the cheapest to move along, is followed after each step along another.
+    """
+    tried: dict[Point, float] = {}
+    last = len(axes) - 1
+
+    def at(place: tuple[int, ...]) -> float:
+        point = tuple(axis[i] for axis, i in zip(axes, place, strict=True))
+        if point not in tried:
+            tried[point] = objective(point)
+        return tried[point]
+
+    def along(place: tuple[int, ...], a: int) -> tuple[int, ...]:
+        for step in (1, -1):
+            began = place
+            while 0 <= place[a] + step < len(axes[a]):
+                there = (*place[:a], place[a] + step, *place[a + 1 :])
+                there = along(there, last) if a < last else there
+                if at(there) >= at(place):
+                    break
+                place = there
+            if place != began:
+                break
+        return place
+
+    place = along(tuple(nearest(axis, v) for axis, v in zip(axes, start, strict=True)), last)
+    before: tuple[int, ...] = ()
+    while place != before:
+        before = place
+        for a in range(last):
+            place = along(place, a)
+    return Climb(tuple(axis[i] for axis, i in zip(axes, place, strict=True)), at(place), tried)
+
+
+def nearest(axis: Sequence[Value], value: Value) -> int:
+    """The index of the grid value nearest in ratio."""
+    return int(np.argmin([abs(np.log(max(v, 1e-300) / max(value, 1e-300))) for v in axis]))
+
+
+@dataclass
+class Fold:
+    """One cut of the rows into a part to fit and a part held out, cut before the embedding is fitted."""
+
+    train: Rows
+    held: Array  # numbers of the held-out rows
+    held_labels: sp.csr_array
+    held_weights: Array
+    system: System | None
+    embedded: dict[float, Embedded] = field(default_factory=dict)  # by ridge
+    links: dict[Point, Link] = field(default_factory=dict)  # the last one only: Gram matrices are large
+
+
+class Link(NamedTuple):
+    """Random features and their sums for one embedding and bandwidth."""
+
+    rows: Rows  # whose inputs are embeddings
+    features: Features
+    sums: LinkSums
+    held: Array  # (h, k) embeddings of the held-out rows
+
+
+def cut(rows: Rows, Y: sp.csr_array, held: Array, stage: FirstStage) -> Fold:
+    """A fold that leaves the rows numbered `held` out, by giving them weight 0."""
+    w = rows.w
+    kept = w.copy()
+    kept[held] = 0
+    train = rows.weighted(kept)
+    return Fold(train, held, Y[held], w[held].astype(np.float64), stage.prepare(train))
+
+
+@dataclass(frozen=True)
+class Trials:
+    """Squared-loss fits of the link on several folds; points that share an embedding or a Gram matrix share it."""
+
+    folds: list[Fold]
+    stage: FirstStage
+    kernel: Kernel
+    n_features: int
+    quasi: str | None
+    normalize: bool
+    smoothing: Smoothing
+    seed: int
+
+    def loss(self, point: Point) -> float:
+        """The calibrated Brier score a held-out row at (ridge, rank, bandwidth, final ridge)."""
+        histogram = Histogram("squared")
+        for fold in self.folds:
+            link = self.link(fold, *point[:3])
+            V = squared(link.sums, float(point[3]), self.smoothing)
+            add_scores(histogram, link.features(link.held), V, fold)
+        return histogram.brier()
+
+    def link(self, fold: Fold, ridge: Value, rank: Value, bandwidth: Value) -> Link:
+        """Features, their sums over the training part, and the embedding of the held-out part."""
+        ridge, key = float(ridge), (ridge, rank, bandwidth)
+        if ridge not in fold.embedded:
+            fold.embedded[ridge] = self.stage.fit(fold.train, fold.system, ridge)
+        if key not in fold.links:
+            H = shaped(fold.embedded[ridge].H, int(rank), self.normalize)
+            rows = fold.train.with_inputs(H)
+            features = seeded_features(rows, H, self.kernel, self.n_features, float(bandwidth), self.seed, self.quasi)
+            fold.links.clear()
+            fold.links[key] = Link(rows, features, link_sums(rows, features), H[fold.held])
+        return fold.links[key]
+
+
+def choose(setup: Setup, options: Options) -> tuple[Chosen, dict[str, str]]:
+    """Ridge, rank, bandwidth and final ridge: the given ones, or the best of a climb on held-out rows."""
+    unridged = setup.stage.classifier is not None or setup.stage.embedding == "none"
+    axes: list[tuple[Value, ...]] = [
+        (1.0,) if unridged else axis(options.ridge, RIDGES),
+        setup.ranks,
+        (1.0,) if setup.kernel.name == "linear" else axis(options.bandwidth, BANDWIDTHS),
+        axis(options.final_ridge, FINAL_RIDGES),
+    ]
+    names = ("ridge", "rank", "bandwidth", "final_ridge")
+    how = {name: "given" if len(a) == 1 else "held-out rows" for name, a in zip(names, axes, strict=True)}
+    if options.rank in ("auto", "adaptive") and len(setup.ranks) == 1:
+        how["rank"] = "every direction" if options.rank == "auto" else "adaptive"
+    point: Point = tuple(a[0] for a in axes)
+    if any(len(a) > 1 for a in axes):
+        trials = search_trials(setup, options)
+        start: Point = (1.0, setup.ranks[-1], 2.0, 1e-1)
+        if trials is None:  # too few rows to hold any out
+            point = tuple(a[nearest(a, v)] for a, v in zip(axes, start, strict=True))
+        else:
+            with warnings.catch_warnings():  # a hopeless point may well be singular
+                warnings.simplefilter("ignore", RuntimeWarning)
+                point = climb(trials.loss, axes, start).point
+    ridge, rank, bandwidth, final = point
+    return Chosen(float(ridge), int(rank), float(bandwidth), float(final), options.loss, 0), how
+
+
+def axis(value: Any, grid: tuple[Value, ...]) -> tuple[Value, ...]:
+    return grid if value == "auto" else (float(value),)
+
+
+def search_trials(setup: Setup, options: Options) -> Trials | None:
+    """Trials on at most SEARCH_ROWS rows with fewer random features: enough to find the region."""
+    rows, Y = setup.rows, setup.Y
+    if rows.n > SEARCH_ROWS:
+        numbers = rows.sample(SEARCH_ROWS, options.seed)
+        rows, Y = rows.take(numbers), Y[numbers]
+    cuts = [cut(rows, Y, held, setup.stage) for held in holdouts(rows.w, options)]
+    return trials_over(cuts, setup, options, SEARCH_FEATURES) if cuts else None
+
+
+def holdouts(w: Array, options: Options) -> list[Array]:
+    """Numbers of the held-out rows of each fold: one holdout, or several in turn where it would be small."""
+    n = len(w)
+    if n < 2:
+        return []
+    fold = folds(n, options.holdout, options.seed)
+    wanted = n if n <= FEW_ROWS else HELD_ROWS
+    count = int(np.clip(-(-wanted // max(1, int(n * options.holdout))), 1, fold.max() + 1))
+    held = [np.flatnonzero((fold == f) & (w > 0)) for f in range(count)]
+    return [h for h in held if 0 < len(h) < np.count_nonzero(w)]
+
+
+def trials_over(cuts: list[Fold], setup: Setup, options: Options, most_features: int) -> Trials:
+    return Trials(
+        folds=cuts,
+        stage=setup.stage,
+        kernel=setup.kernel,
+        n_features=min(setup.n_features, most_features),
+        quasi=options.quasi_random,
+        normalize=options.normalize_embedding,
+        smoothing=setup.smoothing,
+        seed=options.seed,
+    )
+
+
+def shaped(H: Array, rank: int, normalize: bool) -> Array:
+    """The first `rank` coordinates, of unit length if asked."""
+    H = np.ascontiguousarray(H[:, :rank])
+    return unit_rows(H) if normalize else H
+
+
+def add_scores(histogram: Histogram, Phi: Array, V: Array, fold: Fold) -> None:
+    """Adds the scores of held-out rows, as many as tell settings apart."""
+    count = max(100, EVALUATED_PAIRS // V.shape[1])
+    histogram.add(Phi[:count] @ V, fold.held_labels[:count], fold.held_weights[:count])
+
+
+def seeded_features(
+    rows: Rows, H: Array, kernel: Kernel, count: int, bandwidth: float, seed: int, quasi: str | None
+) -> Features:
+    """Random features for embedded rows: the same seed gives the same draws up to their scale."""
+    length = 1.0 if kernel.name == "linear" else median_squared_distance(H[rows.sample(1000, seed)])
+    rng = np.random.default_rng([seed, 2])
+    return draw_features(kernel, H.shape[1], count, length, bandwidth, rng, quasi=quasi)

@@ -1,0 +1,158 @@
+"""The first stage, whichever was chosen: from scaled rows to the embedding h that the link function sees."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from smoothlink.machines.matrix import Dense, Matrix, Sparse
+from smoothlink.machines.rows import Block, Rows, stack
+from smoothlink.solve import Solver, System
+from smoothlink.steps import embed as steps
+from smoothlink.steps.embed import Embedding
+
+Array = NDArray[Any]
+
+EMBEDDINGS = ("randomized", "random", "principal", "identity", "none", "plst", "cplst")
+
+
+class Embedded(NamedTuple):
+    """A fitted first stage and what it makes of all rows, held-out ones included."""
+
+    U: Array | None  # (c, k)
+    W: Array | None  # (d, k); None where h is x itself or a classifier's activations
+    classifier: Any  # a fitted scikit-learn classifier, where its activations are not linear
+    H: Array  # (n, k)
+    spectrum: Array
+    captured: float
+
+
+@dataclass(frozen=True)
+class FirstStage:
+    """How U and W are found. `fit` sees only rows of positive weight; `prepare` sums what all ridges share."""
+
+    embedding: str
+    solver: Solver
+    rank: int  # the largest that will be asked for
+    adaptive: bool = False
+    share: float | None = None  # of tr Y'PY: cut the embedding there
+    power: int = 1
+    oversample: int = 20
+    half_step: bool = False
+    penalize_constant: bool = False
+    classifier: Any = None
+    seed: int = 0
+    label_scale: Array | None = None  # (c,) square roots of label weights
+
+    def prepare(self, rows: Rows) -> System | None:
+        if self.embedding == "none" or self.classifier is not None:
+            return None
+        return self.solver.prepare(rows, penalize_constant=self.penalize_constant)
+
+    def fit(self, rows: Rows, system: System | None, ridge: float) -> Embedded:
+        """Fits the stage to the rows of positive weight and embeds them all."""
+        if self.classifier is not None:
+            return fit_classifier(self.classifier, rows)
+        if system is None:
+            H = rows.map(plain_inputs)
+            return Embedded(None, None, None, H, np.zeros(0), float("nan"))
+        e = self._directions(rows if self.label_scale is None else scaled_labels(rows, self.label_scale), system, ridge)
+        return Embedded(e.U, e.W, None, rows.map(steps.embed_rows, e.W), e.spectrum, e.captured)
+
+    def _directions(self, rows: Rows, system: System, ridge: float) -> Embedding:
+        rng = np.random.default_rng([self.seed, 1])
+        solve, k = system.at(ridge), self.rank
+        if self.embedding == "random":
+            return steps.random_directions(rows, k, solve, rng)
+        if self.embedding == "principal":
+            return steps.principal_directions(rows, k, solve, rng)
+        if self.embedding == "identity":
+            return steps.every_label(rows, solve)
+        if self.adaptive:
+            return steps.adaptive_embedding(rows, k, solve, rng, power=self.power, half_step=self.half_step)
+        found = steps.label_embedding(
+            rows, k, solve, rng, oversample=self.oversample, power=self.power, half_step=self.half_step
+        )
+        return found if self.share is None else steps.share_of_predictable(found, self.share)
+
+
+def plain_inputs(block: Block) -> Array:
+    """The rows themselves, without the constant."""
+    return dense(block.X)[:, :-1]
+
+
+def dense(X: Matrix) -> Array:
+    return X.array if isinstance(X, Dense) else X.csr.toarray()
+
+
+def scaled_labels(rows: Rows, scale: Array) -> Rows:
+    """The same rows with column l of Y multiplied by scale[l]: label weights in the embedding's objective."""
+    blocks = []
+    for b in rows.blocks:
+        Y = b.Y.csr
+        blocks.append(b._replace(Y=Sparse(sp.csr_array((Y.data * scale[Y.indices], Y.indices, Y.indptr), Y.shape))))
+    return Rows(blocks, rows.d, rows.c)
+
+
+@dataclass
+class Activations:
+    """The decision functions of a scikit-learn classifier fitted to each label."""
+
+    fitted: list[Any] = field(default_factory=list)
+
+    def __call__(self, X: Any) -> Array:
+        return np.column_stack([activation(f, X) for f in self.fitted]).astype(np.float32)
+
+    def weights(self) -> Array | None:
+        """W (d + 1, c) where every classifier is linear, else None."""
+        columns = []
+        for f in self.fitted:
+            if not isinstance(f, float) and not (hasattr(f, "coef_") and hasattr(f, "intercept_")):
+                return None
+            columns.append(f)
+        d = max((f.coef_.size for f in columns if not isinstance(f, float)), default=0)
+        W = [
+            np.append(np.zeros(d), f) if isinstance(f, float) else np.append(dense_coef(f), np.ravel(f.intercept_)[0])
+            for f in columns
+        ]
+        return np.column_stack(W).astype(np.float32) if d else None
+
+
+def dense_coef(f: Any) -> Array:
+    coef = f.coef_.toarray() if sp.issparse(f.coef_) else np.asarray(f.coef_)
+    return np.ravel(coef)
+
+
+def activation(f: Any, X: Any) -> Array:
+    """One label's activations: a constant, a decision function, or the log-odds of a probability."""
+    if isinstance(f, float):
+        return np.full(X.shape[0], f)
+    if hasattr(f, "decision_function"):
+        return np.asarray(f.decision_function(X))
+    if hasattr(f, "predict_proba"):
+        p = np.clip(f.predict_proba(X)[:, 1], 1e-6, 1 - 1e-6)
+        return np.asarray(np.log(p / (1 - p)))
+    return np.asarray(f.predict(X), np.float64)
+
+
+def fit_classifier(classifier: Any, rows: Rows) -> Embedded:
+    """Algorithm 2 over any scikit-learn classifier: one clone a label, fitted to the rows of positive weight."""
+    from sklearn.base import clone
+
+    X = stack([b.X.array if isinstance(b.X, Dense) else b.X.csr for b in rows.blocks])[:, :-1]
+    Y, w = stack([b.Y.csr for b in rows.blocks]).tocsc(), rows.w
+    live = w > 0
+    stage = Activations()
+    for label in range(rows.c):
+        y = np.zeros(rows.n, np.int64)
+        y[Y.indices[Y.indptr[label] : Y.indptr[label + 1]]] = 1
+        one_sided = len(np.unique(y[live])) < 2
+        stage.fitted.append(
+            float(2 * y[live][0] - 1) if one_sided else clone(classifier).fit(X[live], y[live], sample_weight=w[live])
+        )
+    W = stage.weights()
+    return Embedded(None, W, None if W is not None else stage, stage(X), np.zeros(0), float("nan"))

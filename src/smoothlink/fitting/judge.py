@@ -1,0 +1,170 @@
+"""What held-out rows say of a fit at full size: final ridge, loss, passes, calibration and thresholds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothlink.fitting.choose import EVALUATED_PAIRS, Fold, Link, Point, climb, cut, holdouts, trials_over
+from smoothlink.fitting.options import Chosen, Options, Setup
+from smoothlink.steps.calibrate import Calibration, Histogram, fit_temperature, no_calibration
+from smoothlink.steps.fit import Descent, softmax_rows, squared, sweeps
+from smoothlink.steps.infer import f1_thresholds
+
+Array = NDArray[Any]
+
+LOGISTIC_FLOPS = 2e12  # a pass that costs more is not tried by loss "auto"
+MOST_PASSES = 25
+GAIN = 0.01  # of the criterion: a pass that brings less is idle
+PATIENCE = 2  # idle passes in a row end the descent
+DEFAULT_PASSES = 5  # where no row can be held out
+COMPARED_ROWS = 400  # held-out rows on which losses are compared: a descent on every fold would take long
+JUDGED_ROWS = 20_000  # held-out rows that calibrate
+LABEL_BLOCK = 2048
+
+
+class Verdict(NamedTuple):
+    """What the held-out rows say."""
+
+    chosen: Chosen
+    calibration: Calibration
+    thresholds: Array  # (c,) Algorithm 4's
+    held_rows: int
+    criteria: dict[str, float]  # of each loss tried; smaller is better
+
+
+class HeldFit(NamedTuple):
+    """One loss fitted on every fold, and how its held-out rows fared."""
+
+    criterion: float
+    calibration: Calibration
+    Vs: list[Array]  # (s + 1, c), one a fold
+    passes: int
+
+
+def judge(setup: Setup, options: Options, chosen: Chosen) -> Verdict:
+    """Fits the link at full size without the held-out rows, compares losses, and calibrates the best."""
+    losses = candidate_losses(setup, options)
+    settled = options.loss != "auto" and (options.loss == "squared" or options.passes != "auto")
+    held = [] if settled and not options.calibrate else holdouts(setup.rows.w, options)
+    if not held:
+        passes = 0 if losses[0] == "squared" else DEFAULT_PASSES if options.passes == "auto" else int(options.passes)
+        return Verdict(
+            chosen._replace(loss=losses[0], passes=passes), no_calibration(), np.full(setup.rows.c, 0.5), 0, {}
+        )
+    cuts = [cut(setup.rows, setup.Y, h, setup.stage) for h in held]
+    trials = trials_over(cuts, setup, options, setup.n_features)
+    links = [trials.link(fold, chosen.ridge, chosen.rank, chosen.bandwidth) for fold in cuts]
+    if options.final_ridge == "auto":
+        around = tuple(chosen.final_ridge * 10.0 ** (e / 2) for e in range(-3, 4))
+        start: Point = (chosen.ridge, chosen.rank, chosen.bandwidth, chosen.final_ridge)
+        best = climb(trials.loss, [*((v,) for v in start[:3]), around], start)
+        chosen = chosen._replace(final_ridge=float(best.point[3]))
+    few = 1 + int(np.searchsorted(np.cumsum([len(h) for h in held]), COMPARED_ROWS))
+    fits = {loss: held_fit(loss, cuts[:few], links[:few], chosen, setup, options) for loss in losses}
+    winner = min(fits, key=lambda loss: fits[loss].criterion)
+    fit = fits[winner] if few >= len(cuts) else held_fit(winner, cuts, links, chosen, setup, options)
+    chosen = chosen._replace(loss=winner, passes=fit.passes)
+    calibration = fit.calibration if options.calibrate else no_calibration()
+    thresholds = held_thresholds(cuts, links, fit.Vs, winner, calibration, setup)
+    criteria = {loss: f.criterion for loss, f in fits.items()}
+    return Verdict(chosen, calibration, thresholds, sum(map(len, held)), criteria)
+
+
+def candidate_losses(setup: Setup, options: Options) -> list[str]:
+    """The loss given, or squared and the descent where a pass over the rows is affordable."""
+    if options.loss != "auto":
+        return [options.loss]
+    descent = "softmax" if setup.multiclass else "logistic"
+    flops = 4.0 * setup.rows.n * setup.n_features * setup.rows.c
+    return ["squared", descent] if flops <= LOGISTIC_FLOPS else ["squared"]
+
+
+def held_fit(loss: str, cuts: list[Fold], links: list[Link], chosen: Chosen, setup: Setup, options: Options) -> HeldFit:
+    """The squared solution, or the best pass of a descent that runs on all folds in step."""
+    if loss == "squared":
+        Vs = [squared(link.sums, chosen.final_ridge, setup.smoothing) for link in links]
+        return HeldFit(*criterion(loss, cuts, links, Vs, setup), Vs, 0)
+    most = MOST_PASSES if options.passes == "auto" else int(options.passes)
+    runs = [descent(loss, link, chosen, setup, options) for link in links]
+    best: HeldFit | None = None
+    idle = 0
+    for sweep in range(1, most + 1):
+        Vs = [next(run) for run in runs]
+        value, calibration = criterion(loss, cuts, links, Vs, setup)
+        if options.passes != "auto" or best is None or value < best.criterion:
+            gain = 1.0 if best is None else 1 - value / best.criterion
+            best = HeldFit(value, calibration, [V.copy() for V in Vs], sweep)
+        else:
+            gain = 0.0
+        idle = idle + 1 if gain < GAIN else 0
+        if options.passes == "auto" and idle == PATIENCE:
+            break
+    assert best is not None
+    return best
+
+
+def descent(loss: str, link: Link, chosen: Chosen, setup: Setup, options: Options) -> Iterator[Array]:
+    """V after each pass of the descent that the options ask for."""
+    rate = None if options.learning_rate == "auto" else float(options.learning_rate)
+    return sweeps(
+        link.rows,
+        link.features,
+        link.sums,
+        chosen.final_ridge,
+        softmax=loss == "softmax",
+        descent=Descent(rate, options.momentum, options.decay, options.batch_rows),
+        smoothing=setup.smoothing,
+        seed=options.seed,
+    )
+
+
+def criterion(
+    loss: str, cuts: list[Fold], links: list[Link], Vs: list[Array], setup: Setup
+) -> tuple[float, Calibration]:
+    """Multilabel: the Brier score after monotone calibration. Multiclass: the log-loss at the best temperature."""
+    if setup.multiclass:
+        scores, labels, weights = held_classes(cuts, links, Vs)
+        return fit_temperature(scores, labels, weights)
+    histogram = Histogram(loss)
+    for fold, link, V in zip(cuts, links, Vs, strict=True):
+        count = max(100, EVALUATED_PAIRS // V.shape[1])
+        histogram.add(link.features(link.held[:count]) @ V, fold.held_labels[:count], fold.held_weights[:count])
+    return histogram.brier(), histogram.monotone()
+
+
+def held_classes(cuts: list[Fold], links: list[Link], Vs: list[Array]) -> tuple[Array, Array, Array]:
+    """Scores, classes and weights of held-out rows that have exactly one label."""
+    scores, labels, weights = [], [], []
+    for fold, link, V in zip(cuts, links, Vs, strict=True):
+        count = max(100, EVALUATED_PAIRS // V.shape[1])
+        single = np.flatnonzero(np.diff(fold.held_labels.indptr) == 1)[:count]
+        scores.append(link.features(link.held[single]) @ V)
+        labels.append(fold.held_labels.indices[fold.held_labels.indptr[single]])
+        weights.append(fold.held_weights[single])
+    return np.concatenate(scores), np.concatenate(labels), np.concatenate(weights)
+
+
+def held_thresholds(
+    cuts: list[Fold], links: list[Link], Vs: list[Array], loss: str, calibration: Calibration, setup: Setup
+) -> Array:
+    """Algorithm 4 on held-out probabilities, in blocks of labels; softmax couples labels, so there all at once."""
+    c, sums = setup.rows.c, links[0].sums
+    share = np.clip(np.asarray(sums.label_weights, np.float64) / max(sums.weight, 1e-300), 0, 1)
+    width = c if setup.multiclass else LABEL_BLOCK
+    most = max(100, EVALUATED_PAIRS // c) if setup.multiclass else JUDGED_ROWS
+    Phis = [link.features(link.held[:most]) for link in links]
+    weights = np.concatenate([fold.held_weights[:most] for fold in cuts])
+    thresholds = np.empty(c)
+    for start in range(0, c, width):
+        labels = slice(start, min(c, start + width))
+        S = np.concatenate([Phi @ V[:, labels] for Phi, V in zip(Phis, Vs, strict=True)])
+        if setup.multiclass:
+            Z = softmax_rows(S * np.float32(calibration.temperature))
+        else:
+            Z = calibration.probabilities(S, loss=loss)
+        thresholds[labels] = f1_thresholds(Z, share[labels], weights)
+    return thresholds

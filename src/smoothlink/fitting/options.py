@@ -1,0 +1,112 @@
+"""What is asked of a fit, what was settled, and what it cost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import scipy.sparse as sp
+
+from smoothlink.fitting.first_stage import FirstStage
+from smoothlink.machines.rows import Rows
+from smoothlink.steps.featurize import Features, Kernel
+from smoothlink.steps.fit import Smoothing
+
+Notify = Callable[[str, float], None]
+
+
+@dataclass(frozen=True)
+class Options:
+    """Everything that can be asked of a fit; names, meanings and defaults are SmoothLinkClassifier's."""
+
+    rank: Any
+    embedding: str
+    ridge: Any
+    kernel: Any
+    bandwidth: Any
+    n_features: Any
+    final_ridge: Any
+    loss: str
+    passes: Any
+    learning_rate: Any
+    momentum: float
+    decay: float
+    batch_rows: int | None
+    label_smoothing: float
+    scale: str
+    normalize_embedding: bool
+    quasi_random: str | None
+    input_kernel: Any
+    input_bandwidth: float
+    input_features: int
+    first_stage: Any
+    power: int
+    oversample: int
+    half_step: bool
+    penalize_constant: bool
+    solver: Any
+    holdout: float
+    calibrate: bool
+    block_rows: int | None
+    seed: int
+
+
+class Setup(NamedTuple):
+    """The data and the choices that do not depend on held-out rows."""
+
+    rows: Rows
+    Y: sp.csr_array
+    multiclass: bool
+    stage: FirstStage
+    input_features: Features | None
+    kernel: Kernel
+    n_features: int
+    ranks: tuple[int, ...]  # candidates, ascending
+    smoothing: Smoothing
+
+
+class Chosen(NamedTuple):
+    """Every setting of a fit as a number."""
+
+    ridge: float
+    rank: int
+    bandwidth: float
+    final_ridge: float
+    loss: str  # "squared", "logistic" or "softmax"
+    passes: int  # of the descent; 0 for the squared loss
+
+
+@dataclass
+class Clock:
+    """Seconds and peak memory of each stage, and who is told of them."""
+
+    notify: Notify | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    peak_mb: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        began = time.perf_counter()
+        self.tell(name, 0.0)
+        yield
+        self.seconds[name] = time.perf_counter() - began
+        self.peak_mb[name] = peak_memory_mb()
+        self.tell(name, 1.0)
+
+    def tell(self, name: str, share: float) -> None:
+        if self.notify is not None:
+            self.notify(name, share)
+
+
+def peak_memory_mb() -> float:
+    """The most memory this process has held, in MB; nan where the system does not say."""
+    try:
+        import resource
+        import sys
+    except ImportError:
+        return float("nan")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return float(peak) / (1 << 20 if sys.platform == "darwin" else 1 << 10)

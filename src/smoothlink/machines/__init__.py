@@ -1,0 +1,1 @@
+"""Where it runs: arrays, kernels, and the rows that the algorithms sum over."""

@@ -1,0 +1,120 @@
+"""The two kinds of matrix a block of rows may hold, sparse and dense, with the same few products."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+# Float32 products of at most this many rows are added in float64 (DESIGN: a longer sum loses digits).
+GRAM_ROWS = 8192
+
+
+class Sparse:
+    """CSR with its transpose prepared once: `X @ B` and `X.T.add_product(R, out)` on all cores."""
+
+    def __init__(self, A: sp.csr_array) -> None:
+        self.csr = A
+        self.shape: tuple[int, int] = A.shape
+        self._forward: tuple[Array, ...] | None = None
+        self._transpose: _SparseTranspose | None = None
+
+    @property
+    def T(self) -> _SparseTranspose:
+        if self._transpose is None:
+            self._transpose = _SparseTranspose(self.csr)
+        return self._transpose
+
+    def __matmul__(self, B: Array) -> Array:
+        from smoothlink.machines import kernels
+
+        if self._forward is None:
+            self._forward = (kernels.pieces(self.csr.indptr), self.csr.indptr, self.csr.indices, self.csr.data)
+        out = np.empty((self.shape[0], B.shape[1]), dtype=B.dtype)
+        cuts, indptr, indices, data = self._forward
+        kernels.csr_dot(cuts, indptr, indices, data, np.ascontiguousarray(B), out)
+        return out
+
+    def take(self, numbers: Array) -> sp.csr_array:
+        return self.csr[numbers]
+
+    def add_gram(self, w: Array, out: Array) -> None:
+        """out (d, d) += X' diag(w) X."""
+        from smoothlink.machines import kernels
+
+        A, t = self.csr, self.T
+        kernels.csr_add_gram(t.cuts, t.indptr, t.indices, t.data, t.names, A.indptr, A.indices, A.data, w, out)
+
+    def add_square_sums(self, w: Array, out: Array) -> None:
+        """out (d,) += the diagonal of X' diag(w) X."""
+        A = self.csr
+        weights = np.repeat(w, np.diff(A.indptr))
+        out += np.bincount(A.indices, weights=weights * A.data.astype(np.float64) ** 2, minlength=A.shape[1])
+
+
+class _SparseTranspose:
+    """X' in CSR with only the columns of X that are not empty: small even where d is millions."""
+
+    def __init__(self, A: sp.csr_array) -> None:
+        from smoothlink.machines import kernels
+
+        T = A.tocsc()  # the CSC arrays of A are the CSR arrays of A'
+        self.names = np.flatnonzero(np.diff(T.indptr))
+        self.indptr = np.append(T.indptr[:-1][self.names], T.indptr[-1])
+        self.indices, self.data = T.indices, T.data
+        self.cuts = kernels.pieces(self.indptr)
+
+    def add_product(self, R: Array, out: Array) -> None:
+        """out (d, m) += X' R."""
+        from smoothlink.machines import kernels
+
+        R = np.ascontiguousarray(R)
+        kernels.csr_add_dot(self.cuts, self.indptr, self.indices, self.data, self.names, R, out)
+
+
+class Dense:
+    """A float32 array with the products of `Sparse`."""
+
+    def __init__(self, A: Array) -> None:
+        self.array = A
+        self.shape: tuple[int, int] = (A.shape[0], A.shape[1])
+
+    @property
+    def T(self) -> _DenseTranspose:
+        return _DenseTranspose(self.array)
+
+    def __matmul__(self, B: Array) -> Array:
+        product: Array = self.array @ B
+        return product
+
+    def take(self, numbers: Array) -> Array:
+        rows: Array = self.array[numbers]
+        return rows
+
+    def add_gram(self, w: Array, out: Array) -> None:
+        for start in range(0, len(self.array), GRAM_ROWS):
+            part = self.array[start : start + GRAM_ROWS]
+            out += part.T @ (part * w[start : start + GRAM_ROWS, None])
+
+    def add_square_sums(self, w: Array, out: Array) -> None:
+        out += np.einsum("ij,ij,i->j", self.array, self.array, w.astype(np.float64))
+
+
+class _DenseTranspose:
+    def __init__(self, A: Array) -> None:
+        self.array = A
+
+    def add_product(self, R: Array, out: Array) -> None:
+        out += self.array.T @ R
+
+
+Matrix = Sparse | Dense
+
+
+def matrix(A: Any) -> Matrix:
+    """The kind that suits A."""
+    return Sparse(A) if sp.issparse(A) else Dense(np.ascontiguousarray(A))

@@ -1,0 +1,130 @@
+"""Rows in one process: the data as blocks of rows, which the algorithms meet only through sums over blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from smoothlink.machines.matrix import Matrix, Sparse, matrix
+
+Array = NDArray[Any]
+
+BLOCK_ROWS = 65536
+
+
+class Block(NamedTuple):
+    """Some consecutive rows of the data."""
+
+    X: Matrix  # (b, d)
+    Y: Sparse  # (b, c)
+    w: Array  # (b,) weights, float32
+    start: int  # number of its first row among all rows
+
+
+class Rows:
+    """X (n, d), Y (n, c) and weights w (n,), cut into blocks of rows.
+
+    `rows.sum(f, *arrays, out=shape)` calls the top-level function `f(block, *arrays, out)` for each block; f adds
+    into `out`. Nothing else of the data is seen by the algorithms, so where the blocks live is decided here alone.
+    """
+
+    def __init__(self, blocks: list[Block], d: int, c: int) -> None:
+        self.blocks, self.d, self.c = blocks, d, c
+        self.n = blocks[-1].start + len(blocks[-1].w) if blocks else 0
+
+    @classmethod
+    def of(
+        cls,
+        X: Any,
+        Y: sp.csr_array,
+        w: Array | None = None,
+        *,
+        block_rows: int = BLOCK_ROWS,
+    ) -> Rows:
+        """Rows over arrays in memory; X already has its constant column."""
+        n = X.shape[0]
+        w = np.ones(n, np.float32) if w is None else np.asarray(w, np.float32)
+        blocks = []
+        for start in range(0, n, block_rows):
+            part = slice(start, min(n, start + block_rows))
+            whole = part == slice(0, n)
+            blocks.append(
+                Block(matrix(X if whole else X[part]), Sparse(Y if whole else Y[part]), w[part], start),
+            )
+        return cls(blocks, X.shape[1], Y.shape[1])
+
+    def weighted(self, w: Array) -> Rows:
+        """The same blocks under other weights; weight 0 leaves a row out without a copy of X."""
+        w = np.asarray(w, np.float32)
+        return Rows([b._replace(w=w[b.start : b.start + len(b.w)]) for b in self.blocks], self.d, self.c)
+
+    def with_inputs(self, H: Array) -> Rows:
+        """The same labels and weights with the rows of H (n, k) in place of X: what the link function sees."""
+        blocks = [b._replace(X=matrix(H[b.start : b.start + len(b.w)])) for b in self.blocks]
+        return Rows(blocks, H.shape[1], self.c)
+
+    def take(self, numbers: Array) -> Rows:
+        """Some of the rows, by number ascending, as one block of their own."""
+        parts = [numbers[(numbers >= b.start) & (numbers < b.start + len(b.w))] - b.start for b in self.blocks]
+        X = stack([b.X.take(p) for b, p in zip(self.blocks, parts, strict=True)])
+        Y = stack([b.Y.take(p) for b, p in zip(self.blocks, parts, strict=True)])
+        return Rows.of(X, Y, self.w[numbers])
+
+    def sum(self, f: Callable[..., None], *arrays: Any, out: tuple[int, ...], dtype: Any = np.float32) -> Array:
+        """The sum of f over all blocks: f adds its block's part into an array of shape `out`."""
+        total = np.zeros(out, dtype)
+        for block in self.blocks:
+            f(block, *arrays, total)
+        return total
+
+    def map(self, f: Callable[..., Array], *arrays: Any) -> Array:
+        """f(block, *arrays) of every block, row under row."""
+        return np.concatenate([f(block, *arrays) for block in self.blocks])
+
+    @property
+    def w(self) -> Array:
+        """All weights (n,)."""
+        return np.concatenate([b.w for b in self.blocks])
+
+    def sample(self, count: int, seed: int) -> Array:
+        """Numbers of up to `count` rows of positive weight, the same on every machine: the smallest hashes."""
+        live = np.flatnonzero(self.w > 0)
+        return np.sort(live[np.argsort(row_hash(live, seed), kind="stable")[:count]])
+
+    def batches(self, size: int, *, seed: int, sweep: int) -> Iterator[Array]:
+        """Row numbers of positive weight in batches; the order depends on (seed, sweep) alone, not on blocks."""
+        live = np.flatnonzero(self.w > 0)
+        order = live[np.argsort(row_hash(live, seed * 1_000_003 + sweep), kind="stable")]
+        count = max(1, round(len(order) / size))
+        yield from np.array_split(order, count)
+
+
+def stack(parts: list[Any]) -> Any:
+    """Matrices under one another, sparse or dense."""
+    if len(parts) == 1:
+        return parts[0]
+    return sp.vstack(parts, format="csr") if sp.issparse(parts[0]) else np.vstack(parts)
+
+
+def row_hash(numbers: Array, seed: int) -> Array:
+    """A well-mixed 64-bit hash of (seed, global row number): splitmix64's finaliser."""
+    x = numbers.astype(np.uint64) + np.uint64((seed * 0x9E3779B97F4A7C15 + 0x632BE59BD9B4E019) & 0xFFFFFFFFFFFFFFFF)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed: Array = x ^ (x >> np.uint64(31))
+    return mixed
+
+
+def folds(n: int, share: float, seed: int) -> Array:
+    """The fold (n,) of each row, of round(1/share) folds of equal size, by a hash of (seed, row number).
+
+    The holdout of DESIGN is fold 0; small data sets use several folds in turn.
+    """
+    count = max(2, round(1 / share))
+    fold = np.empty(n, np.int64)
+    fold[np.argsort(row_hash(np.arange(n), seed), kind="stable")] = np.arange(n) % count
+    return fold

@@ -1,0 +1,65 @@
+"""PLST and CPLST as published: label directions of centred labels, decoded linearly, without a link function.
+
+Both are written as parts of the same model: h = W'x, then the linear map V = (U', label means) and a cut at 1/2.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothlink.machines.rows import Rows
+from smoothlink.solve import System
+from smoothlink.steps.embed import label_counts, label_eigenvectors, orthonormal, xt_yq, yt_xz
+
+Array = NDArray[Any]
+
+PSEUDO_INVERSE_RIDGE = 1e-7  # stands in for P0 = X X^+, which has none
+
+
+class LinearLabelSpace(NamedTuple):
+    """A label-space transform and its decoder."""
+
+    U: Array  # (c, k)
+    W: Array  # (d, k)
+    V: Array  # (k + 1, c): U' over the label means
+
+
+def plst(rows: Rows, rank: int, system: System, ridge: float, rng: np.random.Generator) -> LinearLabelSpace:
+    """Principal label space transformation (Tai and Lin 2012): U holds the top eigenvectors of Yc'Yc."""
+    means = label_means(rows)
+    return decoder(rows, label_eigenvectors(rows, rank, rng, means=means).U, means, system, ridge)
+
+
+def cplst(rows: Rows, rank: int, system: System, ridge: float, rng: np.random.Generator) -> LinearLabelSpace:
+    """Conditional PLST (Chen and Lin 2012): U holds the top eigenvectors of Yc'P0Yc, P0 = X X^+."""
+    means = label_means(rows)
+    project = system.at(PSEUDO_INVERSE_RIDGE)
+
+    def product(Q: Array) -> Array:  # Yc'P0Yc Q; X holds the constant, so P0 1 = 1
+        Z = project(rows.sum(xt_yq, Q, out=(rows.d, Q.shape[1])))
+        T = rows.sum(yt_xz, Z, out=(rows.c, Q.shape[1]))
+        return T - np.outer(rows.w.sum() * means, means @ Q).astype(np.float32)
+
+    m = min(rows.c, rank + 20)
+    Q = np.eye(rows.c, dtype=np.float32)
+    if m < rows.c:
+        Q = orthonormal(product(orthonormal(product(rng.standard_normal((rows.c, m), dtype=np.float32)))))
+    T = product(Q).astype(np.float64)
+    lam, E = np.linalg.eigh((Q.T @ T + T.T @ Q) / 2)
+    U = (Q @ E[:, np.argsort(-lam, kind="stable")[:rank]]).astype(np.float32)
+    return decoder(rows, U, means, system, ridge)
+
+
+def decoder(rows: Rows, U: Array, means: Array, system: System, ridge: float) -> LinearLabelSpace:
+    """The ridge fit to (Y - means) U, and the decoder h -> means + U h. The free constant takes the centring."""
+    W = system.at(ridge)(rows.sum(xt_yq, U, out=(rows.d, U.shape[1])))
+    W[-1] -= means @ U
+    return LinearLabelSpace(U, W, np.vstack([U.T, means]).astype(np.float32))
+
+
+def label_means(rows: Rows) -> Array:
+    """The weighted mean (c,) of each label."""
+    return rows.sum(label_counts, out=(rows.c,), dtype=np.float64) / float(rows.w.sum(dtype=np.float64))

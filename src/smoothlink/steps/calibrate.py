@@ -1,0 +1,121 @@
+"""scores -> probabilities: a monotone map fitted on held-out rows and stored with the model."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from smoothlink.steps.fit import sigmoid
+
+Array = NDArray[Any]
+
+TINY = 1e-4  # scores of this size are where the bins turn from linear to logarithmic
+BINS = 1024
+LEAST = 1e-7  # probability that the log-loss reckons with
+
+
+class Calibration(NamedTuple):
+    """p = interpolated(knots) of each score (multilabel); multiclass models have softmax(temperature * scores)."""
+
+    knots: Array  # (m,) stretched scores, ascending; empty where the map is sigmoid, clip or softmax
+    values: Array  # (m,) their probabilities
+    temperature: float = 1.0
+
+    def probabilities(self, scores: Array, *, loss: str) -> Array:
+        """Multilabel probabilities of scores of any shape."""
+        if len(self.knots):
+            return np.interp(stretch(scores, loss), self.knots, self.values).astype(np.float32)
+        if loss == "squared":
+            return np.clip(scores, 0, 1)
+        return sigmoid(np.array(scores, np.float32))
+
+
+def no_calibration() -> Calibration:
+    return Calibration(np.zeros(0), np.zeros(0))
+
+
+def stretch(scores: Array, loss: str) -> Array:
+    """Scores on an axis where equal bins make sense: logits as they are, squared-loss scores symmetric-log."""
+    if loss == "squared":
+        return np.sign(scores) * np.log1p(np.abs(scores) / TINY)
+    return np.clip(scores, -40, 40)
+
+
+class Histogram:
+    """Weighted counts of (score, positive) pairs in fine bins: block after block, so that all pairs never meet."""
+
+    def __init__(self, loss: str) -> None:
+        self.loss = loss
+        reach = float(stretch(np.array(10.0), loss)) if loss == "squared" else 40.0
+        self.edges = np.linspace(-reach, reach, BINS + 1)
+        self.pairs, self.positives, self.places = np.zeros(BINS), np.zeros(BINS), np.zeros(BINS)
+
+    def add(self, scores: Array, Y: sp.csr_array, w: Array) -> None:
+        """Adds a block: scores (b, c), labels (b, c), weights (b,)."""
+        t = stretch(scores, self.loss).ravel()
+        width = self.edges[1] - self.edges[0]
+        where = np.clip(((t - self.edges[0]) / width).astype(np.int64), 0, BINS - 1)
+        weights = np.repeat(w, scores.shape[1])
+        self.pairs += np.bincount(where, weights, BINS)
+        self.places += np.bincount(where, weights * t, BINS)
+        rows = np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr))
+        hit = where.reshape(scores.shape)[rows, Y.indices]
+        self.positives += np.bincount(hit, np.repeat(w, np.diff(Y.indptr)), BINS)
+
+    def monotone(self) -> Calibration:
+        """Isotonic regression of the bins (pool adjacent violators), interpolated between block centres."""
+        full, block = self._pooled()
+        if not len(full):
+            return no_calibration()
+        n, hits, place = (np.bincount(block, v[full]) for v in (self.pairs, self.positives, self.places))
+        # One pseudo-pair at the overall rate keeps every probability inside (0, 1).
+        rate = np.clip(hits.sum() / n.sum(), 1e-9, 1 - 1e-9)
+        return Calibration(place / n, np.maximum.accumulate((hits + rate) / (n + 1)))
+
+    def brier(self) -> float:
+        """The sum over pairs of (y - p)^2 with p the isotonic fit: what is lost when scale is forgiven.
+
+        Of the criteria tried for "auto", this one agrees best with what test rows say of P@k, Hamming loss and F1.
+        """
+        full, block = self._pooled()
+        n, hits = (np.bincount(block, v[full]) for v in (self.pairs, self.positives))
+        return float(np.sum(hits * (1 - hits / n)))
+
+    def _pooled(self) -> tuple[Array, Array]:
+        """The bins in use and the isotonic block that each belongs to."""
+        from sklearn.isotonic import isotonic_regression
+
+        full = np.flatnonzero(self.pairs > 0)
+        if not len(full):
+            return full, full
+        fitted = isotonic_regression(self.positives[full] / self.pairs[full], sample_weight=self.pairs[full])
+        return full, np.concatenate([[0], np.cumsum(np.diff(fitted) > 0)]).astype(np.int64)
+
+
+def fit_temperature(scores: Array, labels: Array, w: Array) -> tuple[float, Calibration]:
+    """The least log-loss of softmax(t * scores) on held-out rows of one label each, and the t that gives it."""
+    if not len(labels):
+        return float("inf"), no_calibration()
+    from scipy.optimize import minimize_scalar
+
+    def logloss(log_t: float) -> float:
+        Z = scores.astype(np.float64) * np.exp(log_t)
+        Z -= Z.max(axis=1, keepdims=True)
+        losses = np.log(np.exp(Z).sum(axis=1)) - Z[np.arange(len(Z)), labels]
+        return float(w @ losses / w.sum())
+
+    best = minimize_scalar(logloss, bounds=(-4, 6), method="bounded")
+    return float(best.fun), Calibration(np.zeros(0), np.zeros(0), float(np.exp(best.x)))
+
+
+def row_logloss(P: Array, Y: sp.csr_array, *, multiclass: bool) -> Array:
+    """The log-loss (b,) of each row: summed over labels, or -log p of the one label (tiny where it is unknown)."""
+    P = np.clip(P, LEAST, 1 - LEAST).astype(np.float64)
+    rows = np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr))
+    p = P[rows, Y.indices]
+    if multiclass:
+        return np.where(np.diff(Y.indptr) > 0, -np.bincount(rows, np.log(p), Y.shape[0]), -np.log(LEAST))
+    return -np.log1p(-P).sum(axis=1) - np.bincount(rows, np.log(p) - np.log1p(-p), Y.shape[0])

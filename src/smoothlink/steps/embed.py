@@ -1,0 +1,227 @@
+"""X, Y -> U, W: the few label directions that the features predict (Algorithm 1 and its variants)."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothlink.machines.rows import Block, Rows
+from smoothlink.solve import Solve
+
+Array = NDArray[Any]
+
+ADAPTIVE_BLOCK = 64
+ADAPTIVE_GAIN = 0.005  # of tr Y'PY: a block of directions that adds less is the last
+
+
+class Embedding(NamedTuple):
+    """Label directions and the map from features to them."""
+
+    U: Array  # (c, k)
+    W: Array  # (d, k): the embedding of x is W'x
+    spectrum: Array  # (k,) eigenvalues of Y'PY that U captures, descending; empty where nothing was sought
+    captured: float  # their share of tr Y'PY; nan where nothing was sought
+
+
+def label_embedding(
+    rows: Rows,
+    rank: int,
+    solve: Solve,
+    rng: np.random.Generator,
+    *,
+    oversample: int = 20,
+    power: int = 1,
+    half_step: bool = False,
+) -> Embedding:
+    """The `rank` label directions that X predicts best: top eigenvectors of Y'PY (Algorithm 1).
+
+    `half_step` takes the left singular vectors of T = Y'XZ for U, as the authors' code does: half a power step free.
+    """
+    m = min(rows.c, rank + oversample)
+    if m == rows.c:  # the probes span every direction: nothing is random and no power step is needed
+        Q, trace = np.eye(rows.c, dtype=np.float32), None
+    else:
+        Q, trace = refine(rows, solve, rng.standard_normal((rows.c, m), dtype=np.float32), power)
+    Z, T = project(rows, solve, Q)
+    return best_directions(Q, Z, T, rank, trace, half_step)
+
+
+def adaptive_embedding(
+    rows: Rows, largest: int, solve: Solve, rng: np.random.Generator, *, power: int = 1, half_step: bool = False
+) -> Embedding:
+    """As many directions as pay: 64 at a time until a block adds less than 0.5 % of tr Y'PY (Halko et al. 2011)."""
+    Q = np.zeros((rows.c, 0), np.float32)
+    Z, T = np.zeros((rows.d, 0), np.float32), np.zeros((rows.c, 0), np.float32)
+    traces = []
+    while Q.shape[1] < largest:
+        probes = rng.standard_normal((rows.c, min(ADAPTIVE_BLOCK, largest - Q.shape[1])), dtype=np.float32)
+        fresh, trace = refine(rows, solve, probes, power, outside=Q)
+        traces.append(trace)
+        if not fresh.shape[1]:
+            break
+        Zb, Tb = project(rows, solve, fresh)
+        Q, Z, T = np.hstack([Q, fresh]), np.hstack([Z, Zb]), np.hstack([T, Tb])
+        if np.einsum("ij,ij->", fresh, Tb, dtype=np.float64) < ADAPTIVE_GAIN * np.mean(traces):
+            break
+    return best_directions(Q, Z, T, Q.shape[1], float(np.mean(traces)), half_step)
+
+
+def refine(rows: Rows, solve: Solve, Q: Array, power: int, outside: Array | None = None) -> tuple[Array, float]:
+    """Power steps on the probes Q (c, m): an orthonormal basis of what Y'PY makes of them, and tr Y'PY as they see it.
+
+    For Gaussian q the mean of q'(Y'PY)q is the trace, so the first step estimates it without an extra solve.
+    """
+    trace = float("nan")
+    for step in range(max(1, power)):
+        _, T = project(rows, solve, Q)
+        if step == 0:
+            trace = float(np.einsum("ij,ij->", Q, T, dtype=np.float64)) / Q.shape[1]
+        Q = orthonormal(T, outside)
+    return Q, trace
+
+
+def project(rows: Rows, solve: Solve, Q: Array) -> tuple[Array, Array]:
+    """Z (d, m) = argmin |YQ - XZ|^2 + rho |Z|^2, and T (c, m) = Y'XZ = Y'PYQ."""
+    Z = solve(rows.sum(xt_yq, Q, out=(rows.d, Q.shape[1])))
+    return Z, rows.sum(yt_xz, Z, out=(rows.c, Q.shape[1]))
+
+
+def xt_yq(block: Block, Q: Array, out: Array) -> None:
+    """Adds X'WYQ of one block into out (d, m)."""
+    YQ = block.Y @ Q
+    YQ *= block.w[:, None]
+    block.X.T.add_product(YQ, out)
+
+
+def yt_xz(block: Block, Z: Array, out: Array) -> None:
+    """Adds Y'WXZ of one block into out (c, m)."""
+    XZ = block.X @ Z
+    XZ *= block.w[:, None]
+    block.Y.T.add_product(XZ, out)
+
+
+def best_directions(Q: Array, Z: Array, T: Array, rank: int, trace: float | None, half_step: bool) -> Embedding:
+    """Rotates the basis Q to the top eigenvectors of F = T'T; W needs no further solve, since W = ZE."""
+    T64 = T.astype(np.float64)
+    lam, E = np.linalg.eigh(T64.T @ T64)  # F has the squares of Y'PY's eigenvalues
+    order = np.argsort(-lam, kind="stable")[: max(1, rank)]
+    keep = order[lam[order] > 1e-12 * max(lam.max(), np.finfo(np.float64).tiny)]
+    keep = keep if len(keep) else order[:1]
+    sigma, E = np.sqrt(np.maximum(lam[keep], 0)), E[:, keep]
+    U = T64 @ (E / np.maximum(sigma, np.finfo(np.float64).tiny)) if half_step else Q @ E
+    trace = float(np.einsum("ij,ij->", Q, T64)) if trace is None else trace
+    captured = min(1.0, float(sigma.sum() / trace)) if trace > 0 else 0.0
+    return Embedding(U.astype(np.float32), (Z @ E).astype(np.float32), sigma, captured)
+
+
+def orthonormal(T: Array, outside: Array | None = None) -> Array:
+    """An orthonormal basis (c, <= m) of T's columns, orthogonal to `outside`; what rank deficiency loses is dropped."""
+    A = T.astype(np.float64)
+    for _ in range(2):  # once is not enough for nearly dependent columns
+        if outside is not None and outside.shape[1]:
+            A -= outside @ (outside.T @ A)
+        lam, E = np.linalg.eigh(A.T @ A)
+        keep = lam > 1e-10 * max(lam.max(initial=0.0), np.finfo(np.float64).tiny)
+        A = A @ (E[:, keep] / np.sqrt(lam[keep]))
+    return A.astype(np.float32)
+
+
+# Other choices of U. Each maps features there by one solve.
+
+
+def random_directions(rows: Rows, rank: int, solve: Solve, rng: np.random.Generator) -> Embedding:
+    """Gaussian directions, blind to the data: compressed sensing."""
+    return fitted_to(rows, rng.standard_normal((rows.c, rank), dtype=np.float32) / np.float32(np.sqrt(rows.c)), solve)
+
+
+def principal_directions(rows: Rows, rank: int, solve: Solve, rng: np.random.Generator) -> Embedding:
+    """Top eigenvectors of Y'Y: the labels' own directions, blind to the features."""
+    return fitted_to(rows, label_eigenvectors(rows, rank, rng).U, solve)
+
+
+def every_label(rows: Rows, solve: Solve) -> Embedding:
+    """U = I: the activations of c independent ridge classifiers (Algorithm 2)."""
+    return fitted_to(rows, np.eye(rows.c, dtype=np.float32), solve)
+
+
+def fitted_to(rows: Rows, U: Array, solve: Solve) -> Embedding:
+    """The ridge fit of the features to given label directions."""
+    W = solve(rows.sum(xt_yq, U, out=(rows.d, U.shape[1])))
+    return Embedding(U, W, np.zeros(0), float("nan"))
+
+
+class LabelSpectrum(NamedTuple):
+    """Top eigenvectors and eigenvalues of the label co-occurrences Y'WY."""
+
+    U: Array  # (c, k)
+    eigenvalues: Array  # (k,) descending
+    trace: float  # tr Y'WY: the weighted number of label occurrences
+
+
+def label_eigenvectors(rows: Rows, rank: int, rng: np.random.Generator, *, means: Array | None = None) -> LabelSpectrum:
+    """The top of Y'WY, or with label means given of the centred Yc'WYc, by two power steps on Gaussian probes."""
+    total = float(rows.w.sum())
+
+    def product(Q: Array) -> Array:
+        T = rows.sum(yt_yq, Q, out=(rows.c, Q.shape[1]))
+        return T if means is None else T - np.outer(total * means, means @ Q).astype(np.float32)
+
+    m = min(rows.c, rank + 20)
+    Q = np.eye(rows.c, dtype=np.float32) if m == rows.c else orthonormal(product(probes(rng, rows.c, m)))
+    if m < rows.c:
+        Q = orthonormal(product(Q))
+    T = product(Q).astype(np.float64)
+    lam, E = np.linalg.eigh((Q.T @ T + T.T @ Q) / 2)
+    order = np.argsort(-lam, kind="stable")[:rank]
+    trace = float(rows.sum(label_counts, out=(rows.c,), dtype=np.float64).sum())
+    trace -= 0.0 if means is None else total * float(means @ means)
+    return LabelSpectrum((Q @ E[:, order]).astype(np.float32), np.maximum(lam[order], 0), trace)
+
+
+def probes(rng: np.random.Generator, c: int, m: int) -> Array:
+    return rng.standard_normal((c, m), dtype=np.float32)
+
+
+def rank_for_share(rows: Rows, share: float, largest: int, rng: np.random.Generator) -> int:
+    """The smallest k whose eigenvectors of Y'WY hold `share` of its trace (the paper's rule), at most `largest`."""
+    k = min(largest, 256)
+    while True:
+        top = label_eigenvectors(rows, k, rng)
+        held = np.cumsum(top.eigenvalues) / max(top.trace, np.finfo(np.float64).tiny)
+        enough = np.flatnonzero(held >= share - 1e-9)
+        if len(enough) or k >= largest:
+            return int(enough[0]) + 1 if len(enough) else largest
+        k = min(largest, 2 * k)
+
+
+def truncate(embedding: Embedding, rank: int) -> Embedding:
+    """The first `rank` directions of an embedding."""
+    share = embedding.spectrum[:rank].sum() / max(embedding.spectrum.sum(), np.finfo(np.float64).tiny)
+    return Embedding(
+        embedding.U[:, :rank], embedding.W[:, :rank], embedding.spectrum[:rank], embedding.captured * float(share)
+    )
+
+
+def share_of_predictable(embedding: Embedding, share: float) -> Embedding:
+    """The smallest part of an embedding that captures `share` of tr Y'PY (for multiclass, where Y'Y is diagonal)."""
+    held = np.cumsum(embedding.spectrum) / max(embedding.spectrum.sum(), np.finfo(np.float64).tiny) * embedding.captured
+    enough = np.flatnonzero(held >= share - 1e-9)
+    return truncate(embedding, int(enough[0]) + 1 if len(enough) else len(embedding.spectrum))
+
+
+def yt_yq(block: Block, Q: Array, out: Array) -> None:
+    """Adds Y'WYQ of one block into out (c, m)."""
+    block.Y.T.add_product((block.Y @ Q) * block.w[:, None], out)
+
+
+def label_counts(block: Block, out: Array) -> None:
+    """Adds the weighted count of each label in one block into out (c,)."""
+    Y = block.Y.csr
+    out += np.bincount(Y.indices, weights=np.repeat(block.w, np.diff(Y.indptr)) * Y.data, minlength=len(out))
+
+
+def embed_rows(block: Block, W: Array) -> Array:
+    """The embedding h = W'x of each row of a block."""
+    return block.X @ W

@@ -1,0 +1,138 @@
+"""h -> phi: random Fourier features of the embedding, for several shift-invariant kernels."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import chdtri, ndtri
+
+Array = NDArray[Any]
+
+MEDIAN_ROWS = 1000  # rows whose distances set the length scale
+
+
+class Kernel(NamedTuple):
+    """A kernel by name; `nu` is the degrees of freedom of the Matern family."""
+
+    name: str
+    nu: float = np.inf
+
+    def __str__(self) -> str:
+        return f"matern({self.nu:g})" if self.name == "matern" else self.name
+
+
+KERNELS = "gaussian, matern(NU) such as matern(3), exponential, laplacian, linear"
+
+
+def parse_kernel(text: str | Kernel) -> Kernel:
+    """ "gaussian", "laplacian", "exponential", "linear", or "matern(nu)" for any nu > 0."""
+    if isinstance(text, Kernel):
+        return text
+    if text in ("gaussian", "laplacian", "linear"):
+        return Kernel(text)
+    if text == "exponential":
+        return Kernel("matern", 1.0)
+    matched = re.fullmatch(r"matern\(?([0-9.]+)\)?", text)
+    if matched and float(matched[1]) > 0:
+        return Kernel("matern", float(matched[1]))
+    raise ValueError(f"kernel is {text!r}; possible are {KERNELS}.")
+
+
+class Features(NamedTuple):
+    """phi_t(h) = sqrt(2) cos(r_t'h + b_t); with no columns at all phi(h) = h, the linear link."""
+
+    R: Array  # (k, s) float32
+    b: Array  # (s,) float32
+
+    @property
+    def linear(self) -> bool:
+        return len(self.b) == 0
+
+    def width(self, k: int) -> int:
+        """How many features there are, the constant included."""
+        return (k if self.linear else len(self.b)) + 1
+
+    def __call__(self, H: Any) -> Array:
+        """Phi (n, s + 1) of the rows of H (n, k), dense or sparse, the constant last."""
+        Phi = np.empty((H.shape[0], self.width(H.shape[1])), np.float32)
+        Phi[:, -1] = 1
+        if self.linear:
+            Phi[:, :-1] = H
+        else:
+            # The argument stays in float32: Cauchy frequencies make it as large as 1e4.
+            angles = H @ self.R
+            angles += self.b
+            np.cos(angles, out=angles)
+            np.multiply(angles, np.float32(np.sqrt(2)), out=Phi[:, :-1])
+        return Phi
+
+
+def draw_features(
+    kernel: Kernel,
+    k: int,
+    count: int,
+    length: float,
+    bandwidth: float,
+    rng: np.random.Generator,
+    *,
+    quasi: str | None = None,
+) -> Features:
+    """`count` frequencies and phases for a kernel on k numbers; `length` is the median squared distance m.
+
+    gaussian: exp(-|d|^2 / (beta^2 m)). matern(nu): a multivariate Student of nu degrees of freedom, one chi2 shared
+    by the coordinates of a frequency. laplacian: independent Cauchy coordinates, exp(-|d|_1 sqrt(2/m) / beta).
+    """
+    if kernel.name == "linear":
+        return Features(np.zeros((k, 0), np.float32), np.zeros(0, np.float32))
+    u = uniforms(count, k + 2, rng, quasi)  # coordinates, chi2 and phase together
+    if kernel.name == "laplacian":
+        R = np.tan(np.pi * (u[:, :k] - 0.5)) * np.sqrt(2 / length)
+    elif kernel.name == "matern":
+        shared = np.sqrt(kernel.nu / chdtri(kernel.nu, u[:, k]))
+        R = ndtri(u[:, :k]) * shared[:, None] / np.sqrt(length)
+    else:
+        R = ndtri(u[:, :k]) * np.sqrt(2 / length)
+    return Features(np.ascontiguousarray(R.T / bandwidth, np.float32), (2 * np.pi * u[:, k + 1]).astype(np.float32))
+
+
+def uniforms(count: int, width: int, rng: np.random.Generator, quasi: str | None) -> Array:
+    """(count, width) numbers strictly inside (0, 1): independent, scrambled Sobol, or Latin hypercube."""
+    if quasi not in (None, "sobol", "latin"):
+        raise ValueError(f"quasi_random is {quasi!r}; possible are None, 'sobol' and 'latin'.")
+    if quasi is None:
+        return np.clip(rng.random((count, width)), 1e-12, 1 - 1e-12)
+    from scipy.stats import qmc  # slow to import, and seldom needed
+
+    if quasi == "sobol":
+        if width > qmc.Sobol.MAXDIM:
+            raise ValueError(
+                f"Sobol points have at most {qmc.Sobol.MAXDIM} coordinates, {width} are needed: use 'latin'."
+            )
+        u = qmc.Sobol(width, rng=rng).random_base2(int(np.ceil(np.log2(max(2, count)))))[:count]
+    else:
+        u = qmc.LatinHypercube(width, rng=rng).random(count)
+    return np.clip(u, 1e-12, 1 - 1e-12)
+
+
+def median_squared_distance(H: Array) -> float:
+    """The median of |h_i - h_j|^2 over pairs i != j; the mean if that is 0, then 1, with a warning."""
+    H = H[:MEDIAN_ROWS].astype(np.float64)
+    squares = np.einsum("ij,ij->i", H, H)
+    distances = np.maximum(squares[:, None] + squares - 2 * H @ H.T, 0)[np.triu_indices(len(H), 1)]
+    # What is left of equal rows after rounding is not a distance.
+    distances[distances < 1e-12 * max(squares.max(initial=0.0), np.finfo(np.float64).tiny)] = 0
+    for guess in (np.median, np.mean):
+        if len(distances) and (m := float(guess(distances))) > 0:
+            return m
+    warnings.warn("All embedded rows are alike; the kernel's length scale is set to 1.", RuntimeWarning, stacklevel=2)
+    return 1.0
+
+
+def unit_rows(H: Array) -> Array:
+    """Each row scaled to length 1; rows of zeros stay."""
+    lengths = np.linalg.norm(H, axis=1, keepdims=True)
+    return np.asarray(H / np.where(lengths > 0, lengths, 1), dtype=H.dtype)

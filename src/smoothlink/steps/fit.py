@@ -1,0 +1,205 @@
+"""phi, Y -> V: the decoder from random features to labels, by squared, logistic or softmax loss."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothlink.machines.rows import Block, Rows, stack
+from smoothlink.solve.cholesky import GramSystem
+from smoothlink.steps.featurize import Features
+
+Array = NDArray[Any]
+
+# Rows featurized at a time: float32 products of at most this many rows are added in float64.
+PHI_ROWS = 4096
+
+
+class LinkSums(NamedTuple):
+    """All that the squared loss needs to know of the data, and what preconditions the other losses."""
+
+    gram: GramSystem  # Phi'WPhi (s + 1, s + 1)
+    targets: Array  # (s + 1, c) Phi'WY
+    weight: float  # total weight of the rows
+
+    @property
+    def label_weights(self) -> Array:
+        """The weighted count (c,) of each label: the constant feature's targets."""
+        counts: Array = self.targets[-1]
+        return counts
+
+
+class Smoothing(NamedTuple):
+    """y -> scale y + shift: label smoothing without ever making Y dense."""
+
+    scale: float = 1.0
+    shift: float = 0.0
+
+    @classmethod
+    def of(cls, a: float, c: int, *, multiclass: bool) -> Smoothing:
+        """Multilabel (2a - 1) y + (1 - a); multiclass a y + (1 - a)/c. a = 1 leaves the labels as they are."""
+        return cls(a, (1 - a) / c) if multiclass else cls(2 * a - 1, 1 - a)
+
+
+def link_sums(rows: Rows, features: Features) -> LinkSums:
+    """Phi'WPhi and Phi'WY from one pass over rows whose inputs are embeddings; the cost per row is free of c."""
+    s = features.width(rows.d)
+    G = rows.sum(phi_gram, features, out=(s, s), dtype=np.float64)
+    targets = rows.sum(yt_phi, features, out=(rows.c, s)).T
+    return LinkSums(GramSystem(G), targets, float(rows.w.sum(dtype=np.float64)))
+
+
+def phi_gram(block: Block, features: Features, out: Array) -> None:
+    """Adds Phi'WPhi of one block into out (s + 1, s + 1)."""
+    for part in phi_parts(block):
+        Phi = features(block.X.array[part])  # type: ignore[union-attr]
+        Phi *= np.sqrt(block.w[part])[:, None]
+        out += Phi.T @ Phi
+
+
+def yt_phi(block: Block, features: Features, out: Array) -> None:
+    """Adds Y'WPhi of one block into out (c, s + 1), at a cost of s for each 1 in Y."""
+    from smoothlink.machines.matrix import Sparse
+
+    parts = list(phi_parts(block))
+    for part in parts:
+        Phi = features(block.X.array[part])  # type: ignore[union-attr]
+        Phi *= block.w[part][:, None]
+        Y = block.Y if len(parts) == 1 else Sparse(block.Y.csr[part])
+        Y.T.add_product(Phi, out)
+
+
+def phi_parts(block: Block) -> Iterator[slice]:
+    for start in range(0, len(block.w), PHI_ROWS):
+        yield slice(start, min(len(block.w), start + PHI_ROWS))
+
+
+def smoothed_targets(sums: LinkSums, smoothing: Smoothing) -> Array:
+    """Phi'W of the smoothed labels: the shift adds (Phi'w) 1', which is a column of the Gram matrix."""
+    if smoothing == Smoothing():
+        return sums.targets
+    return smoothing.scale * sums.targets + (smoothing.shift * sums.gram.G[:, -1:]).astype(np.float32)
+
+
+def squared(sums: LinkSums, ridge: float, smoothing: Smoothing = Smoothing()) -> Array:
+    """V (s + 1, c) = argmin |Y - Phi V|^2 + rho |V|^2, in closed form."""
+    return sums.gram.at(ridge)(smoothed_targets(sums, smoothing))
+
+
+class Descent(NamedTuple):
+    """The knobs of the preconditioned stochastic gradient."""
+
+    learning_rate: float | None = None  # None: what stays stable, see `stable_rate`
+    momentum: float = 0.9
+    decay: float = 0.9  # of the learning rate, a pass
+    batch: int | None = None  # rows a step; a tenth of all where None
+
+
+BATCH_BYTES = 256 << 20
+
+
+def sweeps(
+    rows: Rows,
+    features: Features,
+    sums: LinkSums,
+    ridge: float,
+    *,
+    softmax: bool,
+    descent: Descent = Descent(),
+    smoothing: Smoothing = Smoothing(),
+    seed: int = 0,
+) -> Iterator[Array]:
+    """V (s + 1, c) after each pass of logistic (or softmax) descent, without end: the caller stops.
+
+    A step on a batch B is V += eta M (Phi'Y - (n/b) Phi_B' sigma(Phi_B V) - rho V), M = (Phi'Phi + rho)^-1: only the
+    predictions are sampled, the label part is the full sum. The array yielded is overwritten by the next pass.
+    """
+    solve = sums.gram.at(ridge)
+    rho = solve.rho.astype(np.float32)[:, None]
+    M = solve.inverse()
+    targets = smoothed_targets(sums, smoothing)
+    V = start_at_priors(sums, smoothing, softmax=softmax)
+    velocity = np.zeros_like(V) if descent.momentum else None
+    size = descent.batch or default_batch(rows.n, rows.c, len(rho))
+    H, _, w = inputs(rows)
+    eta = descent.learning_rate or stable_rate(M, sums, size)
+    sweep = 0
+    while True:
+        for batch in rows.batches(size, seed=seed, sweep=sweep):
+            Phi, wb = features(H[batch]), w[batch]
+            P = softmax_rows(Phi @ V) if softmax else sigmoid(Phi @ V)
+            P *= (wb * np.float32(sums.weight / wb.sum(dtype=np.float64)))[:, None]
+            step = M @ (targets - Phi.T @ P - rho * V)
+            step *= np.float32(eta * (1 - descent.momentum))
+            if velocity is None:
+                V += step
+            else:
+                velocity *= np.float32(descent.momentum)
+                velocity += step
+                V += velocity
+        yield V
+        sweep += 1
+        eta *= descent.decay
+
+
+def stable_rate(M: Array, sums: LinkSums, batch: int) -> float:
+    """A learning rate that does not diverge: 8 over how much a batch's curvature exceeds the preconditioner's.
+
+    The losses curve at most a quarter (logistic) of Phi'Phi, so 4 is safe for all rows at once, and momentum doubles
+    it. A batch of b rows overshoots by (1 + sqrt(f / b))^2, f = tr(M Phi'Phi) being the degrees of freedom.
+    """
+    freedom = float(np.einsum("ij,ij->", M, sums.gram.G, dtype=np.float64))
+    return 8.0 / (1 + np.sqrt(max(freedom, 0.0) / batch)) ** 2
+
+
+def inputs(rows: Rows) -> tuple[Array, Any, Array]:
+    """The embeddings H (n, k), labels and weights of rows in memory."""
+    H = stack([b.X.array for b in rows.blocks])  # type: ignore[union-attr]
+    return H, stack([b.Y.csr for b in rows.blocks]), rows.w
+
+
+def default_batch(n: int, c: int, s: int) -> int:
+    """A tenth of the rows, but no more than two for a feature: beyond that, more steps beat better ones."""
+    return max(1, min(-(-n // 10), max(512, 2 * s), BATCH_BYTES // (4 * max(c, s))))
+
+
+def start_at_priors(sums: LinkSums, smoothing: Smoothing, *, softmax: bool) -> Array:
+    """V = 0 but for the constant, which holds the log-odds (softmax: log) of the smoothed label frequencies.
+
+    Starting from the squared solution instead reads its zeros as p = 1/2 and takes many passes to forget it.
+    """
+    V = np.zeros(sums.targets.shape, np.float32)
+    V[-1] = prior_scores(sums.label_weights, sums.weight, smoothing, softmax=softmax)
+    return V
+
+
+def prior_scores(counts: Array, total: float, smoothing: Smoothing = Smoothing(), *, softmax: bool) -> Array:
+    """The scores (c,) that give each label its smoothed frequency."""
+    p = prior(smoothing.scale * counts.astype(np.float64) + smoothing.shift * total, total)
+    return np.log(p / p.sum()) if softmax else np.log(p / (1 - p))
+
+
+def prior(counts: Array, total: float) -> Array:
+    """Label frequencies with half a row added on either side, so that none is 0 or 1."""
+    p: Array = (counts + 0.5) / (total + 1.0)
+    return np.clip(p, 1e-9, 1 - 1e-9)
+
+
+def sigmoid(Z: Array) -> Array:
+    """1 / (1 + exp(-Z)), in place."""
+    np.clip(Z, -40, 40, out=Z)
+    np.negative(Z, out=Z)
+    np.exp(Z, out=Z)
+    Z += 1
+    return np.reciprocal(Z, out=Z)
+
+
+def softmax_rows(Z: Array) -> Array:
+    """exp(Z) with each row scaled to sum 1, in place."""
+    Z -= Z.max(axis=1, keepdims=True)
+    np.exp(Z, out=Z)
+    Z /= Z.sum(axis=1, keepdims=True)
+    return Z
