@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
@@ -14,15 +15,18 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from smoothlink import persist
-from smoothlink.fitting.checks import check_options
+from smoothlink.fitting.checks import check_options, check_weights, one_of, whole
 from smoothlink.fitting.options import Options
-from smoothlink.fitting.train import train
+from smoothlink.fitting.train import feature_count, train
+from smoothlink.machines.threads import alone
 from smoothlink.model import Model
 from smoothlink.predict import one_each, predict_f1, predict_sets, predict_topk, predictions
 from smoothlink.steps.evaluate import Evaluation, evaluate
-from smoothlink.targets import read_targets, weigh
+from smoothlink.targets import read_classes, read_indicator, read_targets, weigh
 
 Array = NDArray[Any]
+
+RANKINGS = ("probability", "psp")
 
 
 class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
@@ -38,11 +42,11 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
     embedding : {"randomized", "random", "principal", "identity", "none", "plst", "cplst"}, default="randomized"
         Which label directions: those the features predict best (Algorithm 1), Gaussian ones (compressed sensing), top
         eigenvectors of Y'Y, one a label (Algorithm 2), or none (the link sees x itself). "plst" and "cplst" are the
-        published baselines, decoded linearly and cut at 1/2: the link's parameters do not apply to them.
+        published baselines, decoded linearly and cut at 1/2: most parameters do not apply to them (see Notes).
     ridge : "auto" or float, default="auto"
         Relative ridge of the first stage: a multiple of the mean diagonal of X'X.
     kernel : str, default="gaussian"
-        "gaussian", "matern(NU)", "exponential", "laplacian" or "linear" (no random features).
+        "gaussian", "matern(NU)", "exponential", "laplacian" or "linear" (no random features, so no bandwidth).
     bandwidth : "auto" or float, default="auto"
         Kernel width in units of the median distance between embedded rows; larger is smoother.
     n_features : "auto" or int, default="auto"
@@ -66,7 +70,8 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
     label_smoothing : float in (0.5, 1], default=1.0
         a: labels become (2a-1) y + (1-a), or for multiclass a y + (1-a)/c. 1 leaves them as they are.
     class_weight : None, "balanced", dict or array, default=None
-        Multiclass: example weights by class, as in scikit-learn. Multilabel: weights of labels in the embedding.
+        One weight a label, by id or in the order of classes_. Multiclass: example weights by class, as in
+        scikit-learn. Multilabel: weights of labels in the embedding, where embedding has one to weigh.
     rank_by : {"probability", "psp"}, default="probability"
         What `predict_topk` sorts by; "psp" favours rare labels by their inverse propensity.
     scale : {"auto", "none", "unit", "variance"}, default="auto"
@@ -84,7 +89,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
     first_stage : scikit-learn classifier or None, default=None
         With embedding="identity": its decision functions, one clone a label, are what the link sees (Algorithm 2).
     power : int, default=1
-        Power steps of the embedding.
+        Power steps of the embedding, at least 1.
     oversample : int, default=20
         Directions probed beyond the rank.
     half_step : bool, default=False
@@ -100,7 +105,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
     block_rows : int or None, default=None
         Rows a block; results do not depend on it beyond rounding.
     random_state : int, RandomState or None, default=0
-        Seeds every draw.
+        Seeds every draw; a number makes runs repeat exactly on one machine.
     verbose : int, default=0
         1 writes each stage to standard error.
 
@@ -111,6 +116,20 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
     thresholds_ : one a label, fitted by Algorithm 4 on held-out rows.
     label_directions_ : U (c, k), or None.
     label_names_, n_features_in_, feature_names_in_ : as usual.
+
+    Notes
+    -----
+    A parameter speaks to one part of the model, and is not looked at where that part is absent:
+
+    - `rank`: not with embedding="identity" or "none". `power`, `oversample`, `half_step`: only with "randomized", and
+      without effect where rank + oversample reaches the number of labels, since then every direction is probed.
+    - `ridge`, `penalize_constant`, `solver`: not with embedding="none", nor with a `first_stage`, which has its own.
+    - `bandwidth`, `n_features`, `quasi_random`: not with kernel="linear".
+    - `passes`, `learning_rate`, `momentum`, `decay`, `batch_rows`: only with the logistic and softmax losses.
+    - `input_bandwidth`, `input_features`: only with an `input_kernel`, to whose draws `quasi_random` applies as well.
+    - embedding="plst" and "cplst" have no link. Only `rank`, `ridge`, `task`, `scale`, `input_kernel` and what goes
+      with it, `penalize_constant`, `solver`, `holdout`, `block_rows`, `random_state`, `verbose`, `rank_by` and, for
+      one class a row, `class_weight` apply; probabilities are not calibrated.
     """
 
     def __init__(
@@ -201,16 +220,17 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         if targets.Y.shape[0] != X.shape[0]:
             raise ValueError(f"X has {X.shape[0]} rows and y has {targets.Y.shape[0]}; they must be as many.")
         options = check_options(self._options(), multiclass=targets.multiclass)
+        one_of("rank_by", self.rank_by, RANKINGS)
+        whole("verbose", self.verbose if not isinstance(self.verbose, bool) else int(self.verbose), 0)
         w = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         w, label_weight = weigh(targets, w, self.class_weight)
-        if not (w > 0).any():
-            raise ValueError("All sample weights are zero: there is nothing to learn from.")
+        check_weights(w, targets.Y, label_weight, options)
         notify = getattr(self, "_notify", None) or (_to_stderr if self.verbose else None)
-        # A copy in CSR arrays: the steps never see a scipy matrix, whose * is a product.
-        X = sp.csr_array(X) if sp.issparse(X) else X
-        trained = train(
-            X, targets.Y, w, options, multiclass=targets.multiclass, label_weight=label_weight, notify=notify
-        )
+        X = _tidy(X)
+        with alone(_largest_product(X, targets.Y.shape[1], options)):
+            trained = train(
+                X, targets.Y, w, options, multiclass=targets.multiclass, label_weight=label_weight, notify=notify
+            )
         self.classes_ = targets.classes
         self.model_: Model = trained.model
         self.label_directions_ = trained.U
@@ -222,7 +242,9 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
 
     def _options(self) -> Options:
         seed = self.random_state
-        if not isinstance(seed, (int, np.integer)):
+        if isinstance(seed, Integral):
+            whole("random_state", seed, 0)
+        else:
             seed = check_random_state(seed).randint(np.iinfo(np.int32).max)
         return Options(
             seed=int(seed), **{name: getattr(self, name) for name in Options.__dataclass_fields__ if name != "seed"}
@@ -231,7 +253,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
     def _embed(self, X: Any) -> Array:
         check_is_fitted(self)
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float32, reset=False)
-        return self.model_.embed(sp.csr_array(X) if sp.issparse(X) else X)
+        return self.model_.embed(_tidy(X))
 
     def predict(self, X: Any) -> Any:
         """Class ids, or label sets at probability > 1/2: CSR when y was sparse, else a dense 0/1 array."""
@@ -267,8 +289,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         H = self._embed(X)
         some = None if labels is None else self._positions(labels)
         S = np.concatenate([self.model_.scores(H[part], some) for part in self.model_.row_blocks(len(H))])
-        if np.isneginf(S).any():  # labels never seen: below all others, but finite
-            S = np.where(np.isneginf(S), np.where(np.isneginf(S), np.inf, S).min(axis=1, keepdims=True) - 1, S)
+        np.maximum(S, np.finfo(S.dtype).min, out=S)  # labels never seen: below all others, but finite
         if not self._indicator and len(self.classes_) == 2 and labels is None:
             return np.asarray(S[:, 1] - S[:, 0])
         return S
@@ -278,11 +299,9 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
 
         `P.indices.reshape(n, -1)` are the ranked labels (positions in classes_). Never makes an n x c array.
         """
-        if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
-            raise ValueError(f"k is {k!r}; it must be a whole number of at least 1.")
+        whole("k", k, 1)
         H = self._embed(X)
-        if self.rank_by not in ("probability", "psp"):
-            raise ValueError(f"rank_by is {self.rank_by!r}; possible are 'probability' and 'psp'.")
+        one_of("rank_by", self.rank_by, RANKINGS)
         return predict_topk(self.model_, H, int(k), rank_by=self.rank_by)
 
     def predict_f1(self, X: Any, over: str = "thresholds") -> Any:
@@ -313,20 +332,43 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         )
 
     def _truth(self, y: Any) -> sp.csr_array:
+        """y as a 0/1 matrix with at least a column for each label known; class ids unknown to the model come last."""
+        c = len(self.classes_)
         if self._indicator:
-            Y = sp.csr_array(y, dtype=np.float32)
-            Y.eliminate_zeros()
-            missing = len(self.classes_) - Y.shape[1]
-            return sp.csr_array((Y.data, Y.indices, Y.indptr), (Y.shape[0], Y.shape[1] + max(0, missing)))
-        y = np.asarray(y)
-        place = np.clip(np.searchsorted(self.classes_, y), 0, len(self.classes_) - 1)
-        known = self.classes_[place] == y
-        return one_each(np.where(known, place, len(self.classes_)), len(self.classes_) + 1).astype(np.float32)
+            Y = read_indicator(y)
+            return sp.csr_array((Y.data, Y.indices, Y.indptr), (Y.shape[0], max(c, Y.shape[1])))
+        ids = read_classes(y)
+        place = np.clip(np.searchsorted(self.classes_, ids), 0, c - 1)
+        known = self.classes_[place] == ids
+        return one_each(np.where(known, place, c), c + 1).astype(np.float32)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the fitted model to one safetensors file (docs/file-format.md)."""
         check_is_fitted(self)
         persist.save(self, path)
+
+
+def _largest_product(X: Any, c: int, options: Options) -> float:
+    """About how many operations the largest product of a fit takes: X'X, Phi'Phi or Phi V."""
+    n, d = X.shape
+    s = feature_count(options, n, c)
+    inputs = n * options.input_features**2 if options.input_kernel else (X.nnz if sp.issparse(X) else n * d) * d
+    return float(max(inputs, n * s * max(s, c)))
+
+
+def _tidy(X: Any) -> Any:
+    """Sparse rows as a CSR array without stored zeros and repeated entries; what was given stays as it is.
+
+    The steps never see a scipy matrix, whose * is a product.
+    """
+    if not sp.issparse(X):
+        return X
+    A = sp.csr_array(X)
+    if not A.has_canonical_format or not A.data.all():
+        A = A.copy()
+        A.sum_duplicates()
+        A.eliminate_zeros()
+    return A
 
 
 def _to_stderr(stage: str, share: float) -> None:

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from smoothlink.machines.matrix import matrix
-from smoothlink.steps.calibrate import Calibration
+from smoothlink.steps.calibrate import LEAST, Calibration
 from smoothlink.steps.featurize import Features, unit_rows
 from smoothlink.steps.fit import prior
 from smoothlink.steps.scale import Scaling
@@ -49,8 +49,9 @@ class Model:
         return np.asarray(self.counts <= 0)
 
     def embed(self, X: Any) -> Array:
-        """h (n, k) of raw rows X (n, d)."""
+        """h (n, k) of raw rows X (n, d); nan marks sparse rows without any feature."""
         A = self.scaling(X)
+        blank = np.diff(A.indptr) == 1 if sp.issparse(A) else np.zeros(len(A), bool)  # the constant alone
         if self.input_features is not None:
             A = self.input_features(A[:, :-1])
         if self.classifier is not None:
@@ -59,29 +60,56 @@ class Model:
             H = A[:, :-1].toarray() if sp.issparse(A) else A[:, :-1]
         else:
             H = matrix(A) @ self.W
-        return unit_rows(H) if self.normalize else np.ascontiguousarray(H)
+        H = unit_rows(H) if self.normalize else np.ascontiguousarray(H)
+        H[blank] = np.nan
+        return H
 
     def scores(self, H: Array, labels: Array | None = None) -> Array:
         """Scores (n, c) of embedded rows, for all labels or the given ones; never-seen labels score -inf."""
-        V, unseen = (self.V, self.unseen) if labels is None else (self.V[:, labels], self.unseen[labels])
-        S: Array = self.features(H) @ V
+        some = slice(None) if labels is None else labels
+        V, unseen = self.V[:, some], self.unseen[some]
+        blank: Array = np.isnan(H[:, 0])
+        S: Array = self.features(np.where(blank[:, None], np.float32(0), H) if blank.any() else H) @ V
+        if blank.any():
+            S[blank] = self.prior_scores[some]
         if unseen.any():
             S[:, unseen] = -np.inf
         return S
 
+    @property
+    def prior_scores(self) -> Array:
+        """Scores (c,) of the label frequencies: the answer to a row of which nothing is known."""
+        p = prior(self.counts, self.total)
+        if self.multiclass:
+            return np.log(p / p.sum()) / self.calibration.temperature
+        return p if self.loss == "squared" else np.log(p / (1 - p))
+
     def probabilities(self, S: Array, labels: Array | None = None, normalisers: Array | None = None) -> Array:
         """Probabilities of scores; labels never seen in training get their smoothed prior.
 
-        Multiclass probabilities of some labels need the `normalisers` (n,) of their rows.
+        None is 0 or 1: no finite training set says so. Multiclass rows sum to 1, those of some labels need the
+        `normalisers` (n,) of their rows.
         """
-        unseen = self.unseen if labels is None else self.unseen[labels]
+        P = self.calibrated(S, normalisers)
+        if not self.multiclass:
+            np.clip(P, LEAST, 1 - LEAST, out=P)
+        unseen = self.unseen
+        if unseen.any():
+            c = self.n_labels if self.multiclass else 2  # half a row is added to each class, or to either side
+            little = 0.5 / (self.total + 0.5 * c)
+            if self.multiclass:
+                P *= np.float32(1 - little * np.count_nonzero(unseen))
+            P[:, unseen if labels is None else unseen[labels]] = little
+        return P
+
+    def calibrated(self, S: Array, normalisers: Array | None = None) -> Array:
+        """What held-out rows make of scores, as Algorithm 4 and its thresholds see it: 0 for labels never seen."""
         if self.multiclass:
             normalisers = self.normalisers(S) if normalisers is None else normalisers
-            P = np.exp(S * np.float32(self.calibration.temperature) - normalisers[:, None])
-        else:
-            P = self.calibration.probabilities(np.maximum(S, -1e6), loss=self.loss)
-        if unseen.any():
-            P[:, unseen] = prior(np.zeros(1), self.total)
+            return np.asarray(np.exp(S * np.float32(self.calibration.temperature) - normalisers[:, None]))
+        P = self.calibration.probabilities(np.maximum(S, -1e6), loss=self.loss)
+        if self.unseen.any():
+            P[np.isneginf(S)] = 0
         return P
 
     def normalisers(self, S: Array) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from smoothlink.errors import ModelFileError
 from smoothlink.model import Model
 from smoothlink.solve import Cholesky, ConjugateGradient
 from smoothlink.steps.calibrate import Calibration
-from smoothlink.steps.featurize import Features
+from smoothlink.steps.featurize import Features, Kernel
 from smoothlink.steps.save import Loaded, pack_names, unpack_names
 from smoothlink.steps.save import load as load_file
 from smoothlink.steps.save import save as save_file
@@ -61,6 +62,8 @@ def model_arrays(classifier: SmoothLinkClassifier) -> dict[str, Array]:
     if not classifier._indicator:
         arrays |= pack_classes(classifier.classes_)
     if classifier.label_names_ is not None:
+        if len(classifier.label_names_) != model.n_labels:
+            raise ModelFileError(f"label_names_ has {len(classifier.label_names_)} names for {model.n_labels} labels.")
         arrays |= pack_names(classifier.label_names_, "label_names")
     if hasattr(classifier, "feature_names_in_"):
         arrays |= pack_names([str(name) for name in classifier.feature_names_in_], "feature_names")
@@ -68,10 +71,12 @@ def model_arrays(classifier: SmoothLinkClassifier) -> dict[str, Array]:
 
 
 def pack_classes(classes: Array) -> dict[str, Array]:
-    """Class ids: numbers as they are, text as packed names."""
-    if classes.dtype.kind in "iufb":
+    """Class ids: numbers as they are (unsigned ones as int64, which wraps), text as packed names."""
+    if classes.dtype.kind in "ifb":
         return {"classes": classes}
-    if all(isinstance(name, str) for name in classes.tolist()):
+    if classes.dtype.kind == "u":
+        return {"classes": classes.astype(np.int64)}
+    if classes.dtype.kind in "UO" and all(isinstance(name, str) for name in classes.tolist()):
         return pack_names(classes.tolist(), "class_names")
     raise ModelFileError(f"Class ids of type {classes.dtype} cannot be saved; use numbers or text.")
 
@@ -84,29 +89,39 @@ def model_meta(classifier: SmoothLinkClassifier) -> dict[str, Any]:
         "n_features_in": int(classifier.n_features_in_),
         "indicator": classifier._indicator,
         "sparse_labels": classifier._sparse,
+        "class_dtype": classifier.classes_.dtype.str,
         "scale": model.scaling.kind,
-        "dense": model.scaling.dense,
-        "normalize": model.normalize,
+        "dense": bool(model.scaling.dense),
+        "normalize": bool(model.normalize),
         "loss": model.loss,
         "multiclass": model.multiclass,
-        "temperature": model.calibration.temperature,
-        "total": model.total,
-        "summary": classifier.summary_,
+        "temperature": float(model.calibration.temperature),
+        "total": float(model.total),
+        "summary": finite(classifier.summary_),
     }
 
 
+def finite(value: Any) -> Any:
+    """The same with None for NaN and infinity, which JSON does not have."""
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def storable(name: str, value: Any) -> Any:
-    """A parameter as JSON. A linear first stage is already in W; a RandomState is not kept."""
+    """A parameter as JSON. A linear first stage is already in W; a RandomState and a foreign solver are not kept."""
     if isinstance(value, (Cholesky, ConjugateGradient)):
         return {"solver": type(value).__name__, **dataclasses.asdict(value)}
+    if name == "solver":
+        return value if isinstance(value, str) else "auto"
     if name == "first_stage" or isinstance(value, np.random.RandomState):
         return None
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, np.ndarray):
-        return value.tolist()
     if name == "class_weight" and isinstance(value, dict):
-        return {"pairs": [[k.item() if isinstance(k, np.generic) else k, float(v)] for k, v in value.items()]}
+        return {"pairs": [[storable("", key), float(weight)] for key, weight in value.items()]}
+    if isinstance(value, Kernel):
+        return str(value)
+    if isinstance(value, (np.generic, np.ndarray)):
+        return value.tolist()
     return value
 
 
@@ -119,29 +134,33 @@ def restored(value: Any) -> Any:
     return value
 
 
-def load(path: str | os.PathLike[str], *, mmap: bool = True) -> SmoothLinkClassifier:
-    """The classifier in a model file. Runs no code from it; arrays are memory-mapped unless `mmap` is False."""
+def load(path: str | os.PathLike[str], *, mmap: bool = True, verify: bool = False) -> SmoothLinkClassifier:
+    """The classifier in a model file. Runs no code from it.
+
+    Arrays are memory-mapped unless `mmap` is False; large mapped arrays are checked against their checksums only
+    with `verify`, since that reads them whole.
+    """
     from smoothlink.estimator import SmoothLinkClassifier
 
-    loaded = load_file(path, mmap=mmap)
+    loaded = load_file(path, mmap=mmap, verify=verify)
     try:
         meta, arrays = loaded.meta, loaded.arrays
-        classifier = SmoothLinkClassifier(**{k: restored(v) for k, v in meta["parameters"].items()})
         model = rebuild(loaded)
+        classifier = SmoothLinkClassifier(**{k: restored(v) for k, v in meta["parameters"].items()})
         classifier.model_ = model
         classifier.n_features_in_ = meta["n_features_in"]
         classifier.summary_ = meta["summary"]
         classifier.thresholds_ = model.thresholds
         classifier._indicator, classifier._sparse = meta["indicator"], meta["sparse_labels"]
         classifier.label_directions_ = arrays.get("U")
-        classifier.classes_ = unpack_classes(arrays, model.n_labels)
-        named = "label_names_utf8" in arrays
-        classifier.label_names_ = unpack_names(arrays, "label_names") if named else None
-        if "feature_names_utf8" in arrays:
-            classifier.feature_names_in_ = np.array(unpack_names(arrays, "feature_names"), dtype=object)
+        classifier.classes_ = unpack_classes(loaded, model.n_labels)
+        classifier.label_names_ = named(arrays, "label_names", model.n_labels)
+        features = named(arrays, "feature_names", classifier.n_features_in_)
+        if features is not None:
+            classifier.feature_names_in_ = np.array(features, dtype=object)
+    except ModelFileError as error:
+        raise ModelFileError(f"{os.fspath(path)}: {error}") from error
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        if isinstance(error, ModelFileError):
-            raise
         raise ModelFileError(
             f"{os.fspath(path)} is a smoothlink file, but its content does not make a model ({error!r}).\n"
             "Save the model again with this version of smoothlink."
@@ -149,20 +168,35 @@ def load(path: str | os.PathLike[str], *, mmap: bool = True) -> SmoothLinkClassi
     return classifier
 
 
-def unpack_classes(arrays: dict[str, Array], c: int) -> Array:
-    if "classes" in arrays:
-        return np.array(arrays["classes"])
-    if "class_names_utf8" in arrays:
-        return np.array(unpack_names(arrays, "class_names"))
-    return np.arange(c)
+def named(arrays: dict[str, Array], key: str, count: int) -> list[str] | None:
+    """The packed names under this key, if there are any, as many as they must be."""
+    if f"{key}_utf8" not in arrays:
+        return None
+    names = unpack_names(arrays, key)
+    if len(names) != count:
+        raise ModelFileError(f"it has {len(names)} {key} where there must be {count}. Save the model again.")
+    return names
+
+
+def unpack_classes(loaded: Loaded, c: int) -> Array:
+    """Class ids of the type they had."""
+    if loaded.meta["indicator"]:
+        return np.arange(c)
+    names = named(loaded.arrays, "class_names", c)
+    classes = np.array(loaded.arrays["classes"] if names is None else names)
+    kind = np.dtype(loaded.meta["class_dtype"])
+    if classes.shape != (c,) or kind.kind not in "biufUO":
+        raise ModelFileError(f"its class ids do not fit {c} classes. Save the model again.")
+    return classes.astype(kind)
 
 
 def rebuild(loaded: Loaded) -> Model:
-    """The model from its arrays, with shapes that fit together."""
+    """The model from its arrays; nothing is believed that does not fit together."""
     arrays, meta = loaded.arrays, loaded.meta
-    shift, factor = arrays["scale_shift"], arrays["scale_factor"]
-    model = Model(
-        scaling=Scaling(meta["scale"], shift, factor, meta["dense"]),
+    check_meta(meta)
+    check_arrays(arrays, meta)
+    return Model(
+        scaling=Scaling(meta["scale"], arrays["scale_shift"], arrays["scale_factor"], meta["dense"]),
         input_features=Features(arrays["input_R"], arrays["input_b"]) if "input_R" in arrays else None,
         W=arrays.get("W"),
         classifier=None,
@@ -176,14 +210,51 @@ def rebuild(loaded: Loaded) -> Model:
         total=meta["total"],
         thresholds=arrays["thresholds"],
     )
-    c, inputs = model.n_labels, meta["n_features_in"] if model.input_features is None else len(arrays["input_b"])
-    k = inputs if model.W is None else model.W.shape[1]
-    fits = model.V.shape[0] == model.features.width(k) and model.counts.shape == model.thresholds.shape == (c,)
-    fits = (
-        fits
-        and (model.W is None or model.W.shape[0] == inputs + 1)
-        and (model.features.linear or len(model.features.R) == k)
-    )
-    if not fits:
-        raise ModelFileError("The arrays of this model file do not fit together. Save the model again.")
-    return model
+
+
+def check_meta(meta: dict[str, Any]) -> None:
+    """Whether each key is of its kind."""
+    flags = ("indicator", "sparse_labels", "dense", "normalize", "multiclass")
+    fits = {
+        **{name: isinstance(meta[name], bool) for name in flags},
+        **{name: isinstance(meta[name], float) and meta[name] > 0 for name in ("temperature", "total")},
+        **{name: isinstance(meta[name], dict) for name in ("parameters", "summary")},
+        "n_features_in": type(meta["n_features_in"]) is int and meta["n_features_in"] > 0,
+        "scale": meta["scale"] in ("none", "unit", "variance"),
+        "loss": meta["loss"] in (("squared", "softmax") if meta["multiclass"] else ("squared", "logistic")),
+    }
+    wrong = [f"{name} = {meta[name]!r}" for name, fine in fits.items() if not fine]
+    if wrong:
+        raise ModelFileError(f"its description does not make a model ({'; '.join(wrong)}). Save the model again.")
+
+
+def check_arrays(arrays: dict[str, Array], meta: dict[str, Any]) -> None:
+    """Whether the arrays are those of one model, of the types and shapes in docs/file-format.md."""
+    d, c, s = meta["n_features_in"], arrays["V"].shape[-1], arrays["b"].size
+    inputs = arrays["input_b"].size if "input_b" in arrays else d
+    k = arrays["W"].shape[-1] if "W" in arrays else inputs
+    scaled = (d if meta["scale"] == "variance" else 0,)
+    knots = (arrays["calibration_knots"].size,)
+    single: dict[str, tuple[int, ...]] = {
+        "V": ((s or k) + 1, c),
+        "R": (k, s),
+        "b": (s,),
+        "scale_shift": scaled,
+        "scale_factor": scaled,
+        "W": (inputs + 1, k),
+        "U": (c, k),
+        "input_R": (d, inputs),
+        "input_b": (inputs,),
+    }
+    double = {"counts": (c,), "thresholds": (c,), "calibration_knots": knots, "calibration_values": knots}
+    optional = {"W", "U"} if {"input_R", "input_b"} & arrays.keys() else {"W", "U", "input_R", "input_b"}
+    for kind, shapes in ((np.float32, single), (np.float64, double)):
+        for name, shape in shapes.items():
+            if name in optional and name not in arrays:
+                continue
+            found = arrays[name]
+            if found.shape != shape or found.dtype != kind:
+                raise ModelFileError(
+                    f"its arrays do not fit together: {name} is {found.dtype} {found.shape}, where a model has "
+                    f"{np.dtype(kind)} {shape}. Save the model again."
+                )

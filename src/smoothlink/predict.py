@@ -56,18 +56,22 @@ def one_each(labels: Array, c: int) -> sp.csr_array:
 
 def predict_f1(model: Model, H: Array, *, over: str) -> sp.csr_array:
     """Label sets that maximise each label's F1: at the stored thresholds, or by Algorithm 4 over these rows."""
-    if over not in ("thresholds", "batch"):
+    if over == "thresholds":
+        return sp.vstack(
+            [sets_at(model.calibrated(model.scores(H[part])), model.thresholds) for part in model.row_blocks(len(H))],
+            format="csr",
+        )
+    if over != "batch":
         raise ValueError(f"over is {over!r}; possible are 'thresholds' (stored in the model) and 'batch' (these rows).")
     normalisers = None
     if model.multiclass:
-        parts = [model.normalisers(model.scores(H[part])) for part in model.row_blocks(len(H))]
-        normalisers = np.concatenate(parts) if parts else np.zeros(0, np.float32)
+        normalisers = np.concatenate([model.normalisers(model.scores(H[part])) for part in model.row_blocks(len(H))])
     frequency = np.clip(model.counts / max(model.total, 1e-300), 0, 1)
     sets = []
     for labels in model.label_blocks(len(H)):
-        Z = np.clip(model.probabilities(model.scores(H, labels), labels, normalisers), 0, 1)
-        cuts = model.thresholds[labels] if over == "thresholds" else f1_thresholds(Z, frequency[labels])
-        sets.append(sets_at(Z, np.where(model.unseen[labels], np.inf, cuts)))
+        S = np.concatenate([model.scores(H[part], labels) for part in model.row_blocks(len(H))])
+        Z = np.clip(model.calibrated(S, normalisers), 0, 1)
+        sets.append(sets_at(Z, f1_thresholds(Z, frequency[labels])))
     return sp.hstack(sets, format="csr")
 
 

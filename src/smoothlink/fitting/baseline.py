@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from smoothlink.fitting.choose import RIDGES, axis, holdouts
 from smoothlink.fitting.options import Options, Setup
 from smoothlink.machines.rows import Rows
-from smoothlink.steps.baselines import LinearLabelSpace, cplst, plst
+from smoothlink.steps.baselines import LinearLabelSpace, cplst, label_means, plst
 from smoothlink.steps.calibrate import Histogram
 from smoothlink.steps.infer import f1_thresholds
 
@@ -42,8 +42,8 @@ def choose_baseline(setup: Setup, options: Options) -> tuple[float, Array, int]:
         return histogram.brier()
 
     best = min(grid, key=loss)
-    counts = np.bincount(setup.Y.indices, minlength=setup.rows.c) / max(1, setup.rows.n)
-    return best, f1_thresholds(np.clip(tried[best], 0, 1), np.clip(counts, 0, 1), weights), len(weights)
+    share = np.clip(label_means(setup.rows), 0, 1)
+    return best, f1_thresholds(np.clip(tried[best], 0, 1), share, weights), len(weights)
 
 
 def held_scores(setup: Setup, held: list[Array], ridge: float) -> Array:

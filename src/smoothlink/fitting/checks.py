@@ -6,11 +6,15 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from smoothlink.fitting.first_stage import EMBEDDINGS
 from smoothlink.fitting.options import Options
-from smoothlink.steps.featurize import parse_kernel
+from smoothlink.steps.featurize import KERNELS, Kernel, parse_kernel
 
+Array = NDArray[Any]
+
+SOLVERS = ("auto", "cholesky", "cg")
 LOSSES = ("auto", "squared", "logistic", "softmax")
 
 
@@ -20,10 +24,11 @@ def check_options(o: Options, *, multiclass: bool) -> Options:
     one_of("loss", o.loss, LOSSES)
     one_of("quasi_random", o.quasi_random, (None, "sobol", "latin"))
     one_of("scale", o.scale, ("auto", "none", "unit", "variance"))
-    parse_kernel(o.kernel)
-    if o.input_kernel is not None and parse_kernel(o.input_kernel).name == "linear":
+    check_kernel("kernel", o.kernel)
+    if o.input_kernel is not None and check_kernel("input_kernel", o.input_kernel).name == "linear":
         raise ValueError("input_kernel is 'linear', which is no kernel stage at all: leave it None.")
     check_rank(o.rank)
+    check_solver(o.solver)
     for name, value in (("ridge", o.ridge), ("final_ridge", o.final_ridge)):
         number(name, value, least=0, auto=True)
     for name, value in (("bandwidth", o.bandwidth), ("learning_rate", o.learning_rate)):
@@ -36,11 +41,14 @@ def check_options(o: Options, *, multiclass: bool) -> Options:
     whole("n_features", o.n_features, 1, auto=True)
     whole("passes", o.passes, 1, auto=True)
     whole("input_features", o.input_features, 1)
-    whole("power", o.power, 0)
+    whole("power", o.power, 1)
     whole("oversample", o.oversample, 0)
     for name, value in (("batch_rows", o.batch_rows), ("block_rows", o.block_rows)):
         if value is not None:
             whole(name, value, 1)
+    for name in ("normalize_embedding", "half_step", "penalize_constant", "calibrate"):
+        if not isinstance(getattr(o, name), (bool, np.bool_)):
+            raise ValueError(f"{name} is {getattr(o, name)!r}; possible are True and False.")
     check_together(o, multiclass)
     return o
 
@@ -52,8 +60,40 @@ def check_together(o: Options, multiclass: bool) -> None:
         raise ValueError("loss is 'logistic' but every row has exactly one label; use 'softmax', or task='multilabel'.")
     if o.first_stage is not None and o.embedding != "identity":
         raise ValueError(f"first_stage goes with embedding='identity' (Algorithm 2); embedding is {o.embedding!r}.")
+    if o.first_stage is not None and (not hasattr(o.first_stage, "fit") or isinstance(o.first_stage, type)):
+        raise ValueError(f"first_stage is {o.first_stage!r}; possible are None and a scikit-learn classifier.")
     if o.embedding in ("plst", "cplst") and o.loss not in ("auto", "squared"):
         raise ValueError(f"embedding={o.embedding!r} is decoded linearly as published and takes no loss={o.loss!r}.")
+
+
+def check_weights(w: Array, Y: Any, label_weight: Array | None, o: Options) -> None:
+    """Whether example weights w (n,) and label weights (c,) leave something to learn from the 0/1 matrix Y."""
+    if not (w > 0).any():
+        raise ValueError("All sample weights are zero: there is nothing to learn from.")
+    if not w @ np.diff(Y.indptr) > 0:
+        raise ValueError("No row of positive weight has a label: there is nothing to learn from.")
+    if label_weight is None:
+        return
+    if o.embedding in ("none", "plst", "cplst") or o.first_stage is not None:
+        which = "first_stage" if o.first_stage is not None else f"embedding={o.embedding!r}"
+        raise ValueError(f"Label weights (class_weight of multilabel y) enter the embedding, and {which} has no room.")
+    if not (label_weight > 0).any():
+        raise ValueError("All class weights are zero: there is nothing to learn from.")
+
+
+def check_kernel(name: str, kernel: Any) -> Kernel:
+    try:
+        return parse_kernel(kernel)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} is {kernel!r}; possible are {KERNELS}.") from None
+
+
+def check_solver(solver: Any) -> None:
+    known = solver in SOLVERS if isinstance(solver, str) else callable(getattr(solver, "prepare", None))
+    if not known or isinstance(solver, type):
+        raise ValueError(
+            f"solver is {solver!r}; possible are {', '.join(map(repr, SOLVERS))}, Cholesky() and ConjugateGradient()."
+        )
 
 
 def check_rank(rank: Any) -> None:
@@ -99,4 +139,5 @@ def number(
     if not fine:
         bounds = [(least, "at least"), (above, "above"), (most, "at most"), (below, "below")]
         said = " and ".join(f"{word} {bound:g}" for bound, word in bounds if bound is not None)
-        raise ValueError(f"{name} is {value!r}; it must be a number {said}{', or auto' if auto else ''}.")
+        or_auto = ", or 'auto'" if auto else ""
+        raise ValueError(f"{name} is {value!r}; it must be a number {said}{or_auto}.")

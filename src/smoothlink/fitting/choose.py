@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from smoothlink.fitting.first_stage import Embedded, FirstStage
 from smoothlink.fitting.options import Chosen, Options, Setup
 from smoothlink.machines.rows import Rows, folds
-from smoothlink.solve import System
+from smoothlink.solve import ConjugateGradient, System
 from smoothlink.steps.calibrate import Histogram
 from smoothlink.steps.featurize import Features, Kernel, draw_features, median_squared_distance, unit_rows
 from smoothlink.steps.fit import LinkSums, Smoothing, link_sums, squared
@@ -31,6 +31,7 @@ RANKS = (32, 64, 128, 256, 512, 1024, 2048)
 
 SEARCH_ROWS = 20_000  # rows on which ridges, bandwidth and rank are chosen
 SEARCH_FEATURES = 1000
+SEARCH_TOL = 1e-2  # of conjugate gradients there
 HELD_ROWS = 1000  # small data sets take several folds until this many rows have been held out
 FEW_ROWS = 2000  # up to here every row is held out once
 EVALUATED_PAIRS = 20_000_000  # of held-out rows and labels: enough to tell settings apart
@@ -189,6 +190,8 @@ def search_trials(setup: Setup, options: Options) -> Trials | None:
     if rows.n > SEARCH_ROWS:
         numbers = rows.sample(SEARCH_ROWS, options.seed)
         rows, Y = rows.take(numbers), Y[numbers]
+    if isinstance(setup.stage.solver, ConjugateGradient):
+        setup = setup._replace(stage=replace(setup.stage, solver=replace(setup.stage.solver, tol=SEARCH_TOL)))
     cuts = [cut(rows, Y, held, setup.stage) for held in holdouts(rows.w, options)]
     return trials_over(cuts, setup, options, SEARCH_FEATURES) if cuts else None
 
@@ -199,7 +202,7 @@ def holdouts(w: Array, options: Options) -> list[Array]:
     if n < 2:
         return []
     fold = folds(n, options.holdout, options.seed)
-    wanted = n if n <= FEW_ROWS else HELD_ROWS
+    wanted = n if n <= FEW_ROWS else 1 if options.given else HELD_ROWS
     count = int(np.clip(-(-wanted // max(1, int(n * options.holdout))), 1, fold.max() + 1))
     held = [np.flatnonzero((fold == f) & (w > 0)) for f in range(count)]
     return [h for h in held if 0 < len(h) < np.count_nonzero(w)]
@@ -234,6 +237,7 @@ def seeded_features(
     rows: Rows, H: Array, kernel: Kernel, count: int, bandwidth: float, seed: int, quasi: str | None
 ) -> Features:
     """Random features for embedded rows: the same seed gives the same draws up to their scale."""
-    length = 1.0 if kernel.name == "linear" else median_squared_distance(H[rows.sample(1000, seed)])
+    sample = rows.sample(1000, seed)
+    length = 1.0 if kernel.name == "linear" else median_squared_distance(H[sample], rows.w[sample])
     rng = np.random.default_rng([seed, 2])
     return draw_features(kernel, H.shape[1], count, length, bandwidth, rng, quasi=quasi)

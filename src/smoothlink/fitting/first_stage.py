@@ -142,17 +142,23 @@ def activation(f: Any, X: Any) -> Array:
 def fit_classifier(classifier: Any, rows: Rows) -> Embedded:
     """Algorithm 2 over any scikit-learn classifier: one clone a label, fitted to the rows of positive weight."""
     from sklearn.base import clone
+    from sklearn.utils.validation import has_fit_parameter
 
     X = stack([b.X.array if isinstance(b.X, Dense) else b.X.csr for b in rows.blocks])[:, :-1]
     Y, w = stack([b.Y.csr for b in rows.blocks]).tocsc(), rows.w
     live = w > 0
+    weights = {"sample_weight": w[live]}
+    if not has_fit_parameter(classifier, "sample_weight"):
+        if (w[live] != w[live][0]).any():
+            raise ValueError(f"first_stage {type(classifier).__name__} takes no sample_weight, and weights differ.")
+        weights = {}
     stage = Activations()
     for label in range(rows.c):
         y = np.zeros(rows.n, np.int64)
         y[Y.indices[Y.indptr[label] : Y.indptr[label + 1]]] = 1
         one_sided = len(np.unique(y[live])) < 2
         stage.fitted.append(
-            float(2 * y[live][0] - 1) if one_sided else clone(classifier).fit(X[live], y[live], sample_weight=w[live])
+            float(2 * y[live][0] - 1) if one_sided else clone(classifier).fit(X[live], y[live], **weights)
         )
     W = stage.weights()
     return Embedded(None, W, None if W is not None else stage, stage(X), np.zeros(0), float("nan"))

@@ -53,6 +53,11 @@ class Options:
     block_rows: int | None
     seed: int
 
+    @property
+    def given(self) -> bool:
+        """Whether every setting is given, so that held-out rows only calibrate."""
+        return "auto" not in (self.rank, self.ridge, self.bandwidth, self.final_ridge, self.loss)
+
 
 class Setup(NamedTuple):
     """The data and the choices that do not depend on held-out rows."""

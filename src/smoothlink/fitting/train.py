@@ -50,7 +50,7 @@ def train(
     """Fits a model to X (n, d), Y (n, c) and weights w (n,)."""
     clock = Clock(notify)
     with clock.stage("scale"):
-        scaling = choose_scaling(X, options.scale)
+        scaling = choose_scaling(X, options.scale, w)
         setup = set_up(scaling(X), Y, w, options, multiclass, label_weight)
     if options.embedding in ("plst", "cplst"):
         return train_baseline(setup, scaling, options, clock)
@@ -143,7 +143,7 @@ def set_up(
     """Rows, first stage and sizes: all that needs no held-out rows."""
     input_features = None
     if options.input_kernel is not None:
-        input_features = draw_inputs(A, options)
+        input_features = draw_inputs(A, w, options)
         A = input_features(A[:, :-1])
     rows = Rows.of(A, Y, w, block_rows=options.block_rows or BLOCK_ROWS)
     n = int(np.count_nonzero(rows.w))
@@ -175,11 +175,12 @@ def set_up(
     )
 
 
-def draw_inputs(A: Any, options: Options) -> Features:
+def draw_inputs(A: Any, w: Array | None, options: Options) -> Features:
     """Random features of x for the kernel first stage; their length scale is that of the inputs."""
-    sample = np.sort(np.random.default_rng([options.seed, 3]).permutation(A.shape[0])[:1000])
+    live = np.arange(A.shape[0]) if w is None else np.flatnonzero(w > 0)
+    sample = np.sort(np.random.default_rng([options.seed, 3]).permutation(live)[:1000])
     rows = A[sample][:, :-1]
-    length = median_squared_distance(rows.toarray() if sp.issparse(rows) else rows)
+    length = median_squared_distance(rows.toarray() if sp.issparse(rows) else rows, None if w is None else w[sample])
     return draw_features(
         parse_kernel(options.input_kernel),
         A.shape[1] - 1,

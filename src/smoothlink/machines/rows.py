@@ -76,10 +76,14 @@ class Rows:
 
     def sum(self, f: Callable[..., None], *arrays: Any, out: tuple[int, ...], dtype: Any = np.float32) -> Array:
         """The sum of f over all blocks: f adds its block's part into an array of shape `out`."""
-        total = np.zeros(out, dtype)
+        return self.sums(f, *arrays, outs=[(out, dtype)])[0]
+
+    def sums(self, f: Callable[..., None], *arrays: Any, outs: list[tuple[tuple[int, ...], Any]]) -> list[Array]:
+        """Several sums from one pass: f(block, *arrays, *totals) adds into arrays of these shapes and types."""
+        totals = [np.zeros(shape, dtype) for shape, dtype in outs]
         for block in self.blocks:
-            f(block, *arrays, total)
-        return total
+            f(block, *arrays, *totals)
+        return totals
 
     def map(self, f: Callable[..., Array], *arrays: Any) -> Array:
         """f(block, *arrays) of every block, row under row."""

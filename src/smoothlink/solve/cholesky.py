@@ -11,9 +11,14 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from smoothlink.machines.rows import Block, Rows
+from smoothlink.machines.threads import calm
 from smoothlink.solve.ridge import penalties
 
 Array = NDArray[Any]
+
+# Right-hand sides are float32: beside a pivot this small (as a share of its diagonal) their rounding would be the
+# answer. One-hot features without a ridge gave weights of 3e7 that way, and no warning.
+LEAST_PIVOT = 1e-10
 
 
 @dataclass(frozen=True)
@@ -46,12 +51,14 @@ class CholeskySolve:
         self.L, self.rho = L, rho
 
     def __call__(self, B: Array) -> Array:
-        Z = scipy.linalg.cho_solve((self.L, True), B.astype(np.float64), overwrite_b=True, check_finite=False)
+        with calm(len(B)):
+            Z = scipy.linalg.cho_solve((self.L, True), B.astype(np.float64), overwrite_b=True, check_finite=False)
         return np.asarray(Z, dtype=B.dtype)
 
     def inverse(self) -> Array:
         """(X'WX + rho)^-1 in float32; uses up the factor, so it is the last call."""
-        inverse, failed = scipy.linalg.lapack.dpotri(self.L, lower=1, overwrite_c=1)
+        with calm(len(self.L)):
+            inverse, failed = scipy.linalg.lapack.dpotri(self.L, lower=1, overwrite_c=1)
         assert failed == 0, "a Cholesky factor has no zero on its diagonal"
         M = inverse.astype(np.float32)
         lower = np.tril(M, -1)
@@ -65,17 +72,23 @@ def add_gram(block: Block, out: Array) -> None:
 
 def factor(G: Array, rho: Array) -> Array:
     """The lower Cholesky factor of G + diag(rho), with a little more ridge, and a warning, where G is singular."""
-    scale = float(np.mean(np.diag(G))) or 1.0
-    for jitter in (0.0, 1e-12, 1e-10, 1e-8, 1e-6, 1e-4):
+    for jitter in (0.0, 1e-8, 1e-6, 1e-4):
         A = np.array(G, order="F", copy=True)
-        A[np.diag_indices_from(A)] += rho + jitter * scale
+        diagonal = (np.diag(G) + rho) * (1 + jitter)
+        A[np.diag_indices_from(A)] = diagonal
         try:
-            L = scipy.linalg.cholesky(A, lower=True, overwrite_a=True, check_finite=False)
+            with calm(len(A)):
+                L = scipy.linalg.cholesky(A, lower=True, overwrite_a=True, check_finite=False)
         except np.linalg.LinAlgError:
             continue
-        if jitter >= 1e-8:
+        pivots = np.diag(L) ** 2 / diagonal
+        if not np.isfinite(pivots).all():  # LAPACK lets NaN pass
+            break
+        if pivots.min(initial=1.0) < LEAST_PIVOT:
+            continue
+        if jitter:
             warnings.warn(
-                f"The ridge system is singular; {jitter:g} of its mean diagonal was added. A larger ridge avoids this.",
+                f"The ridge system is singular; {jitter:g} of its diagonal was added. A larger ridge avoids this.",
                 RuntimeWarning,
                 stacklevel=3,
             )

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from smoothlink.machines.rows import Rows
 from smoothlink.solve import System
-from smoothlink.steps.embed import label_counts, label_eigenvectors, orthonormal, xt_yq, yt_xz
+from smoothlink.steps.embed import eigh, label_counts, label_eigenvectors, orthonormal, xt_yq, yt_xz
 
 Array = NDArray[Any]
 
@@ -48,7 +48,7 @@ def cplst(rows: Rows, rank: int, system: System, ridge: float, rng: np.random.Ge
     if m < rows.c:
         Q = orthonormal(product(orthonormal(product(rng.standard_normal((rows.c, m), dtype=np.float32)))))
     T = product(Q).astype(np.float64)
-    lam, E = np.linalg.eigh((Q.T @ T + T.T @ Q) / 2)
+    lam, E = eigh((Q.T @ T + T.T @ Q) / 2)
     U = (Q @ E[:, np.argsort(-lam, kind="stable")[:rank]]).astype(np.float32)
     return decoder(rows, U, means, system, ridge)
 

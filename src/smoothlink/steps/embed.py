@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothlink.machines.rows import Block, Rows
+from smoothlink.machines.threads import calm
 from smoothlink.solve import Solve
 
 Array = NDArray[Any]
@@ -37,7 +38,8 @@ def label_embedding(
 ) -> Embedding:
     """The `rank` label directions that X predicts best: top eigenvectors of Y'PY (Algorithm 1).
 
-    `half_step` takes the left singular vectors of T = Y'XZ for U, as the authors' code does: half a power step free.
+    `half_step` takes the left singular vectors of T = Y'XZ for U, as the authors' code does: half a power step more,
+    but W = ZE fits YQE and not this YU, so it is solved for once again.
     """
     m = min(rows.c, rank + oversample)
     if m == rows.c:  # the probes span every direction: nothing is random and no power step is needed
@@ -45,7 +47,8 @@ def label_embedding(
     else:
         Q, trace = refine(rows, solve, rng.standard_normal((rows.c, m), dtype=np.float32), power)
     Z, T = project(rows, solve, Q)
-    return best_directions(Q, Z, T, rank, trace, half_step)
+    found = best_directions(Q, Z, T, rank, trace, half_step)
+    return found._replace(W=fitted_to(rows, found.U, solve).W) if half_step else found
 
 
 def adaptive_embedding(
@@ -65,7 +68,8 @@ def adaptive_embedding(
         Q, Z, T = np.hstack([Q, fresh]), np.hstack([Z, Zb]), np.hstack([T, Tb])
         if np.einsum("ij,ij->", fresh, Tb, dtype=np.float64) < ADAPTIVE_GAIN * np.mean(traces):
             break
-    return best_directions(Q, Z, T, Q.shape[1], float(np.mean(traces)), half_step)
+    found = best_directions(Q, Z, T, Q.shape[1], float(np.mean(traces)), half_step)
+    return found._replace(W=fitted_to(rows, found.U, solve).W) if half_step else found
 
 
 def refine(rows: Rows, solve: Solve, Q: Array, power: int, outside: Array | None = None) -> tuple[Array, float]:
@@ -104,8 +108,10 @@ def yt_xz(block: Block, Z: Array, out: Array) -> None:
 
 def best_directions(Q: Array, Z: Array, T: Array, rank: int, trace: float | None, half_step: bool) -> Embedding:
     """Rotates the basis Q to the top eigenvectors of F = T'T; W needs no further solve, since W = ZE."""
+    if not Q.shape[1]:  # no row has a label: one direction, of which nothing is predicted
+        Q, Z, T = np.eye(len(Q), 1, dtype=np.float32), np.zeros((len(Z), 1), np.float32), np.zeros((len(T), 1))
     T64 = T.astype(np.float64)
-    lam, E = np.linalg.eigh(T64.T @ T64)  # F has the squares of Y'PY's eigenvalues
+    lam, E = eigh(T64.T @ T64)  # F has the squares of Y'PY's eigenvalues
     order = np.argsort(-lam, kind="stable")[: max(1, rank)]
     keep = order[lam[order] > 1e-12 * max(lam.max(), np.finfo(np.float64).tiny)]
     keep = keep if len(keep) else order[:1]
@@ -116,14 +122,22 @@ def best_directions(Q: Array, Z: Array, T: Array, rank: int, trace: float | None
     return Embedding(U.astype(np.float32), (Z @ E).astype(np.float32), sigma, captured)
 
 
+def eigh(A: Array) -> tuple[Array, Array]:
+    """Eigenvalues, ascending, and eigenvectors of a small symmetric matrix."""
+    with calm(len(A)):
+        lam, E = np.linalg.eigh(A)
+    return lam, E
+
+
 def orthonormal(T: Array, outside: Array | None = None) -> Array:
     """An orthonormal basis (c, <= m) of T's columns, orthogonal to `outside`; what rank deficiency loses is dropped."""
     A = T.astype(np.float64)
     for _ in range(2):  # once is not enough for nearly dependent columns
+        size = np.einsum("ij,ij->j", A, A).max(initial=np.finfo(np.float64).tiny)  # what is left is measured by it
         if outside is not None and outside.shape[1]:
             A -= outside @ (outside.T @ A)
-        lam, E = np.linalg.eigh(A.T @ A)
-        keep = lam > 1e-10 * max(lam.max(initial=0.0), np.finfo(np.float64).tiny)
+        lam, E = eigh(A.T @ A)
+        keep = lam > 1e-10 * max(lam.max(initial=0.0), size)
         A = A @ (E[:, keep] / np.sqrt(lam[keep]))
     return A.astype(np.float32)
 
@@ -173,7 +187,7 @@ def label_eigenvectors(rows: Rows, rank: int, rng: np.random.Generator, *, means
     if m < rows.c:
         Q = orthonormal(product(Q))
     T = product(Q).astype(np.float64)
-    lam, E = np.linalg.eigh((Q.T @ T + T.T @ Q) / 2)
+    lam, E = eigh((Q.T @ T + T.T @ Q) / 2)
     order = np.argsort(-lam, kind="stable")[:rank]
     trace = float(rows.sum(label_counts, out=(rows.c,), dtype=np.float64).sum())
     trace -= 0.0 if means is None else total * float(means @ means)

@@ -13,6 +13,7 @@ from scipy.special import chdtri, ndtri
 Array = NDArray[Any]
 
 MEDIAN_ROWS = 1000  # rows whose distances set the length scale
+FASTEST = 1e20  # frequency: the tails of a Student of few degrees of freedom would overflow float32
 
 
 class Kernel(NamedTuple):
@@ -36,7 +37,7 @@ def parse_kernel(text: str | Kernel) -> Kernel:
         return Kernel(text)
     if text == "exponential":
         return Kernel("matern", 1.0)
-    matched = re.fullmatch(r"matern\(?([0-9.]+)\)?", text)
+    matched = re.fullmatch(r"matern\(?([0-9]+\.?[0-9]*|\.[0-9]+)\)?", text)
     if matched and float(matched[1]) > 0:
         return Kernel("matern", float(matched[1]))
     raise ValueError(f"kernel is {text!r}; possible are {KERNELS}.")
@@ -92,11 +93,13 @@ def draw_features(
     if kernel.name == "laplacian":
         R = np.tan(np.pi * (u[:, :k] - 0.5)) * np.sqrt(2 / length)
     elif kernel.name == "matern":
-        shared = np.sqrt(kernel.nu / chdtri(kernel.nu, u[:, k]))
+        chi2 = np.maximum(chdtri(kernel.nu, u[:, k]), np.finfo(np.float64).tiny)
+        shared = np.sqrt(kernel.nu / chi2)
         R = ndtri(u[:, :k]) * shared[:, None] / np.sqrt(length)
     else:
         R = ndtri(u[:, :k]) * np.sqrt(2 / length)
-    return Features(np.ascontiguousarray(R.T / bandwidth, np.float32), (2 * np.pi * u[:, k + 1]).astype(np.float32))
+    R = np.clip(R / bandwidth, -FASTEST, FASTEST)
+    return Features(np.ascontiguousarray(R.T, np.float32), (2 * np.pi * u[:, k + 1]).astype(np.float32))
 
 
 def uniforms(count: int, width: int, rng: np.random.Generator, quasi: str | None) -> Array:
@@ -118,18 +121,33 @@ def uniforms(count: int, width: int, rng: np.random.Generator, quasi: str | None
     return np.clip(u, 1e-12, 1 - 1e-12)
 
 
-def median_squared_distance(H: Array) -> float:
-    """The median of |h_i - h_j|^2 over pairs i != j; the mean if that is 0, then 1, with a warning."""
+def median_squared_distance(H: Array, w: Array | None = None) -> float:
+    """The median of |h_i - h_j|^2 over pairs of rows that differ, each of weight w_i w_j; if none do 1, with a warning.
+
+    Pairs of equal rows do not count, so that a row seen twice is a row of weight two.
+    """
     H = H[:MEDIAN_ROWS].astype(np.float64)
     squares = np.einsum("ij,ij->i", H, H)
-    distances = np.maximum(squares[:, None] + squares - 2 * H @ H.T, 0)[np.triu_indices(len(H), 1)]
+    i, j = np.triu_indices(len(H), 1)
+    distances = np.maximum(squares[:, None] + squares - 2 * H @ H.T, 0)[i, j]
     # What is left of equal rows after rounding is not a distance.
-    distances[distances < 1e-12 * max(squares.max(initial=0.0), np.finfo(np.float64).tiny)] = 0
-    for guess in (np.median, np.mean):
-        if len(distances) and (m := float(guess(distances))) > 0:
-            return m
-    warnings.warn("All embedded rows are alike; the kernel's length scale is set to 1.", RuntimeWarning, stacklevel=2)
-    return 1.0
+    differ = distances >= 1e-12 * max(squares.max(initial=0.0), np.finfo(np.float64).tiny)
+    if not differ.any():
+        warnings.warn(
+            "All embedded rows are alike; the kernel's length scale is set to 1.", RuntimeWarning, stacklevel=2
+        )
+        return 1.0
+    if w is None or (w == w[0]).all():
+        return float(np.median(distances[differ]))
+    return weighted_median(distances[differ], (w[i].astype(np.float64) * w[j])[differ])
+
+
+def weighted_median(values: Array, weights: Array) -> float:
+    """The value with half of the weight on either side; the middle of two where the weight divides between them."""
+    order = np.argsort(values)
+    share = np.cumsum(weights[order]) / weights.sum()
+    low, high = np.searchsorted(share, (0.5 - 1e-12, 0.5 + 1e-12))
+    return float(values[order[low]] + values[order[min(high, len(order) - 1)]]) / 2
 
 
 def unit_rows(H: Array) -> Array:

@@ -41,8 +41,8 @@ class Scaling(NamedTuple):
         return with_constant(A)
 
 
-def choose_scaling(X: Any, kind: str = "auto") -> Scaling:
-    """The scaling that X looks like it wants, or the one named.
+def choose_scaling(X: Any, kind: str = "auto", w: Array | None = None) -> Scaling:
+    """The scaling that X, with row weights w (n,), looks like it wants, or the one named.
 
     Text: sparse and without negative values, or all rows of one length already. Dense columns whose sizes or means
     differ: unit variance.
@@ -50,29 +50,31 @@ def choose_scaling(X: Any, kind: str = "auto") -> Scaling:
     if kind not in ("auto", "none", "unit", "variance"):
         raise ValueError(f"scale is {kind!r}; possible are 'auto', 'none', 'unit' and 'variance'.")
     n, d = X.shape
-    entries = X.nnz if sp.issparse(X) else np.count_nonzero(X)
-    dense = entries > DENSE_SHARE * n * d
+    w = np.ones(n) if w is None else w.astype(np.float64)
+    entries = np.diff(X.indptr) if sp.issparse(X) else np.count_nonzero(X, axis=1)
+    dense = bool(w @ entries > DENSE_SHARE * w.sum() * d)
     nothing = np.zeros(0, np.float32)
     if kind == "auto":
         kind = "variance" if dense else "unit"
     if kind != "variance":
         return Scaling(kind, nothing, nothing, dense)
-    mean, spread = column_moments(X)
+    mean, spread = column_moments(X, w)
     if not dense:
         mean, spread = np.zeros(d), np.sqrt(spread**2 + mean**2)
     factor = np.where(spread > 1e-7 * np.maximum(np.abs(mean), 1e-30), 1 / np.where(spread > 0, spread, 1), 0)
     return Scaling(kind, mean.astype(np.float32), factor.astype(np.float32), dense)
 
 
-def column_moments(X: Any) -> tuple[Array, Array]:
-    """Mean and standard deviation (d,) of each column, in float64."""
-    n = X.shape[0]
+def column_moments(X: Any, w: Array) -> tuple[Array, Array]:
+    """Weighted mean and standard deviation (d,) of each column, in float64."""
+    share = w / w.sum()
     if sp.issparse(X):
-        data = X.data.astype(np.float64)
-        mean = np.bincount(X.indices, data, X.shape[1]) / n
-        squares = np.bincount(X.indices, data**2, X.shape[1]) / n
+        data, shares = X.data.astype(np.float64), np.repeat(share, np.diff(X.indptr))
+        mean = np.bincount(X.indices, shares * data, X.shape[1])
+        squares = np.bincount(X.indices, shares * data**2, X.shape[1])
         return mean, np.sqrt(np.maximum(squares - mean**2, 0))
-    return X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
+    mean = share @ X
+    return mean, np.sqrt(share @ (X - mean) ** 2)
 
 
 def inverse_lengths(squares: Array) -> Array:
