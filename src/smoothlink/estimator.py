@@ -273,11 +273,11 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
                 P = self.model_.probabilities(self.model_.scores(H[part]))
                 blocks.append(P if some is None else P[:, some])
             else:
-                blocks.append(self.model_.probabilities(self.model_.scores(H[part], some), some))
+                blocks.append(self.model_.probabilities(self.model_.scores(H[part], some)))
         return np.concatenate(blocks)
 
     def _positions(self, labels: Any) -> Array:
-        positions = np.asarray(labels)
+        positions = np.asarray(labels, dtype=None if np.size(labels) else np.int64)
         if positions.ndim != 1 or positions.dtype.kind not in "iu":
             raise ValueError("labels must be a list of positions in classes_, such as labels=[0, 7].")
         if len(positions) and not (positions.min() >= 0 and positions.max() < self.model_.n_labels):

@@ -84,22 +84,21 @@ class Model:
             return np.log(p / p.sum()) / self.calibration.temperature
         return p if self.loss == "squared" else np.log(p / (1 - p))
 
-    def probabilities(self, S: Array, labels: Array | None = None, normalisers: Array | None = None) -> Array:
-        """Probabilities of scores; labels never seen in training get their smoothed prior.
+    def probabilities(self, S: Array, normalisers: Array | None = None) -> Array:
+        """Probabilities of scores (n, any); a score of -inf, of a label never seen, becomes the smoothed prior.
 
-        None is 0 or 1: no finite training set says so. Multiclass rows sum to 1, those of some labels need the
-        `normalisers` (n,) of their rows.
+        None is 0 or 1: no finite training set says so. Multiclass rows sum to 1; where S has not all labels, the
+        `normalisers` (n,) of its rows are needed.
         """
         P = self.calibrated(S, normalisers)
         if not self.multiclass:
             np.clip(P, LEAST, 1 - LEAST, out=P)
-        unseen = self.unseen
-        if unseen.any():
+        if unseen := np.count_nonzero(self.unseen):
             c = self.n_labels if self.multiclass else 2  # half a row is added to each class, or to either side
             little = 0.5 / (self.total + 0.5 * c)
             if self.multiclass:
-                P *= np.float32(1 - little * np.count_nonzero(unseen))
-            P[:, unseen if labels is None else unseen[labels]] = little
+                P *= np.float32(1 - little * unseen)
+            P[np.isneginf(S)] = little
         return P
 
     def calibrated(self, S: Array, normalisers: Array | None = None) -> Array:

@@ -110,7 +110,7 @@ def finite(value: Any) -> Any:
 
 def storable(name: str, value: Any) -> Any:
     """A parameter as JSON. A linear first stage is already in W; a RandomState and a foreign solver are not kept."""
-    if isinstance(value, (Cholesky, ConjugateGradient)):
+    if type(value) in SOLVERS.values():
         return {"solver": type(value).__name__, **dataclasses.asdict(value)}
     if name == "solver":
         return value if isinstance(value, str) else "auto"

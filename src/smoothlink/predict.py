@@ -18,19 +18,22 @@ Array = NDArray[Any]
 
 def predict_topk(model: Model, H: Array, k: int, *, rank_by: str = "probability") -> sp.csr_array:
     """The k best labels of each row in order, with their probabilities."""
-    blocks = (best(model, model.scores(H[part]), k, rank_by)[0] for part in model.row_blocks(len(H)))
+    blocks = (best(model, model.scores(H[part]), k, rank_by) for part in model.row_blocks(len(H)))
     return topk_csr(blocks, model.n_labels)
 
 
-def best(model: Model, S: Array, k: int, rank_by: str) -> tuple[TopK, Array]:
-    """The k best labels of a block of scores, their probabilities, and the probabilities of all labels."""
-    P = model.probabilities(S)
+def best(model: Model, S: Array, k: int, rank_by: str, P: Array | None = None) -> TopK:
+    """The k best labels of a block of scores with their probabilities; P (b, c) where all are known already."""
     if rank_by == "psp":
         # Inverse propensities lift rare labels: expected propensity-scored gain in place of expected hits.
+        P = model.probabilities(S) if P is None else P
         ranked = top_k(np.where(model.unseen, -1, P * label_gains(model).astype(np.float32)), k)
     else:
         ranked = top_k(S, k)
-    return ranked._replace(values=np.take_along_axis(P, ranked.indices, axis=1)), P
+    if P is not None:
+        return ranked._replace(values=np.take_along_axis(P, ranked.indices, axis=1))
+    normalisers = model.normalisers(S) if model.multiclass else None
+    return ranked._replace(values=model.probabilities(ranked.values, normalisers))
 
 
 def label_gains(model: Model) -> Array:
@@ -81,7 +84,8 @@ def predictions(model: Model, H: Array, Y: sp.csr_array, *, k: int = 5, rank_by:
     blocks, sets, losses, tops = [], [], [], []
     for part in model.row_blocks(len(H)):
         S = model.scores(H[part])
-        ranked, P = best(model, S, k, rank_by)
+        P = model.probabilities(S)
+        ranked = best(model, S, k, rank_by, P)
         blocks.append(ranked)
         sets.append(sets_of(model, S, P))
         losses.append(row_logloss(P, known[part], multiclass=model.multiclass))

@@ -43,8 +43,10 @@ def read_indicator(y: Any) -> sp.csr_array:
     """A dense or sparse 0/1 matrix (n, c) as CSR of float32 ones, in order; a copy."""
     if not sp.issparse(y):
         y = np.asarray(y)
+        if y.dtype.kind == "f" and not np.isfinite(y).all():
+            raise ValueError("Input y contains NaN or infinity; pass a 0/1 indicator matrix.")
         if y.ndim == 2 and (y.dtype == object or not np.isin(y, (0, 1)).all()):
-            check_classification_targets(y)  # says so where y is continuous, or holds NaN
+            check_classification_targets(y)  # says so where y is continuous
             raise ValueError("y is a matrix with values other than 0 and 1; possible are a 0/1 matrix and class ids.")
         y = y.astype(np.float32)
     if y.ndim != 2:
@@ -68,7 +70,11 @@ def read_classes(y: Any) -> Array:
         raise ValueError("Input y contains NaN or infinity; class ids must be finite.")
     if ids.dtype == object and any(v is None or v != v for v in ids):
         raise ValueError("Input y contains None or NaN; every row needs a class id.")
-    check_classification_targets(ids)
+    try:
+        check_classification_targets(ids)
+    except TypeError as error:
+        kinds = ", ".join(sorted({type(v).__name__ for v in ids.tolist()}))
+        raise ValueError(f"y mixes class ids of types {kinds}, which have no order; pass one type.") from error
     return ids
 
 
@@ -76,11 +82,7 @@ def class_targets(y: Array, task: str) -> Targets:
     """One class id a row."""
     if task == "multilabel":
         raise ValueError("task is 'multilabel' but y has one class id a row; pass a 0/1 matrix, or task='multiclass'.")
-    try:
-        classes, ids = np.unique(y, return_inverse=True)
-    except TypeError as error:
-        kinds = ", ".join(sorted({type(v).__name__ for v in y.tolist()}))
-        raise ValueError(f"y mixes class ids of types {kinds}, which have no order; pass one type.") from error
+    classes, ids = np.unique(y, return_inverse=True)
     n = len(y)
     Y = sp.csr_array((np.ones(n, np.float32), ids.astype(np.int32), np.arange(n + 1)), (n, len(classes)))
     return Targets(Y, classes, False, False, True)

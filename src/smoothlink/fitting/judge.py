@@ -96,7 +96,7 @@ def held_fit(loss: str, cuts: list[Fold], links: list[Link], chosen: Chosen, set
         Vs = [next(run) for run in runs]
         value, calibration = criterion(loss, cuts, links, Vs, setup)
         if options.passes != "auto" or best is None or value < best.criterion:
-            gain = 1.0 if best is None else 1 - value / best.criterion
+            gain = 1.0 if best is None or best.criterion == 0 else 1 - value / best.criterion
             best = HeldFit(value, calibration, [V.copy() for V in Vs], sweep)
         else:
             gain = 0.0

@@ -99,11 +99,11 @@ def train_baseline(setup: Setup, scaling: Scaling, options: Options, clock: Cloc
     model = Model(
         scaling=scaling,
         input_features=setup.input_features,
-        W=space.W,
+        W=np.ascontiguousarray(space.W),  # as a model file has them: BLAS may round another order otherwise
         classifier=None,
         normalize=False,
         features=linear,
-        V=space.V,
+        V=np.ascontiguousarray(space.V),
         loss="squared",
         multiclass=setup.multiclass,
         calibration=no_calibration(),

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothlink.machines.rows import Rows
+from smoothlink.machines.rows import Block, Rows
 from smoothlink.solve import System
 from smoothlink.steps.embed import eigh, label_counts, label_eigenvectors, orthonormal, xt_yq, yt_xz
 
@@ -54,10 +54,17 @@ def cplst(rows: Rows, rank: int, system: System, ridge: float, rng: np.random.Ge
 
 
 def decoder(rows: Rows, U: Array, means: Array, system: System, ridge: float) -> LinearLabelSpace:
-    """The ridge fit to (Y - means) U, and the decoder h -> means + U h. The free constant takes the centring."""
-    W = system.at(ridge)(rows.sum(xt_yq, U, out=(rows.d, U.shape[1])))
-    W[-1] -= means @ U
+    """The ridge fit to (Y - means) U, and the decoder h -> means + U h."""
+    W = system.at(ridge)(rows.sum(xt_centred, U, (means @ U).astype(np.float32), out=(rows.d, U.shape[1])))
     return LinearLabelSpace(U, W, np.vstack([U.T, means]).astype(np.float32))
+
+
+def xt_centred(block: Block, U: Array, centre: Array, out: Array) -> None:
+    """Adds X'W(YU - 1 centre') of one block into out (d, k)."""
+    R = block.Y @ U
+    R -= centre
+    R *= block.w[:, None]
+    block.X.T.add_product(R, out)
 
 
 def label_means(rows: Rows) -> Array:

@@ -117,9 +117,20 @@ def best_directions(Q: Array, Z: Array, T: Array, rank: int, trace: float | None
     keep = keep if len(keep) else order[:1]
     sigma, E = np.sqrt(np.maximum(lam[keep], 0)), E[:, keep]
     U = T64 @ (E / np.maximum(sigma, np.finfo(np.float64).tiny)) if half_step else Q @ E
+    sign = upright(U)
     trace = float(np.einsum("ij,ij->", Q, T64)) if trace is None else trace
     captured = min(1.0, float(sigma.sum() / trace)) if trace > 0 else 0.0
-    return Embedding(U.astype(np.float32), (Z @ E).astype(np.float32), sigma, captured)
+    return Embedding((U * sign).astype(np.float32), (Z @ (E * sign)).astype(np.float32), sigma, captured)
+
+
+def upright(U: Array) -> Array:
+    """Signs (k,) that make the largest entry of each column positive.
+
+    Rounding decides the sign of an eigenvector, and the random features see it: without this, the same rows in other
+    blocks would give another model.
+    """
+    largest = np.abs(U).argmax(axis=0)
+    return np.where(U[largest, np.arange(U.shape[1])] < 0, -1.0, 1.0)
 
 
 def eigh(A: Array) -> tuple[Array, Array]:
@@ -191,7 +202,8 @@ def label_eigenvectors(rows: Rows, rank: int, rng: np.random.Generator, *, means
     order = np.argsort(-lam, kind="stable")[:rank]
     trace = float(rows.sum(label_counts, out=(rows.c,), dtype=np.float64).sum())
     trace -= 0.0 if means is None else total * float(means @ means)
-    return LabelSpectrum((Q @ E[:, order]).astype(np.float32), np.maximum(lam[order], 0), trace)
+    U = Q @ E[:, order]
+    return LabelSpectrum((U * upright(U)).astype(np.float32), np.maximum(lam[order], 0), trace)
 
 
 def probes(rng: np.random.Generator, c: int, m: int) -> Array:

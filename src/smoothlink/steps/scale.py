@@ -44,8 +44,8 @@ class Scaling(NamedTuple):
 def choose_scaling(X: Any, kind: str = "auto", w: Array | None = None) -> Scaling:
     """The scaling that X, with row weights w (n,), looks like it wants, or the one named.
 
-    Text: sparse and without negative values, or all rows of one length already. Dense columns whose sizes or means
-    differ: unit variance.
+    Where more than a quarter of the entries are not zero it is a table, whose columns get unit variance; else text,
+    whose rows get unit length.
     """
     if kind not in ("auto", "none", "unit", "variance"):
         raise ValueError(f"scale is {kind!r}; possible are 'auto', 'none', 'unit' and 'variance'.")

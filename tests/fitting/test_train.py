@@ -1,0 +1,443 @@
+"""train(): the path put together, against the steps composed by hand and against closed forms."""
+
+from itertools import islice
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from problems import class_problem, dense_problem, options, relative_error, ridge_solution, settled, sparse_problem
+from scipy.special import expit, softmax
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+
+from smoothlink.fitting import train as training
+from smoothlink.fitting.options import Clock, peak_memory_mb
+from smoothlink.fitting.train import candidate_ranks, feature_count, resolve_solver, train
+from smoothlink.machines.rows import Rows
+from smoothlink.solve import Cholesky, ConjugateGradient
+from smoothlink.steps.embed import embed_rows, label_embedding, rank_for_share
+from smoothlink.steps.featurize import draw_features, median_squared_distance, parse_kernel
+from smoothlink.steps.fit import Descent, Smoothing, link_sums, prior, squared, sweeps
+from smoothlink.steps.scale import choose_scaling
+
+
+def raw(p):
+    """Features without the constant, which train appends itself."""
+    return sp.csr_array(p.X[:, :-1]) if sp.issparse(p.X) else np.ascontiguousarray(p.X[:, :-1])
+
+
+def trained(p, asked=None, *, X=None, multiclass=False, **more):
+    return train(raw(p) if X is None else X, p.Y, p.w, asked or settled(), multiclass=multiclass, **more)
+
+
+def scored(model, X):
+    return model.scores(model.embed(X))
+
+
+# By hand
+
+
+@pytest.mark.parametrize("make", [sparse_problem, dense_problem])
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+def test_training_at_given_settings_is_the_steps_composed_by_hand(rng, make, loss, seed):
+    p = make(rng, c=40)
+    asked = settled(
+        scale="auto", kernel="matern(3)", quasi_random="latin", normalize_embedding=True, oversample=7, power=2,
+        label_smoothing=0.9, loss=loss, passes=3, batch_rows=30, momentum=0.5, decay=0.7, learning_rate=0.8, seed=seed,
+    )  # fmt: skip
+    model = trained(p, asked).model
+
+    scaling = choose_scaling(raw(p), "auto", p.w)
+    rows = Rows.of(scaling(raw(p)), p.Y, p.w)
+    solve = Cholesky().prepare(rows).at(0.5)
+    e = label_embedding(rows, 5, solve, np.random.default_rng([seed, 1]), oversample=7, power=2)
+    H = rows.map(embed_rows, e.W)
+    H /= np.linalg.norm(H, axis=1, keepdims=True)
+    length = median_squared_distance(H, rows.w)
+    draws = np.random.default_rng([seed, 2])
+    features = draw_features(parse_kernel("matern(3)"), 5, 60, length, 1.5, draws, quasi="latin")
+    sums = link_sums(rows.with_inputs(H), features)
+    smoothing = Smoothing.of(0.9, 40, multiclass=False)
+    if loss == "squared":
+        V = squared(sums, 0.05, smoothing)
+    else:
+        knobs = Descent(learning_rate=0.8, momentum=0.5, decay=0.7, batch=30)
+        run = sweeps(
+            rows.with_inputs(H), features, sums, 0.05, softmax=False, descent=knobs, smoothing=smoothing, seed=seed
+        )
+        V = next(islice(run, 2, None))
+
+    np.testing.assert_allclose(model.embed(raw(p)), H, atol=1e-5)
+    np.testing.assert_allclose(model.features.R, features.R, rtol=1e-4)
+    assert relative_error(model.V, V) < 1e-3
+    np.testing.assert_allclose(scored(model, raw(p)), features(H) @ V, atol=1e-3)
+
+
+def test_a_linear_link_over_every_direction_is_two_ridge_regressions(rng):
+    p = dense_problem(rng, c=6)
+    X, Y = p.dense
+    model = trained(p, settled(kernel="linear", rank=6)).model
+    H = X @ ridge_solution(X, Y, p.w, 0.5)  # the directions are a rotation, which no relative ridge notices
+    H1 = np.hstack([H, np.ones((120, 1))])
+    exact = H1 @ ridge_solution(H1, Y, p.w, 0.05)
+    np.testing.assert_allclose(scored(model, raw(p)), exact, atol=1e-3)
+
+
+def test_no_embedding_and_a_linear_link_is_ridge_regression(rng):
+    p = dense_problem(rng)
+    X, Y = p.dense
+    model = trained(p, settled(embedding="none", kernel="linear", final_ridge=0.2)).model
+    np.testing.assert_allclose(scored(model, raw(p)), X @ ridge_solution(X, Y, p.w, 0.2), atol=1e-4)
+    assert model.W is None
+
+
+@pytest.mark.parametrize("block_rows", [1, 50, 119])
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+@pytest.mark.parametrize("make", [sparse_problem, dense_problem])
+def test_row_blocks_of_any_size_give_the_same_model(rng, make, loss, block_rows):
+    p = make(rng)
+    asked = {"loss": loss, "passes": 2, "calibrate": True}
+    whole, blocked = (trained(p, settled(block_rows=b, **asked)).model for b in (None, block_rows))
+    np.testing.assert_allclose(scored(blocked, raw(p)), scored(whole, raw(p)), atol=2e-3)
+    np.testing.assert_allclose(blocked.thresholds, whole.thresholds, atol=0.02)
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "linear"])
+@pytest.mark.parametrize("scale", ["none", "variance"])
+def test_seeing_every_row_twice_is_seeing_it_once_with_weight_two(rng, kernel, scale):
+    p = dense_problem(rng)
+    asked = settled(kernel=kernel, scale=scale)
+    twice, heavy = (trained(q, asked).model for q in (p.repeated(2), p._replace(w=2 * p.w)))
+    plain = trained(p, asked).model
+    np.testing.assert_allclose(scored(twice, raw(p)), scored(heavy, raw(p)), atol=1e-3)
+    np.testing.assert_allclose(scored(plain, raw(p)), scored(heavy, raw(p)), atol=1e-3)
+    assert twice.total == heavy.total == 2 * plain.total
+
+
+def test_rows_of_weight_zero_are_not_there(rng):
+    p = dense_problem(rng)
+    kept = rng.random(120) < 0.6
+    silent = p._replace(w=p.w * kept)
+    alone = p._replace(X=p.X[kept], Y=p.Y[kept], w=p.w[kept])
+    a, b = (trained(q, settled(scale="variance")).model for q in (silent, alone))
+    np.testing.assert_allclose(scored(a, raw(p)), scored(b, raw(p)), atol=1e-3)
+
+
+def test_the_same_seed_repeats_exactly_and_another_does_not(rng):
+    p = sparse_problem(rng, c=40)
+    a, b, c = (trained(p, settled(seed=s, loss="logistic", passes=2)).model for s in (3, 3, 4))
+    np.testing.assert_array_equal(a.V, b.V)
+    assert not np.allclose(a.V, c.V)
+
+
+# Probabilities
+
+
+@pytest.mark.parametrize("loss", ["squared", "logistic", "softmax"])
+def test_labels_never_seen_get_their_prior_and_rank_last(rng, loss):
+    multiclass = loss == "softmax"
+    p = class_problem(rng) if multiclass else dense_problem(rng)
+    c = p.Y.shape[1]
+    wider = sp.csr_array((p.Y.data, p.Y.indices, p.Y.indptr), (p.Y.shape[0], c + 2))
+    model = trained(p._replace(Y=wider), settled(loss=loss), multiclass=multiclass).model
+    S = scored(model, raw(p))
+    P = model.probabilities(S)
+    assert np.isneginf(S[:, c:]).all()
+    assert (P[:, c:] > 0).all()
+    assert P[:, c:].max() < 1 / p.w.sum()
+    assert (np.argsort(-S, axis=1, kind="stable")[:, -2:] >= c).all()
+    if multiclass:
+        np.testing.assert_allclose(P.sum(axis=1), 1, atol=1e-5)
+
+
+@pytest.mark.parametrize("loss", ["squared", "logistic", "softmax"])
+def test_a_row_without_features_gets_the_label_frequencies(rng, loss):
+    multiclass = loss == "softmax"
+    p = sparse_problem(rng, n=150, d=40, density=0.1)
+    if multiclass:
+        p = p._replace(Y=class_problem(rng).Y)
+    model = trained(p, settled(loss=loss, passes=3, scale="unit"), multiclass=multiclass).model
+    P = model.probabilities(scored(model, sp.csr_array((2, 40), dtype=np.float32)))
+    frequencies = prior(p.w @ p.dense[1], p.w.sum())
+    exact = frequencies / frequencies.sum() if multiclass else frequencies
+    np.testing.assert_allclose(P, np.tile(exact, (2, 1)), rtol=1e-4)
+
+
+def test_an_endless_ridge_answers_every_row_with_the_label_frequencies(rng):
+    p = dense_problem(rng)
+    model = trained(p, settled(ridge=1e6, final_ridge=1e6, kernel="linear")).model
+    np.testing.assert_allclose(scored(model, raw(p)), np.tile(p.w @ p.dense[1] / p.w.sum(), (120, 1)), atol=1e-3)
+
+
+@pytest.mark.parametrize("loss", ["squared", "logistic", "softmax"])
+def test_probabilities_are_the_losses_own_link_where_nothing_is_calibrated(rng, loss):
+    multiclass = loss == "softmax"
+    p = class_problem(rng) if multiclass else dense_problem(rng)
+    model = trained(p, settled(loss=loss, passes=3), multiclass=multiclass).model
+    S = scored(model, raw(p)).astype(np.float64)
+    link = {"squared": lambda Z: np.clip(Z, 0, 1), "logistic": expit, "softmax": lambda Z: softmax(Z, axis=1)}[loss]
+    np.testing.assert_allclose(model.probabilities(S.astype(np.float32)), link(S), atol=1e-5)
+
+
+@pytest.mark.parametrize("multiclass", [False, True])
+def test_calibrated_probabilities_are_right_on_average(rng, multiclass):
+    p = class_problem(rng, n=600) if multiclass else dense_problem(rng, n=600)
+    train_part, test_part = np.arange(400), np.arange(400, 600)
+    seen = p._replace(X=p.X[train_part], Y=p.Y[train_part], w=np.ones(400))
+    model = trained(seen, settled(loss="auto", calibrate=True), multiclass=multiclass).model
+    P = model.probabilities(scored(model, raw(p)[test_part]))
+    Y = p.Y[test_part].toarray()
+    sure = P > 0.5
+    # Some 200 pairs or more: a standard error of about .03.
+    assert P[sure].mean() == pytest.approx(Y[sure].mean(), abs=0.12)
+    assert P.mean() == pytest.approx(Y.mean(), abs=0.05)
+
+
+# The kernel first stage and Algorithm 2
+
+
+@pytest.mark.parametrize("make", [sparse_problem, dense_problem])
+def test_an_input_kernel_is_ridge_regression_on_random_features_of_x(rng, make):
+    p = make(rng)
+    asked = settled(
+        embedding="identity", input_kernel="laplacian", input_features=80, input_bandwidth=3.0, kernel="linear"
+    )
+    model = trained(p, asked).model
+    X, Y = p.dense
+    length = median_squared_distance(X[:, :-1].astype(np.float32), p.w)
+    draws = np.random.default_rng([0, 4])
+    features = draw_features(parse_kernel("laplacian"), X.shape[1] - 1, 80, length, 3.0, draws)
+    np.testing.assert_allclose(model.input_features.R, features.R, rtol=1e-4)
+    Phi = features(X[:, :-1].astype(np.float32)).astype(np.float64)
+    np.testing.assert_allclose(model.embed(raw(p)), Phi @ ridge_solution(Phi, Y, p.w, 0.5), atol=1e-3)
+
+
+def test_a_kernel_first_stage_fits_what_no_linear_one_can(rng):
+    X = rng.standard_normal((400, 2)).astype(np.float32)
+    Y = sp.csr_array(np.column_stack([X[:, 0] * X[:, 1] > 0, (X**2).sum(axis=1) > 1.4]).astype(np.float32))
+    p = sparse_problem(rng)._replace(X=np.hstack([X, np.ones((400, 1), np.float32)]), Y=Y, w=np.ones(400))
+
+    def hits(**changes):
+        model = trained(p, settled(rank=2, kernel="linear", ridge=1e-2, **changes)).model
+        return ((scored(model, X) > 0.5) == Y.toarray()).mean()
+
+    assert hits() < 0.75
+    assert hits(input_kernel="gaussian", input_features=300, input_bandwidth=0.7) > 0.93
+
+
+def test_logistic_regression_as_first_stage_is_a_linear_map(rng):
+    p = dense_problem(rng, c=5)
+    model = trained(p, settled(embedding="identity", first_stage=LogisticRegression())).model
+    assert model.classifier is None
+    one = LogisticRegression().fit(raw(p), p.dense[1][:, 3], sample_weight=p.w)
+    np.testing.assert_allclose(model.embed(raw(p))[:, 3], one.decision_function(raw(p)), atol=1e-3)
+
+
+def test_a_forest_as_first_stage_is_kept_in_the_model(rng):
+    p = dense_problem(rng, c=3)
+    forest = RandomForestClassifier(5, max_depth=2, random_state=0)
+    model = trained(p, settled(embedding="identity", first_stage=forest, kernel="linear")).model
+    H = model.embed(raw(p))
+    one = RandomForestClassifier(5, max_depth=2, random_state=0).fit(raw(p), p.dense[1][:, 1], sample_weight=p.w)
+    odds = one.predict_proba(raw(p))[:, 1].clip(1e-6, 1 - 1e-6)
+    np.testing.assert_allclose(H[:, 1], np.log(odds / (1 - odds)), atol=1e-3)
+    H1 = np.hstack([H, np.ones((120, 1))]).astype(np.float64)
+    np.testing.assert_allclose(scored(model, raw(p)), H1 @ ridge_solution(H1, p.dense[1], p.w, 0.05), atol=1e-3)
+
+
+def test_label_weights_reach_the_embedding(rng):
+    p = dense_problem(rng)
+    weight = np.zeros(12)
+    weight[7] = 1
+    found = trained(p, settled(rank=1), label_weight=weight)
+    np.testing.assert_allclose(np.abs(found.U[:, 0]), np.arange(12) == 7, atol=1e-5)
+
+
+# PLST and CPLST
+
+
+@pytest.mark.parametrize("embedding", ["plst", "cplst"])
+@pytest.mark.parametrize("ridge", ["auto", 0.7])
+def test_the_published_baselines_are_decoded_linearly(rng, embedding, ridge):
+    p = dense_problem(rng, weighted=False)
+    X, Y = p.dense
+    found = trained(p, settled(embedding=embedding, rank=3, ridge=ridge))
+    Z = Y - Y.mean(axis=0)
+    M = Z.T @ (X @ np.linalg.pinv(X) if embedding == "cplst" else np.eye(120)) @ Z
+    E = np.linalg.eigh(M)[1][:, -3:]
+    exact = Y.mean(axis=0) + X @ ridge_solution(X, Z @ E, p.w, found.summary["ridge"]) @ E.T
+    np.testing.assert_allclose(scored(found.model, raw(p)), exact, atol=2e-3)
+    assert found.summary["kernel"] == "linear"
+    assert found.summary["chosen_by"]["ridge"] == ("given" if ridge == 0.7 else "held-out rows")
+    if ridge == 0.7:
+        assert found.summary["ridge"] == 0.7
+    assert ((found.model.thresholds > 0) & (found.model.thresholds <= 1)).all()
+
+
+@pytest.mark.parametrize(("ridge", "used"), [("auto", 1.0), (0.7, 0.7)])
+def test_a_baseline_of_one_row_has_nothing_to_choose_by(rng, ridge, used):
+    p = dense_problem(rng)
+    one = p._replace(X=p.X[:1], Y=sp.csr_array(np.ones((1, 12), np.float32)), w=p.w[:1])
+    found = trained(one, settled(embedding="plst", rank=3, ridge=ridge))
+    assert found.summary["ridge"] == used
+    assert found.summary["held_out_rows"] == 0
+    np.testing.assert_allclose(scored(found.model, raw(one)), 1, atol=1e-3)
+
+
+# Sizes
+
+
+@pytest.mark.parametrize(
+    ("rank", "multiclass", "ranks", "share"),
+    [
+        (3, False, (3,), None),
+        (np.int64(3), True, (3,), None),
+        (99, False, (12,), None),  # no more than labels, features and rows
+        ("auto", False, (12,), None),
+        ("adaptive", False, (12,), None),
+        (0.9, True, (12,), 0.9),
+    ],
+)
+def test_candidate_ranks(rng, rank, multiclass, ranks, share):
+    rows = sparse_problem(rng).rows()
+    assert candidate_ranks(rows, settled(rank=rank), 120, multiclass) == (ranks, share)
+
+
+def test_a_multilabel_share_is_the_papers_rule(rng):
+    rows = sparse_problem(rng).rows()
+    exact = rank_for_share(rows, 0.8, 12, rng)
+    assert 1 < exact < 12
+    assert candidate_ranks(rows, settled(rank=0.8), 120, False) == ((exact,), None)
+
+
+def test_with_very_many_labels_auto_tries_powers_of_two_under_its_cap(rng, monkeypatch):
+    rows = sparse_problem(rng, n=200, d=100, c=90).rows()
+    monkeypatch.setattr(training, "ALL_DIRECTIONS", 50)
+    assert candidate_ranks(rows, settled(rank="auto"), 200, False) == ((32, 64, 90), None)
+    monkeypatch.setattr(training, "LARGEST_RANK", 64)
+    assert candidate_ranks(rows, settled(rank="auto"), 200, False) == ((32, 64), None)
+    assert candidate_ranks(rows, settled(rank="auto", embedding="identity"), 200, False) == ((90,), None)
+    assert candidate_ranks(rows, settled(rank="auto", embedding="none"), 200, False) == ((100,), None)
+
+
+@pytest.mark.parametrize("rank", ["auto", "adaptive", 0.8])
+@pytest.mark.parametrize("multiclass", [False, True])
+def test_every_way_to_say_a_rank_trains(rng, rank, multiclass):
+    p = class_problem(rng) if multiclass else sparse_problem(rng)
+    found = trained(p, settled(rank=rank), multiclass=multiclass)
+    k = found.summary["rank"]
+    assert found.U.shape == (p.Y.shape[1], k)
+    assert found.model.W.shape[1] == k
+    assert 0 < found.summary["captured_share"] <= 1
+    assert np.isfinite(scored(found.model, raw(p))).all()
+
+
+def test_n_features_auto_is_three_for_five_rows_within_limits():
+    assert feature_count(options(), 100, 10) == 200
+    assert feature_count(options(), 1000, 10) == 600
+    assert feature_count(options(), 10_000, 10) == 3000
+    assert 1000 <= feature_count(options(), 10**6, 10**4) < 3000
+    assert feature_count(options(n_features=17), 10**6, 10) == 17
+
+
+def test_solvers_go_by_name_by_cost_or_as_they_are(rng):
+    p = sparse_problem(rng)
+    rows, dense = p.rows(), p.dense[0]
+    assert isinstance(resolve_solver("cholesky", rows, 5, p.X), Cholesky)
+    assert isinstance(resolve_solver("cg", rows, 5, p.X), ConjugateGradient)
+    assert isinstance(resolve_solver("auto", rows, 5, p.X), Cholesky)
+    assert isinstance(resolve_solver("auto", rows, 5, dense), Cholesky)
+    mine = ConjugateGradient(tol=0.5)
+    assert resolve_solver(mine, rows, 5, p.X) is mine
+    with pytest.raises(ValueError, match="possible are 'auto', 'cholesky', 'cg'"):
+        resolve_solver("lsqr", rows, 5, p.X)
+
+
+def test_both_solvers_train_the_same_model(rng):
+    p = sparse_problem(rng)
+    a, b = (trained(p, settled(solver=s)).model for s in ("cholesky", ConjugateGradient(tol=1e-6)))
+    np.testing.assert_allclose(scored(a, raw(p)), scored(b, raw(p)), atol=5e-3)
+
+
+# Small and odd data
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize("c", [2, 40])
+def test_a_few_rows_train_with_everything_auto(rng, n, c):
+    X = rng.random((n, 4)).astype(np.float32)
+    Y = np.zeros((n, c), np.float32)
+    Y[0, 1] = 1  # so that some folds have no label at all
+    p = sparse_problem(rng)._replace(X=np.hstack([X, np.ones((n, 1), np.float32)]), Y=sp.csr_array(Y), w=np.ones(n))
+    with np.errstate(all="raise", under="ignore"), pytest.warns(RuntimeWarning):
+        model = trained(p, options(n_features=20)).model
+    P = model.probabilities(scored(model, X))
+    assert ((P > 0) & (P < 1)).all()
+
+
+def test_one_random_feature_and_a_rank_beyond_everything_train(rng):
+    p = sparse_problem(rng)
+    found = trained(p, settled(n_features=1, rank=500))
+    assert found.model.V.shape == (2, 12)
+    assert found.summary["rank"] == 12
+
+
+def test_features_that_do_not_vary_leave_the_label_frequencies(rng):
+    p = dense_problem(rng)
+    X = np.full((120, 3), 2, np.float32)
+    with pytest.warns(RuntimeWarning, match="alike"):
+        model = trained(p, settled(scale="variance"), X=X).model
+    np.testing.assert_allclose(scored(model, X), np.tile(p.w @ p.dense[1] / p.w.sum(), (120, 1)), atol=1e-4)
+
+
+# The story of a fit
+
+
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+def test_the_summary_tells_settings_sizes_and_costs(rng, loss):
+    p = sparse_problem(rng)
+    told = []
+    found = trained(p, settled(loss=loss, passes=3), notify=lambda stage, share: told.append((stage, share)))
+    s = found.summary
+    assert (s["rows"], s["features"], s["labels"], s["task"]) == (120, 25, 12, "multilabel")
+    assert (s["rank"], s["ridge"], s["bandwidth"], s["final_ridge"]) == (5, 0.5, 1.5, 0.05)
+    assert (s["kernel"], s["random_features"], s["scale"], s["solver"]) == ("gaussian", 60, "none", "Cholesky")
+    assert (s["loss"], s["passes"], s["held_out_rows"]) == (loss, 3 if loss == "logistic" else 0, 0)
+    assert 0 < s["captured_share"] <= 1
+    stages = ["scale", "choose", "calibrate", "embed", "featurize", "fit"]
+    assert list(s["seconds"]) == list(s["peak_memory_mb"]) == stages
+    assert [name for name, share in told if share == 0.0] == stages
+    assert [name for name, share in told if share == 1.0] == stages
+    assert [share for name, share in told if name == "fit" and 0 < share < 1] == [1 / 3, 2 / 3] * (loss == "logistic")
+
+
+def test_the_captured_share_is_that_of_the_rank_kept(rng, monkeypatch):
+    p = sparse_problem(rng)
+    exact = trained(p, settled(rank=2)).summary
+    two = lambda *a, _f=training.choose: (_f(*a)[0]._replace(rank=2), {})  # noqa: E731
+    monkeypatch.setattr(training, "choose", two)
+    found = trained(p, settled(rank=9))  # nine directions are sought and two kept
+    assert found.summary["rank"] == exact["rank"] == 2
+    assert found.summary["captured_share"] == pytest.approx(exact["captured_share"], rel=1e-4)
+    assert found.U.shape == (12, 2)
+
+
+def test_a_rank_among_several_is_chosen_on_held_out_rows(rng, monkeypatch):
+    monkeypatch.setattr(training, "ALL_DIRECTIONS", 5)
+    monkeypatch.setattr(training, "RANKS", (2, 4, 8))
+    s = trained(sparse_problem(rng), settled(rank="auto")).summary
+    assert s["rank"] in (2, 4, 8, 12)
+    assert s["chosen_by"]["rank"] == "held-out rows"
+
+
+def test_a_clock_without_listeners_still_measures():
+    clock = Clock()
+    with clock.stage("rest"):
+        pass
+    assert clock.seconds["rest"] >= 0
+    assert clock.peak_mb["rest"] > 1
+
+
+def test_where_the_system_does_not_say_memory_is_not_a_number(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "resource", None)
+    assert np.isnan(peak_memory_mb())

@@ -1,0 +1,64 @@
+"""Imports point one way, and only machines/ knows where arrays live."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+import smoothlink
+
+ROOT = Path(smoothlink.__file__).parent
+FILES = sorted(ROOT.rglob("*.py"))
+
+# From the ground up. What is not named stands on top: nothing below may import it.
+LAYERS = [
+    {"errors"},
+    {"machines"},
+    {"solve"},
+    {"steps"},
+    {"model"},
+    {"predict", "targets", "fitting"},
+    {"estimator", "persist"},  # each model file knows its class, and each class its file
+]
+TOP = len(LAYERS)
+
+
+def room(path):
+    """The part of the package that a file belongs to."""
+    return path.relative_to(ROOT).with_suffix("").parts[0]
+
+
+def height(name):
+    return next((i for i, layer in enumerate(LAYERS) if name in layer), TOP)
+
+
+def imported(path):
+    """The absolute names of all modules that a file imports, wherever in the file."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} has a relative import"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if p.name != "__init__.py" or p.parent != ROOT], ids=str)
+def test_imports_point_down(path):
+    for name in imported(path):
+        parts = name.split(".")
+        if parts[0] != "smoothlink" or len(parts) < 2:
+            continue
+        assert height(parts[1]) <= height(room(path)), f"{path} imports {name}"
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if room(p) in ("steps", "solve")], ids=str)
+def test_no_step_and_no_solver_knows_a_device(path):
+    assert not [name for name in imported(path) if re.match(r"(torch|cupy|numba\.cuda|dask|distributed)\b", name)]
+    assert not re.findall(r"\b(torch|cuda|cupy|gpu|device)\b", path.read_text("utf-8"), re.IGNORECASE)
+
+
+def test_every_layer_exists():
+    rooms = {room(path) for path in FILES}
+    for layer in LAYERS:
+        assert layer <= rooms

@@ -1,0 +1,103 @@
+"""Products and Gram matrices against NumPy."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from smoothlink.machines.kernels import pieces
+from smoothlink.machines.matrix import GRAM_ROWS, Dense, Sparse, matrix
+
+# Sums of a few dozen float32 products, each rounded to 6e-8.
+CLOSE = {"rtol": 1e-5, "atol": 1e-5}
+
+
+def example(rng, kind, n=70, d=23):
+    """A matrix with empty rows and columns, its dense float64 form and weights."""
+    A = rng.standard_normal((n, d)) * (rng.random((n, d)) < 0.3)
+    A[[0, 5, n - 1]] = 0
+    A[:, [0, 3, d - 1]] = 0
+    A = A.astype(np.float32)
+    given = sp.csr_array(A) if kind is Sparse else A
+    return matrix(given), A.astype(np.float64), (rng.random(n) + 0.5).astype(np.float32)
+
+
+@pytest.mark.parametrize("kind", [Sparse, Dense])
+def test_the_kind_follows_the_array(rng, kind):
+    A, exact, _ = example(rng, kind)
+    assert isinstance(A, kind)
+    assert A.shape == exact.shape
+
+
+@pytest.mark.parametrize("kind", [Sparse, Dense])
+@pytest.mark.parametrize("columns", [0, 1, 17])
+def test_product_is_numpys(rng, kind, columns):
+    A, exact, _ = example(rng, kind)
+    B = rng.standard_normal((23, columns)).astype(np.float32)
+    for _ in range(2):  # the second product uses what the first prepared
+        np.testing.assert_allclose(A @ B, exact @ B, **CLOSE)
+
+
+@pytest.mark.parametrize("kind", [Sparse, Dense])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_transposed_product_adds_into_what_is_there(rng, kind, order):
+    A, exact, _ = example(rng, kind)
+    R = np.asarray(rng.standard_normal((70, 6)), np.float32, order=order)
+    out = np.full((23, 6), 2, np.float32)
+    A.T.add_product(R, out)
+    A.T.add_product(R, out)
+    np.testing.assert_allclose(out, 2 + 2 * exact.T @ R, **CLOSE)
+
+
+@pytest.mark.parametrize("kind", [Sparse, Dense])
+def test_gram_is_xtwx_and_its_diagonal_the_square_sums(rng, kind):
+    A, exact, w = example(rng, kind)
+    w[7] = 0
+    G, squares = np.full((23, 23), 3.0), np.full(23, 3.0)
+    A.add_gram(w, G)
+    A.add_square_sums(w, squares)
+    np.testing.assert_allclose(G, 3 + exact.T @ (w[:, None] * exact), **CLOSE)
+    np.testing.assert_allclose(squares, np.diag(G), **CLOSE)
+
+
+def test_sparse_gram_is_float64_and_keeps_what_float32_would_lose():
+    large, tiny = np.float32(2.0**13), np.float32(2.0**-13)  # the squares differ by 2^52
+    A = matrix(sp.csr_array(np.array([[large], [tiny]])))
+    G = np.zeros((1, 1))
+    A.add_gram(np.ones(2, np.float32), G)
+    assert G[0, 0] == 2.0**26 + 2.0**-26
+
+
+def test_dense_gram_adds_parts_of_many_rows_in_float64():
+    A = matrix(np.ones((2 * GRAM_ROWS + 1, 1), np.float32))
+    G = np.full((1, 1), 2.0**30)  # where float32 steps by 128
+    A.add_gram(np.ones(2 * GRAM_ROWS + 1, np.float32), G)
+    assert G[0, 0] == 2.0**30 + 2 * GRAM_ROWS + 1
+
+
+@pytest.mark.parametrize("kind", [Sparse, Dense])
+def test_take_is_numpys_row_selection(rng, kind):
+    A, exact, _ = example(rng, kind)
+    taken = A.take(np.array([3, 4, 40]))
+    np.testing.assert_array_equal(taken.toarray() if kind is Sparse else taken, exact[[3, 4, 40]])
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (3, 4), (1, 1)])
+def test_a_matrix_of_zeros_gives_zeros(shape):
+    A = matrix(sp.csr_array(shape, dtype=np.float32))
+    out, G = np.ones((shape[1], 2), np.float32), np.ones((shape[1], shape[1]))
+    A.T.add_product(np.ones((shape[0], 2), np.float32), out)
+    A.add_gram(np.ones(shape[0], np.float32), G)
+    np.testing.assert_array_equal(A @ np.ones((shape[1], 2), np.float32), np.zeros((shape[0], 2)))
+    assert (out == 1).all()
+    assert (G == 1).all()
+
+
+def test_pieces_cut_all_rows_into_about_equal_work(rng):
+    lengths = np.concatenate([rng.integers(0, 30, 5000), [20_000]])
+    cuts = pieces(np.concatenate([[0], np.cumsum(lengths)]))
+    assert cuts[0] == 0
+    assert cuts[-1] == len(lengths)
+    assert (np.diff(cuts) >= 0).all()
+    work = np.add.reduceat(lengths + 1, cuts[:-1][np.diff(cuts) > 0])
+    share = (lengths + 1).sum() / (len(cuts) - 1)
+    assert np.sort(work)[-2] <= 2 * share  # the longest row is one piece's alone

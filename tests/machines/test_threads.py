@@ -1,0 +1,43 @@
+"""Threads: one for small work, all for large, and as many as before afterwards."""
+
+import os
+
+import numba
+import pytest
+from threadpoolctl import threadpool_info
+
+from smoothlink.machines.threads import ONE_THREAD, SMALL_FIT, alone, calm
+
+
+def blas():
+    """The most threads that any BLAS would use."""
+    return max((pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"), default=1)
+
+
+def test_small_factorisations_get_one_blas_thread_and_large_ones_all():
+    before = blas()
+    with calm(ONE_THREAD):
+        assert blas() == 1
+    with calm(ONE_THREAD + 1):
+        assert blas() == before
+    assert blas() == before
+
+
+def test_small_fits_get_one_thread_of_either_kind_and_large_ones_all():
+    before = blas(), numba.get_num_threads()
+    with alone(SMALL_FIT):
+        assert (blas(), numba.get_num_threads()) == (1, 1)
+    with alone(2 * SMALL_FIT):
+        assert (blas(), numba.get_num_threads()) == before
+    assert (blas(), numba.get_num_threads()) == before
+
+
+def test_threads_come_back_after_an_error():
+    before = blas(), numba.get_num_threads()
+    with pytest.raises(RuntimeError), alone(1.0):
+        raise RuntimeError
+    assert (blas(), numba.get_num_threads()) == before
+
+
+def test_threads_that_wait_sleep_unless_the_user_says_otherwise():
+    assert os.environ["OMP_WAIT_POLICY"]

@@ -1,0 +1,222 @@
+"""Each solver against numpy.linalg.solve, SciPy's LSQR and scikit-learn's Ridge."""
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from problems import Problem, dense_problem, relative_error, ridge_solution, sparse_problem
+from scipy.sparse.linalg import lsqr
+from sklearn.linear_model import Ridge
+
+from smoothlink.machines.rows import Rows
+from smoothlink.solve import Cholesky, ConjugateGradient, choose_solver
+from smoothlink.solve.cholesky import factor
+
+SOLVERS = [Cholesky(), ConjugateGradient(tol=1e-6)]
+PROBLEMS = [sparse_problem, dense_problem]
+RIDGES = [1e-3, 0.3, 30.0]
+
+
+def targets(p, T):
+    """X'WT in float32."""
+    X, _ = p.dense
+    return (X.T @ (p.w[:, None] * T)).astype(np.float32)
+
+
+@pytest.mark.parametrize("make", PROBLEMS)
+@pytest.mark.parametrize("ridge", RIDGES)
+@pytest.mark.parametrize(("solver", "accuracy"), [(SOLVERS[0], 2e-5), (SOLVERS[1], 2e-4)])
+def test_solution_is_numpys(rng, make, ridge, solver, accuracy):
+    p = make(rng)
+    X, Y = p.dense
+    solve = solver.prepare(p.rows(block_rows=50)).at(ridge)
+    Z = solve(targets(p, Y))
+    assert Z.dtype == np.float32
+    assert relative_error(Z, ridge_solution(X, Y, p.w, ridge)) < accuracy
+
+
+@pytest.mark.parametrize("make", PROBLEMS)
+@pytest.mark.parametrize("ridge", RIDGES)
+@pytest.mark.parametrize(("solver", "accuracy"), [(SOLVERS[0], 2e-5), (SOLVERS[1], 2e-4)])
+def test_solution_is_scikit_learns_ridge_with_the_constant_as_intercept(rng, make, ridge, solver, accuracy):
+    p = make(rng)
+    X, Y = p.dense
+    solve = solver.prepare(p.rows()).at(ridge)
+    Z = solve(targets(p, Y))
+    peer = Ridge(alpha=solve.rho[0], solver="svd", tol=1e-12).fit(X[:, :-1], Y, sample_weight=p.w)
+    scale = np.abs(peer.coef_).max()
+    assert np.abs(Z[:-1] - peer.coef_.T).max() < accuracy * scale
+    assert np.abs(Z[-1] - peer.intercept_).max() < accuracy * scale
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("block_rows", [1, 13, 1000])
+def test_row_blocks_of_any_size_give_the_same_solution(rng, solver, block_rows):
+    p = sparse_problem(rng)
+    B = targets(p, p.dense[1])
+    whole, blocked = (solver.prepare(rows).at(0.3)(B) for rows in (p.rows(), p.rows(block_rows=block_rows)))
+    assert relative_error(blocked, whole) < 1e-5
+
+
+def test_one_prepared_system_serves_every_ridge(rng):
+    p = sparse_problem(rng)
+    B = targets(p, p.dense[1])
+    for solver in SOLVERS:
+        system = solver.prepare(p.rows())
+        for ridge in (10.0, 0.1, 10.0):
+            np.testing.assert_array_equal(system.at(ridge)(B), solver.prepare(p.rows()).at(ridge)(B))
+
+
+def test_inverse_times_gram_plus_rho_is_the_identity(rng):
+    p = dense_problem(rng)
+    X, _ = p.dense
+    solve = p.solve(0.3)
+    A = X.T @ (p.w[:, None] * X) + np.diag(solve.rho)
+    M = solve.inverse()
+    np.testing.assert_array_equal(M, M.T)
+    np.testing.assert_allclose(M @ A, np.eye(len(A)), atol=1e-5)
+
+
+# Large d: sparse products only
+
+
+def test_conjugate_gradients_are_lsqr_at_200_000_features(rng):
+    n, d = 2000, 200_000
+    A = sp.random_array((n, d - 1), density=40 / d, rng=rng, dtype=np.float32, format="csr")
+    X = sp.csr_array(sp.hstack([A, np.ones((n, 1), np.float32)], format="csr"))
+    Y = sp.csr_array((rng.random((n, 2)) < 0.2).astype(np.float32))
+    w = rng.integers(1, 5, n) / 2
+    solve = ConjugateGradient(tol=1e-6).prepare(Rows.of(X, Y, w, block_rows=700)).at(1.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Z = solve((X.T @ (w[:, None] * Y.toarray())).astype(np.float32))
+    root, penalty = np.sqrt(w), sp.eye_array(d - 1, d) * np.sqrt(solve.rho[0])  # the constant is free
+    tall = sp.vstack([sp.diags_array(root) @ X.astype(np.float64), penalty], format="csr")
+    for column in range(2):
+        target = np.concatenate([root * Y.toarray()[:, column], np.zeros(d - 1)])
+        exact = lsqr(tall, target, atol=1e-10, btol=1e-10)[0]
+        # The features sum to nearly a constant, so the residual of 1e-6 is amplified in Z but not in XZ.
+        assert np.linalg.norm(Z[:, column] - exact) < 2e-4 * np.linalg.norm(exact)
+        assert np.linalg.norm(X @ (Z[:, column] - exact)) < 1e-5 * np.linalg.norm(X @ exact)
+
+
+def test_features_beyond_the_data_keep_a_weight_of_zero(rng):
+    p = sparse_problem(rng, d=400, density=0.01)
+    X, Y = p.dense
+    for solver in SOLVERS:
+        Z = solver.prepare(p.rows()).at(0.3)(targets(p, Y))
+        empty = ~X.any(axis=0)
+        assert empty.any()
+        assert not Z[empty].any()
+
+
+# When it goes wrong
+
+
+def test_conjugate_gradients_say_when_they_stop_early(rng):
+    p = sparse_problem(rng)
+    solve = ConjugateGradient(tol=1e-6, iterations=3).prepare(p.rows()).at(1e-4)
+    with pytest.warns(RuntimeWarning, match=r"12 conjugate-gradient columns stopped after 3 .* \(wanted 1.0e-06\)"):
+        solve(targets(p, p.dense[1]))
+    assert solve.iterations == 3
+    assert solve.residual > 1e-6
+
+
+def test_columns_stop_on_their_own_and_a_column_of_zeros_at_once(rng):
+    p = sparse_problem(rng)
+    X, Y = p.dense
+    T = np.column_stack([np.zeros(120), np.ones(120), Y[:, 0]])  # the constant answers the second in no time
+    solve = ConjugateGradient(tol=1e-5).prepare(p.rows()).at(0.3)
+    Z = solve(targets(p, T))
+    assert not Z[:, 0].any()
+    assert relative_error(Z, ridge_solution(X, T, p.w, 0.3)) < 1e-3
+    assert 0 < solve.iterations < 100
+    assert solve(targets(p, T[:, :1])).shape == (26, 1)
+    assert solve.iterations == 0
+
+
+def test_the_residual_meets_the_tolerance_asked_for(rng):
+    p = sparse_problem(rng)
+    X, Y = p.dense
+    B = targets(p, Y)
+    for tol in (1e-1, 1e-3):
+        solve = ConjugateGradient(tol=tol).prepare(p.rows()).at(0.3)
+        A = X.T @ (p.w[:, None] * X) + np.diag(solve.rho)
+        M = solve.inverse_diagonal.astype(np.float64)
+        R = B - A @ solve(B)
+        norms = np.sqrt(np.einsum("ij,i,ij->j", R, M, R) / np.einsum("ij,i,ij->j", B, M, B))
+        assert norms.max() <= 1.01 * tol
+
+
+def test_a_singular_system_warns_and_still_solves_the_normal_equations(rng):
+    p = dense_problem(rng, n=40, d=60)  # more features than rows and no ridge; dense sums are float32
+    X, Y = p.dense
+    with pytest.warns(RuntimeWarning, match="singular"):
+        solve = p.solve(0.0)
+    Z = solve(targets(p, Y))
+    assert np.abs(X @ Z - Y).max() < 1e-2
+
+
+def test_one_hot_features_without_a_ridge_warn_and_give_the_group_means(rng):
+    groups = rng.integers(0, 6, 300)
+    X = sp.csr_array(np.hstack([np.eye(6)[groups], np.ones((300, 1))]).astype(np.float32))  # they sum to the constant
+    Y = (rng.random((300, 5)) < 0.3).astype(np.float64)
+    for weight in (1.0, 1.3, 0.7):
+        p = Problem(X, sp.csr_array(Y.astype(np.float32)), np.full(300, weight))
+        with pytest.warns(RuntimeWarning, match="singular"):
+            Z = p.solve(0.0)(targets(p, Y))
+        assert np.abs(Z).max() < 10
+        np.testing.assert_allclose(Z[:-1] + Z[-1], [Y[groups == g].mean(axis=0) for g in range(6)], atol=1e-4)
+
+
+def test_a_twin_feature_without_ridge_shares_the_weight_of_its_twin(rng):
+    p = sparse_problem(rng)
+    X, Y = p.dense
+    twins = sp.csr_array(np.hstack([X[:, :1], X]).astype(np.float32))
+    q = Problem(twins, p.Y, p.w)
+    with pytest.warns(RuntimeWarning, match="singular"):
+        Z = q.solve(0.0)(targets(q, Y))
+    alone = ridge_solution(X, Y, p.w, 0.0)
+    assert relative_error(Z[0] + Z[1], alone[0]) < 1e-3
+    assert relative_error(Z[2:], alone[1:]) < 1e-3
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_features_that_are_not_numbers_are_named(bad):
+    X = np.array([[bad, 1], [1, 1]], np.float32)
+    with np.errstate(invalid="ignore"), pytest.raises(np.linalg.LinAlgError, match="NaN"):
+        Problem(X, sp.csr_array(np.eye(2, dtype=np.float32)), np.ones(2)).solve(1.0)
+
+
+def test_a_matrix_that_no_jitter_makes_positive_definite_is_refused():
+    with pytest.raises(np.linalg.LinAlgError, match="not positive definite"):
+        factor(np.array([[1.0, 2.0], [2.0, 1.0]]), np.zeros(2))
+
+
+# Which solver
+
+
+class Sized:
+    """The sizes that the choice depends on."""
+
+    def __init__(self, n, d):
+        self.n, self.d = n, d
+
+
+@pytest.mark.parametrize(
+    ("n", "d", "entries_a_row", "columns", "kind"),
+    [
+        (5000, 1837, 70, 132, Cholesky),  # the size of bibtex
+        (2000, 104, 104, 34, Cholesky),  # yeast
+        (20_000, 50_000, 75, 148, ConjugateGradient),  # rcv1: too wide for a Gram matrix
+        (500_000, 150_000, 5, 520, ConjugateGradient),
+        (1_000, 19_000, 20, 30, ConjugateGradient),  # few rows: d^3 would cost more
+    ],
+)
+def test_small_d_is_factored_and_large_d_iterated(n, d, entries_a_row, columns, kind):
+    assert isinstance(choose_solver(Sized(n, d), columns, n * entries_a_row), kind)
+
+
+def test_a_width_beyond_the_largest_factor_is_iterated_however_many_columns():
+    assert isinstance(choose_solver(Sized(10**6, 20_001), 10**6, 10**9), ConjugateGradient)

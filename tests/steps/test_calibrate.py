@@ -1,0 +1,226 @@
+"""Calibration: monotone maps that reproduce known curves, and losses against direct computation."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy.special import expit, softmax
+from sklearn.isotonic import IsotonicRegression
+from sklearn.metrics import brier_score_loss, log_loss
+
+from smoothlink.steps.calibrate import (
+    LEAST,
+    Calibration,
+    Histogram,
+    fit_temperature,
+    no_calibration,
+    row_logloss,
+    stretch,
+)
+
+LOSSES = ["squared", "logistic"]
+
+
+def scores_of(rng, loss, shape):
+    """Scores in the range that each loss gives."""
+    Z = rng.standard_normal(shape)
+    return (0.2 + 0.4 * Z if loss == "squared" else 2 * Z - 2).astype(np.float32)
+
+
+def drawn(rng, P):
+    """Labels with the probabilities P."""
+    return sp.csr_array((rng.random(P.shape) < P).astype(np.float32))
+
+
+def filled(loss, scores, Y, w):
+    histogram = Histogram(loss)
+    histogram.add(scores, Y, w)
+    return histogram
+
+
+# The map
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_map_is_monotone_and_strictly_between_0_and_1(rng, loss):
+    S = scores_of(rng, loss, (200, 30))
+    calibration = filled(loss, S, drawn(rng, np.clip(S, 0, 1)), np.ones(200)).monotone()
+    wide = np.sort(np.concatenate([S.ravel(), np.linspace(-1e6, 1e6, 101, dtype=np.float32)]))
+    P = calibration.probabilities(wide, loss=loss)
+    assert P.dtype == np.float32
+    assert (np.diff(P) >= 0).all()
+    assert P.min() > 0
+    assert P.max() < 1
+    assert (np.diff(calibration.knots) > 0).all()
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_labels_that_are_all_alike_still_leave_the_other_answer_open(rng, share):
+    S = scores_of(rng, "logistic", (50, 4))
+    P = (
+        filled("logistic", S, drawn(rng, np.full((50, 4), share)), np.ones(50))
+        .monotone()
+        .probabilities(S, loss="logistic")
+    )
+    assert np.abs(P - share).max() < 0.01
+    assert P.min() > 0
+    assert P.max() <= 1
+
+
+@pytest.mark.parametrize(
+    ("loss", "curve"),
+    [
+        ("squared", lambda s: np.clip(s, 0.05, 0.95) ** 2),
+        ("squared", lambda s: expit(8 * s - 4)),
+        ("logistic", lambda s: expit(s / 2 - 1)),
+        ("logistic", expit),
+    ],
+)
+def test_a_known_curve_is_reproduced(rng, loss, curve):
+    S = scores_of(rng, loss, (2000, 100))
+    calibration = filled(loss, S, drawn(rng, curve(S)), np.ones(2000)).monotone()
+    grid = np.quantile(S, np.linspace(0.02, 0.98, 60)).astype(np.float32)
+    # A block of some 500 pairs has a standard error of .02.
+    np.testing.assert_allclose(calibration.probabilities(grid, loss=loss), curve(grid), atol=0.05)
+
+
+def test_the_map_is_isotonic_regression_where_every_score_has_its_own_bin(rng):
+    S = np.linspace(-3, 3, 40, dtype=np.float32)[:, None]
+    Y = drawn(rng, expit(S))
+    w = 0.5 + rng.random(40)  # no two blocks have the same share of positives by chance
+    calibration = filled("logistic", S, Y, w).monotone()
+    exact = IsotonicRegression().fit(S.ravel(), Y.toarray().ravel().astype(float), w).predict(S.ravel())
+    blocks = np.split(np.arange(40), np.flatnonzero(np.diff(exact) > 1e-9) + 1)
+    rate = w @ Y.toarray().ravel() / w.sum()
+    # Each block is one knot at its mean score; one pair at the overall rate is added to it.
+    np.testing.assert_allclose(calibration.knots, [np.average(S[b, 0], weights=w[b]) for b in blocks], atol=1e-6)
+    values = [(w[b].sum() * exact[b[0]] + rate) / (w[b].sum() + 1) for b in blocks]
+    np.testing.assert_allclose(calibration.values, np.maximum.accumulate(values), atol=1e-9)
+
+
+def test_without_knots_scores_are_clipped_or_go_through_the_sigmoid(rng):
+    S = scores_of(rng, "logistic", (5, 3))
+    before = S.copy()
+    np.testing.assert_array_equal(no_calibration().probabilities(S, loss="squared"), np.clip(S, 0, 1))
+    np.testing.assert_allclose(no_calibration().probabilities(S, loss="logistic"), expit(S), atol=1e-6)
+    np.testing.assert_array_equal(S, before)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_stretch_is_odd_and_ascending(rng, loss):
+    S = np.sort(rng.standard_normal(100))
+    np.testing.assert_allclose(stretch(-S, loss), -stretch(S, loss))
+    assert (np.diff(stretch(S, loss)) > 0).all()
+
+
+# The histogram
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("size", [1, 7, 200])
+def test_a_histogram_filled_in_blocks_is_one_filled_at_once(rng, loss, size):
+    S, w = scores_of(rng, loss, (60, 9)), rng.random(60)
+    Y = drawn(rng, np.clip(S, 0, 1))
+    once, blocks = filled(loss, S, Y, w), Histogram(loss)
+    for start in range(0, 60, size):
+        part = slice(start, start + size)
+        blocks.add(S[part], Y[part], w[part])
+    for name in ("pairs", "positives", "places"):
+        np.testing.assert_allclose(getattr(blocks, name), getattr(once, name), atol=1e-12)
+    assert blocks.brier() == pytest.approx(once.brier(), rel=1e-12)
+
+
+def test_the_histogram_counts_every_pair_even_far_out(rng):
+    S = np.array([[-1e30, 1e30, 0.0]], np.float32)
+    for loss in LOSSES:
+        histogram = filled(loss, S, sp.csr_array(np.float32([[0, 1, 0]])), np.array([2.0]))
+        assert histogram.pairs.sum() == 6
+        assert histogram.positives.sum() == 2
+        assert histogram.brier() == 0
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_brier_is_the_squared_error_of_the_isotonic_fit(rng, loss):
+    S = scores_of(rng, loss, (300, 8))
+    Y, w = drawn(rng, np.clip(S, 0.1, 0.9)), rng.integers(1, 4, 300).astype(np.float64)
+    histogram = filled(loss, S, Y, w)
+    # The same on binned scores by scikit-learn: isotonic regression of all pairs on their bins' numbers.
+    bins = np.clip(np.digitize(stretch(S, loss), histogram.edges) - 1, 0, len(histogram.pairs) - 1)
+    x, y, weights = bins.ravel().astype(float), Y.toarray().ravel(), np.repeat(w, 8)
+    p = IsotonicRegression().fit(x, y, weights).predict(x)
+    direct = brier_score_loss(y, np.clip(p, 0, 1), sample_weight=weights) * weights.sum()
+    assert histogram.brier() == pytest.approx(direct, rel=1e-6)
+
+
+def test_brier_forgives_any_monotone_change_of_scale(rng):
+    S = scores_of(rng, "logistic", (200, 8))
+    Y = drawn(rng, expit(S))
+    a, b = (filled("logistic", s, Y, np.ones(200)).brier() for s in (S, 5 * S + 3))
+    assert a == pytest.approx(b, rel=0.03)  # bins are finer in places
+    assert filled("logistic", -S, Y, np.ones(200)).brier() > 1.1 * a
+
+
+def test_an_empty_histogram_calibrates_nothing():
+    histogram = Histogram("squared")
+    assert len(histogram.monotone().knots) == 0
+    assert histogram.brier() == 0
+
+
+# Multiclass
+
+
+@pytest.mark.parametrize("temperature", [0.2, 1.0, 7.0])
+def test_the_temperature_of_drawn_classes_is_found(rng, temperature):
+    S = rng.standard_normal((20_000, 4)).astype(np.float32)
+    P = softmax(temperature * S, axis=1)
+    labels = (P.cumsum(axis=1) < rng.random((20_000, 1))).sum(axis=1).clip(0, 3)
+    loss, calibration = fit_temperature(S, labels, np.ones(20_000))
+    assert calibration.temperature == pytest.approx(temperature, rel=0.15)
+    fitted = softmax(calibration.temperature * S.astype(np.float64), axis=1)
+    assert loss == pytest.approx(log_loss(labels, fitted, labels=range(4)), rel=1e-6)
+    for other in (0.9, 1.1):
+        assert loss < log_loss(labels, softmax(other * calibration.temperature * S.astype(float), axis=1))
+
+
+def test_the_temperature_respects_weights(rng):
+    S = rng.standard_normal((300, 3)).astype(np.float32)
+    labels, w = rng.integers(0, 3, 300), rng.integers(1, 4, 300)
+    again = np.repeat(np.arange(300), w)
+    a, b = fit_temperature(S, labels, w.astype(float)), fit_temperature(S[again], labels[again], np.ones(len(again)))
+    assert a[0] == pytest.approx(b[0], rel=1e-9)
+    assert a[1].temperature == pytest.approx(b[1].temperature, rel=1e-5)
+
+
+def test_no_held_out_class_is_no_calibration():
+    loss, calibration = fit_temperature(np.zeros((0, 3), np.float32), np.zeros(0, int), np.zeros(0))
+    assert loss == np.inf
+    assert calibration.temperature == 1
+    assert not len(calibration.knots)
+
+
+# Log-loss
+
+
+def test_row_logloss_is_scikit_learns_summed_over_labels(rng):
+    P = expit(2 * rng.standard_normal((40, 6)))
+    Y = drawn(rng, P)
+    exact = [log_loss(Y.toarray()[i], P[i], normalize=False, labels=[0, 1]) for i in range(40)]
+    np.testing.assert_allclose(row_logloss(P, Y, multiclass=False), exact, rtol=1e-9)
+
+
+def test_row_logloss_of_classes_is_scikit_learns(rng):
+    P = softmax(rng.standard_normal((40, 6)), axis=1)
+    labels = rng.integers(0, 6, 40)
+    Y = sp.csr_array((np.ones(40), labels, np.arange(41)), (40, 6))
+    exact = [log_loss(labels[i : i + 1], P[i : i + 1], labels=range(6)) for i in range(40)]
+    np.testing.assert_allclose(row_logloss(P, Y, multiclass=True), exact, rtol=1e-9)
+
+
+def test_certain_errors_cost_what_the_least_probability_says():
+    P, Y = np.float32([[0, 1, 0.5]]), sp.csr_array(np.float32([[1, 0, 1]]))
+    assert row_logloss(P.astype(np.float64), Y, multiclass=False)[0] == pytest.approx(-2 * np.log(LEAST) + np.log(2))
+    nobody = sp.csr_array((1, 3), dtype=np.float32)
+    assert row_logloss(P, nobody, multiclass=True)[0] == pytest.approx(-np.log(LEAST))
+
+
+def test_a_calibration_has_temperature_one_unless_told():
+    assert Calibration(np.zeros(0), np.zeros(0)).temperature == 1

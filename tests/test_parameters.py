@@ -1,0 +1,258 @@
+"""Every parameter, changed from its default, does what its documentation says; none is silently ignored."""
+
+import inspect
+import re
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression, RidgeClassifier
+from sklearn.naive_bayes import GaussianNB
+from small import classes, fixed, multilabel
+
+from smoothlink import Cholesky, ConjugateGradient, SmoothLinkClassifier
+from smoothlink.machines.rows import Rows
+
+DESCENT = {"loss": "logistic", "passes": 3, "learning_rate": 1.0}
+KERNEL_STAGE = {"input_kernel": "gaussian", "input_features": 60}
+ACTIVATIONS = {"embedding": "identity", "first_stage": LogisticRegression()}
+
+
+class Change(NamedTuple):
+    """Values other than the default, and the setting in which they must change the probabilities."""
+
+    values: list
+    given: dict = {}  # noqa: RUF012
+    task: str = "multilabel"
+
+
+CHANGES = {
+    "rank": Change([1, 2, 0.3, "adaptive"]),
+    "embedding": Change(["random", "principal", "identity", "none", "plst", "cplst"]),
+    "ridge": Change([0.0, 0.01, 100.0]),
+    "kernel": Change(["matern(3)", "matern(5)", "matern(2.5)", "exponential", "laplacian", "linear"]),
+    "bandwidth": Change([0.5, 8.0]),
+    "n_features": Change([10, 41]),
+    "final_ridge": Change([1e-3, 10.0]),
+    "loss": Change(["logistic"]),
+    "task": Change(["multilabel"], task="indicator"),
+    "passes": Change([1, 2, 10], DESCENT),
+    "learning_rate": Change([0.1, 2.0], DESCENT),
+    "momentum": Change([0.0, 0.5], DESCENT),
+    "decay": Change([0.5, 1.0], DESCENT),
+    "batch_rows": Change([1, 30, 1000], DESCENT),
+    "label_smoothing": Change([0.9, 0.6]),
+    "class_weight": Change(["balanced", {3: 30.0}, np.arange(1.0, 36.0)]),
+    "rank_by": Change(["psp"]),
+    "scale": Change(["none", "unit"]),  # "auto" is "variance" here
+    "normalize_embedding": Change([True]),
+    "quasi_random": Change(["sobol", "latin"]),
+    "input_kernel": Change(["gaussian", "matern(3)", "laplacian"], {"input_features": 60}),
+    "input_bandwidth": Change([0.5, 3.0], KERNEL_STAGE),
+    "input_features": Change([20, 61], {"input_kernel": "gaussian"}),
+    "first_stage": Change([LogisticRegression(C=0.01), RidgeClassifier(), GaussianNB()], {"embedding": "identity"}),
+    "power": Change([2, 3]),
+    "oversample": Change([0, 5]),
+    "half_step": Change([True]),
+    "penalize_constant": Change([True]),
+    "solver": Change([ConjugateGradient(tol=0.5, iterations=1)]),
+    "holdout": Change([0.05, 0.3], {"calibrate": True}),
+    "calibrate": Change([False], {"calibrate": True}),
+    "block_rows": Change([]),  # below
+    "random_state": Change([1, np.random.RandomState(0), None]),
+    "verbose": Change([]),  # below
+}
+
+CLASSES = {  # what only classes have, or where they take another way
+    "rank": Change([1, 0.3, "adaptive"], task="classes"),
+    "loss": Change(["softmax"], task="classes"),
+    "passes": Change([1, 5], {"loss": "softmax", "passes": 2}, task="classes"),
+    "label_smoothing": Change([0.8], task="classes"),
+    "class_weight": Change(["balanced", {0: 9.0}], task="classes"),
+    "embedding": Change(["random", "principal", "identity", "none", "plst", "cplst"], task="classes"),
+    "calibrate": Change([False], {"calibrate": True}, task="classes"),
+}
+
+
+def data(task):
+    """More labels and features than rank + oversample, so that the probes do not span them; means that are not 0."""
+    rng = np.random.default_rng(11)
+    if task == "classes":
+        return classes(rng, n=120, d=40, c=35)
+    X, Y = multilabel(rng, n=120, d=40, c=35)
+    Y[rng.random(Y.shape) < np.linspace(0, 0.7, 35)] = 0  # labels of different frequency
+    return X + 1, (np.eye(35, dtype=int)[np.arange(120) % 35] if task == "indicator" else Y)
+
+
+def probabilities(task, **settings):
+    X, y = data(task)
+    return fixed(**settings).fit(X, y).predict_proba(X)
+
+
+def cases(table):
+    return [
+        pytest.param(name, change, value, id=f"{name}={value}")
+        for name, change in table.items()
+        for value in change.values
+    ]
+
+
+def test_the_table_covers_every_parameter():
+    assert list(CHANGES) == list(inspect.signature(SmoothLinkClassifier).parameters)
+
+
+def test_no_value_of_the_table_is_the_default():
+    defaults = SmoothLinkClassifier().get_params()
+    for name, change in CHANGES.items():
+        for value in change.values:
+            assert not np.array_equal(value, defaults[name]), name
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # one step of conjugate gradients is not enough, and says so
+@pytest.mark.parametrize(("name", "change", "value"), cases(CHANGES) + cases(CLASSES))
+def test_a_changed_parameter_changes_the_model(name, change, value):
+    X, y = data(change.task)
+    plain = fixed(**change.given).fit(X, y)
+    changed = fixed(**change.given | {name: value}).fit(X, y)
+    if name == "rank_by":  # the order, and nothing else
+        assert (plain.predict_topk(X).indices != changed.predict_topk(X).indices).any()
+        return
+    difference = np.abs(plain.predict_proba(X) - changed.predict_proba(X)).max()
+    assert difference > 1e-4, f"{name}={value!r} is ignored"
+
+
+# The two that must not change the model
+
+
+@pytest.mark.parametrize("block_rows", [1, 50])
+def test_block_rows_cut_the_rows_and_leave_the_model_alone(block_rows, monkeypatch):
+    cuts = []
+    made = Rows.of.__func__
+    monkeypatch.setattr(
+        Rows, "of", classmethod(lambda cls, *a, **k: [made(cls, *a, **k), cuts.append(k["block_rows"])][0])
+    )
+    found = probabilities("multilabel", block_rows=block_rows)
+    assert cuts == [block_rows]
+    np.testing.assert_allclose(found, probabilities("multilabel"), rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("verbose", [1, True])
+def test_verbose_only_talks(capsys, verbose):
+    quiet = probabilities("multilabel")
+    assert capsys.readouterr().err == ""
+    np.testing.assert_array_equal(probabilities("multilabel", verbose=verbose), quiet)
+    assert capsys.readouterr().err.startswith("smoothlink: ")
+
+
+# Solvers agree, so they are told apart by name
+
+
+@pytest.mark.parametrize("solver", ["cholesky", Cholesky(), "cg", ConjugateGradient(tol=1e-6)])
+def test_solvers_agree(solver):
+    X, Y = data("multilabel")
+    fitted = fixed(solver=solver, power=3).fit(X, Y)
+    expected = "ConjugateGradient" if solver == "cg" or isinstance(solver, ConjugateGradient) else "Cholesky"
+    assert fitted.summary_["solver"] == expected
+    # Directions that hardly differ in strength may turn within their span: 1e-3 of conjugate gradients shows.
+    tolerance = 0.15 if solver == "cg" else 0.02
+    np.testing.assert_allclose(fitted.predict_proba(X), probabilities("multilabel", power=3), atol=tolerance)
+
+
+# What is said to be chosen on held-out rows is
+
+
+@pytest.mark.parametrize(("name", "bad"), [("ridge", 1e4), ("bandwidth", 1e3), ("final_ridge", 1e4)])
+def test_auto_settings_are_chosen_and_told(name, bad):
+    X, Y = data("multilabel")
+    fitted = fixed(**{name: "auto"}).fit(X, Y)
+    assert fitted.summary_["chosen_by"][name] == "held-out rows"
+    other = {"ridge", "bandwidth", "final_ridge"} - {name}
+    assert all(fitted.summary_["chosen_by"][known] == "given" for known in other)
+    assert fitted.summary_[name] < bad / 10
+    poor = fixed(**{name: bad}).fit(X, Y)
+    assert fitted.score(X, Y) >= poor.score(X, Y)
+
+
+def test_loss_and_passes_are_chosen_on_held_out_rows():
+    X, Y = data("multilabel")
+    story = fixed(loss="auto").fit(X, Y).summary_
+    assert set(story["held_out_criterion"]) == {"squared", "logistic"}
+    assert story["loss"] == min(story["held_out_criterion"], key=story["held_out_criterion"].get)
+    assert fixed(loss="logistic", passes="auto").fit(X, Y).summary_["passes"] >= 1
+    X, y = data("classes")
+    assert set(fixed(loss="auto").fit(X, y).summary_["held_out_criterion"]) == {"squared", "softmax"}
+
+
+def test_auto_sizes_come_from_the_data():
+    X, Y = data("multilabel")
+    assert fixed(n_features="auto").fit(X, Y).summary_["random_features"] == 200  # the least
+    assert fixed(rank="auto").fit(X, Y).summary_["rank"] == 35  # every direction
+
+
+def test_given_settings_are_kept():
+    X, Y = data("multilabel")
+    story = fixed(kernel="matern(3)").fit(X, Y).summary_
+    assert (story["rank"], story["ridge"], story["bandwidth"], story["final_ridge"]) == (4, 1.0, 2.0, 0.1)
+    assert (story["random_features"], story["kernel"], story["loss"]) == (40, "matern(3)", "squared")
+    assert story["held_out_rows"] == 0
+    assert fixed(**DESCENT).fit(X, Y).summary_["passes"] == 3
+
+
+# What the Notes say is not looked at is not
+
+LINK = ["kernel", "bandwidth", "n_features", "final_ridge", "label_smoothing", "normalize_embedding", "calibrate"]
+PASSES = ["passes", "learning_rate", "momentum", "decay", "batch_rows"]
+PROBES = ["power", "oversample", "half_step"]
+NOT_LOOKED_AT = {
+    "identity": ({"embedding": "identity"}, ["rank", *PROBES]),
+    "none": ({"embedding": "none"}, ["rank", "ridge", "penalize_constant", "solver", *PROBES]),
+    "random": ({"embedding": "random"}, PROBES),
+    "principal": ({"embedding": "principal"}, PROBES),
+    "every direction": ({"rank": 35}, ["power", "oversample"]),
+    "first stage": (ACTIVATIONS, ["rank", "ridge", "penalize_constant", "solver", *PROBES]),
+    "linear": ({"kernel": "linear"}, ["bandwidth", "n_features", "quasi_random"]),
+    "squared": ({}, PASSES),
+    "no input kernel": ({}, ["input_bandwidth", "input_features"]),
+    "plst": ({"embedding": "plst"}, [*LINK, *PASSES, *PROBES, "quasi_random"]),
+    "cplst": ({"embedding": "cplst"}, [*LINK, *PASSES, *PROBES, "quasi_random"]),
+}
+
+
+@pytest.mark.parametrize(("given", "names"), NOT_LOOKED_AT.values(), ids=NOT_LOOKED_AT)
+def test_what_the_notes_exclude_changes_nothing(given, names):
+    expected = probabilities("multilabel", **given)
+    for name in names:
+        value = CHANGES[name].values[0]
+        found = probabilities("multilabel", **given | {name: value})
+        np.testing.assert_array_equal(found, expected, err_msg=name)
+
+
+@pytest.mark.filterwarnings("ignore:The ridge system is singular")  # more random features than rows
+@pytest.mark.parametrize("embedding", ["plst", "cplst"])
+@pytest.mark.parametrize(
+    "change",
+    [{"rank": 2}, {"ridge": 10.0}, {"scale": "none"}, {"penalize_constant": True}, {"input_kernel": "gaussian"}],
+    ids=str,
+)
+def test_what_the_notes_leave_to_the_baselines_changes_them(embedding, change):
+    given = {"embedding": embedding, "scale": "variance" if "scale" in change else "none"}
+    expected = probabilities("multilabel", **given)
+    assert np.abs(probabilities("multilabel", **given | change) - expected).max() > 1e-4
+
+
+# The documentation
+
+
+def test_every_parameter_is_documented_in_order_with_its_default():
+    text = inspect.getdoc(SmoothLinkClassifier).split("Attributes\n")[0]
+    found = re.findall(r"^(\w+) : .*default=(.*)$", text, re.MULTILINE)
+    signature = inspect.signature(SmoothLinkClassifier).parameters
+    assert [name for name, _ in found] == list(signature)
+    for name, default in found:
+        assert default == repr(signature[name].default).replace("'", '"'), name
+
+
+def test_only_the_rank_may_be_given_by_position():
+    kinds = [parameter.kind for parameter in inspect.signature(SmoothLinkClassifier).parameters.values()]
+    assert kinds.count(inspect.Parameter.KEYWORD_ONLY) == len(kinds) - 1
+    assert SmoothLinkClassifier(7).rank == 7

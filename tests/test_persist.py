@@ -1,0 +1,452 @@
+"""Model files: a loaded model predicts bit for bit the same, and what makes no model is refused in words."""
+
+import json
+import os
+import pickle
+import re
+import struct
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.tree import DecisionTreeClassifier
+from small import classes, dense, fixed, multilabel, words
+
+import smoothlink
+from smoothlink import Cholesky, ConjugateGradient, ModelFileError, SmoothLinkClassifier
+from smoothlink.persist import model_arrays, model_meta
+from smoothlink.steps import save as files
+
+DOCS = Path(__file__).parents[1] / "docs" / "file-format.md"
+METHODS = ("predict", "predict_proba", "decision_function", "predict_topk", "predict_f1")
+
+
+@pytest.fixture(autouse=True)
+def no_waiting_for_the_disk(monkeypatch):
+    monkeypatch.setattr(files.os, "fsync", lambda handle: None)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "m.safetensors"
+
+
+def labelled(name, rng):
+    """Data for a model of each kind."""
+    if name == "words":
+        return words(rng)
+    if name == "sparse words":
+        X, Y = words(rng)
+        return X, sp.csr_array(Y)
+    if name == "multilabel":
+        return multilabel(rng)
+    X, y = classes(rng)
+    ids = {
+        "classes": np.array([0, 1, 2]),
+        "texts": np.array(["a", "bé", "日本語"]),
+        "objects": np.array(["a", "bb", "ccc"], dtype=object),
+        "gaps": np.array([-5, 7, 10**12]),
+        "bools": np.array([False, True, True]),
+        "unsigned": np.array([3, 5, 2**64 - 1], np.uint64),
+        "bytes": np.array([1, 2, 255], np.uint8),
+        "floats": np.array([0.5, 1.0, 2.0], np.float32) * 2,
+    }[name]
+    return X, ids[y]
+
+
+MODELS = {
+    "squared": ("multilabel", {}),
+    "calibrated": ("multilabel", {"calibrate": True}),
+    "logistic": ("multilabel", {"loss": "logistic", "passes": 2}),
+    "words": ("words", {}),
+    "sparse words": ("sparse words", {"loss": "logistic", "calibrate": True}),
+    "softmax of texts": ("texts", {"loss": "softmax", "passes": 2}),
+    "calibrated softmax": ("classes", {"loss": "softmax", "calibrate": True}),
+    "squared classes": ("gaps", {"calibrate": True}),
+    "objects": ("objects", {}),
+    "bools": ("bools", {}),
+    "unsigned": ("unsigned", {}),
+    "bytes": ("bytes", {}),
+    "floats": ("floats", {}),
+    "linear": ("multilabel", {"kernel": "linear"}),
+    "matern": ("multilabel", {"kernel": "matern(2.5)"}),
+    "plst": ("multilabel", {"embedding": "plst"}),
+    "cplst": ("words", {"embedding": "cplst"}),
+    "random": ("multilabel", {"embedding": "random"}),
+    "principal": ("multilabel", {"embedding": "principal"}),
+    "identity": ("multilabel", {"embedding": "identity"}),
+    "none": ("multilabel", {"embedding": "none"}),
+    "none of words": ("words", {"embedding": "none", "scale": "unit"}),
+    "input kernel": ("multilabel", {"input_kernel": "gaussian", "input_features": 20}),
+    "input kernel of words": ("words", {"input_kernel": "laplacian", "input_features": 20}),
+    "linear first stage": ("words", {"embedding": "identity", "first_stage": LogisticRegression()}),
+    "normalized": ("words", {"normalize_embedding": True}),
+    "variance": ("words", {"scale": "variance"}),
+    "no scale": ("multilabel", {"scale": "none"}),
+    "half step": ("multilabel", {"half_step": True, "solver": ConjugateGradient(tol=1e-5)}),
+    "everything auto": ("multilabel", {}),
+}
+
+
+@pytest.mark.parametrize("mmap", [True, False])
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_loaded_model_predicts_bit_for_bit_the_same(rng, path, kind, mmap):
+    data, changes = MODELS[kind]
+    X, y = labelled(data, rng)
+    made = SmoothLinkClassifier(n_features=30) if kind == "everything auto" else fixed(**changes)
+    fitted = made.fit(X, y)
+    fitted.save(path)
+    loaded = smoothlink.load(path, mmap=mmap)
+    for method in METHODS:
+        found, expected = getattr(loaded, method)(X), getattr(fitted, method)(X)
+        assert type(found) is type(expected)
+        assert found.dtype == expected.dtype
+        np.testing.assert_array_equal(dense(found), dense(expected), err_msg=method)
+    np.testing.assert_array_equal(loaded.predict_topk(X).indices, fitted.predict_topk(X).indices)
+    np.testing.assert_array_equal(loaded.classes_, fitted.classes_)
+    assert loaded.classes_.dtype == fitted.classes_.dtype
+    np.testing.assert_array_equal(loaded.thresholds_, fitted.thresholds_)
+    np.testing.assert_array_equal(dense(loaded.predict_f1(X, over="batch")), dense(fitted.predict_f1(X, over="batch")))
+    assert loaded.n_features_in_ == fitted.n_features_in_
+    for array in (fitted.model_.V, fitted.model_.W, fitted.model_.features.R):
+        assert array is None or array.flags.c_contiguous  # in the file too: BLAS may round another order otherwise
+    assert (loaded.label_directions_ is None) == (fitted.label_directions_ is None)
+
+
+def test_saving_what_was_loaded_makes_the_same_bytes(rng, path, tmp_path):
+    X, y = labelled("texts", rng)
+    fixed(loss="softmax").fit(X, y).save(path)
+    again = tmp_path / "again.safetensors"
+    smoothlink.load(path).save(again)
+    assert again.read_bytes() == path.read_bytes()
+    smoothlink.load(path).save(path)  # over the very file that is mapped
+    assert again.read_bytes() == path.read_bytes()
+
+
+def test_names_of_labels_and_features_are_kept(rng, path):
+    X, Y = multilabel(rng)
+    fitted = fixed().fit(X, Y)
+    fitted.label_names_ = ["ein", "zwei", "три", "four", "", "six"]
+    fitted.feature_names_in_ = np.array([f"f{i}" for i in range(X.shape[1])], dtype=object)
+    fitted.save(path)
+    loaded = smoothlink.load(path)
+    assert loaded.label_names_ == fitted.label_names_
+    assert loaded.feature_names_in_.tolist() == fitted.feature_names_in_.tolist()
+    fitted.label_names_ = ["too", "few"]
+    with pytest.raises(ModelFileError, match="2 names for 6 labels"):
+        fitted.save(path)
+    assert smoothlink.load(path).label_names_ == loaded.label_names_  # nothing was written
+
+
+def test_parameters_come_back(rng, path):
+    X, Y = multilabel(rng)
+    changes = {
+        "solver": ConjugateGradient(tol=1e-4, iterations=77),
+        "class_weight": {np.int64(2): 3, 1: 0.5},
+        "rank": np.int64(3),
+        "ridge": np.float32(0.5),
+        "kernel": "matern(3)",
+        "random_state": 7,
+        "rank_by": "psp",
+        "batch_rows": 50,
+    }
+    fixed(**changes).fit(X, Y).save(path)
+    loaded = smoothlink.load(path)
+    assert loaded.get_params() == fixed(**changes).get_params()
+    assert isinstance(loaded.solver, ConjugateGradient)
+    assert clone(loaded).fit(X, Y).predict_proba(X) == pytest.approx(loaded.predict_proba(X))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "kept"),
+    [
+        ("random_state", np.random.RandomState(1), None),
+        ("solver", Cholesky(), Cholesky()),
+        ("class_weight", np.arange(1, 7), [1, 2, 3, 4, 5, 6]),
+        ("class_weight", "balanced", "balanced"),
+    ],
+)
+def test_parameters_that_json_does_not_know_are_kept_in_its_terms(rng, path, name, value, kept):
+    X, Y = multilabel(rng)
+    fixed(**{name: value}).fit(X, Y).save(path)
+    assert smoothlink.load(path).get_params()[name] == kept
+
+
+def test_a_solver_of_ones_own_is_not_kept(rng, path):
+    class Own(Cholesky):
+        pass
+
+    class Foreign:
+        def prepare(self, rows, *, penalize_constant=False):
+            return Cholesky().prepare(rows, penalize_constant=penalize_constant)
+
+    X, Y = multilabel(rng)
+    fixed(solver=Foreign()).fit(X, Y).save(path)
+    assert smoothlink.load(path).solver == "auto"
+    fixed(solver=Own()).fit(X, Y).save(path)
+    assert smoothlink.load(path).solver == "auto"
+
+
+def test_a_linear_first_stage_is_in_the_weights_and_no_longer_a_parameter(rng, path):
+    X, Y = multilabel(rng)
+    fixed(embedding="identity", first_stage=LogisticRegression()).fit(X, Y).save(path)
+    loaded = smoothlink.load(path)
+    assert loaded.first_stage is None
+    assert loaded.model_.W.shape == (X.shape[1] + 1, Y.shape[1])
+
+
+def test_a_first_stage_that_is_not_linear_cannot_be_saved_and_says_what_can(rng, path):
+    X, Y = multilabel(rng)
+    fitted = fixed(embedding="identity", first_stage=DecisionTreeClassifier(max_depth=2)).fit(X, Y)
+    with pytest.raises(ModelFileError, match=r"DecisionTreeClassifier.*\n.*linear classifier.*pickle"):
+        fitted.save(path)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("ids", [np.array([1, 2], dtype=object), np.array(["2020-01-01", "2021-01-01"], "M8[D]")])
+def test_class_ids_that_a_file_cannot_hold_are_refused(rng, path, ids):
+    X, y = classes(rng, c=2)
+    fitted = fixed().fit(X, y)
+    fitted.classes_ = ids
+    with pytest.raises(ModelFileError, match="use numbers or text"):
+        fitted.save(path)
+
+
+def test_what_is_not_finite_in_the_summary_is_saved_as_nothing(rng, path):
+    X, Y = multilabel(rng)
+    fitted = fixed().fit(X, Y)
+    fitted.summary_["held_out_criterion"] = {"softmax": float("inf")}
+    fitted.summary_["peak_memory_mb"]["fit"] = float("nan")
+    fitted.save(path)
+    assert smoothlink.load(path).summary_["held_out_criterion"] == {"softmax": None}
+    assert smoothlink.load(path).summary_["peak_memory_mb"]["fit"] is None
+
+
+def test_a_loaded_model_pickles(rng, path):
+    X, Y = multilabel(rng)
+    fixed().fit(X, Y).save(path)
+    loaded = smoothlink.load(path)
+    copy = pickle.loads(pickle.dumps(loaded))
+    path.unlink()
+    np.testing.assert_array_equal(copy.predict_proba(X), loaded.predict_proba(X))
+
+
+def test_mapped_arrays_stay_on_disk(rng, path):
+    X, Y = multilabel(rng)
+    fixed().fit(X, Y).save(path)
+    mapped, read = smoothlink.load(path), smoothlink.load(path, mmap=False)
+    assert not mapped.model_.V.flags.writeable
+    assert not mapped.model_.V.flags.owndata
+    assert read.model_.V.flags.writeable or read.model_.V.base is not None
+
+
+# What makes no model
+
+
+@pytest.fixture
+def saved(path):
+    """A model with every optional array, in a file."""
+    X, y = classes(np.random.default_rng(1))
+    fitted = fixed(input_kernel="gaussian", input_features=12, scale="variance").fit(X, np.array(["a", "b", "c"])[y])
+    fitted.label_names_ = ["x", "y", "z"]
+    fitted.feature_names_in_ = np.array(list("abcdef"), dtype=object)
+    fitted.save(path)
+    return path
+
+
+def refused(path, message=None):
+    with pytest.raises(ModelFileError, match=message) as raised:
+        smoothlink.load(path)
+    assert str(path) in str(raised.value)
+    assert not isinstance(raised.value.__context__, AssertionError)
+
+
+def rewritten(path, **changes):
+    """The same file with arrays or meta replaced (None: left out), all checksums right."""
+    loaded = files.load(path, mmap=False)
+    arrays, meta = dict(loaded.arrays), dict(loaded.meta)
+    for name, value in changes.items():
+        place = arrays if name in arrays or isinstance(value, np.ndarray) else meta
+        if value is None:
+            del place[name]
+        else:
+            place[name] = value
+    files.save(path, arrays, meta)
+
+
+def every_array():
+    X, y = classes(np.random.default_rng(1))
+    fitted = fixed(input_kernel="gaussian", input_features=12).fit(X, np.array(["a", "b", "c"])[y])
+    fitted.label_names_ = ["x", "y", "z"]
+    fitted.feature_names_in_ = np.array(list("abcdef"), dtype=object)
+    return sorted(model_arrays(fitted)), sorted(model_meta(fitted))
+
+
+ARRAYS, META = every_array()
+OPTIONAL = {"U", "label_names_utf8", "feature_names_utf8"}  # which a model may lack; of names, both halves
+
+
+@pytest.mark.parametrize("name", [name for name in ARRAYS if name not in OPTIONAL])
+def test_a_missing_array_is_refused(saved, name):
+    if name in ("label_names_offsets", "feature_names_offsets", "class_names_offsets"):
+        rewritten(saved, **{name: None})
+        refused(saved, "No array")
+    else:
+        rewritten(saved, **{name: None})
+        refused(saved)
+
+
+@pytest.mark.parametrize("name", META)
+def test_a_missing_key_is_refused(saved, name):
+    rewritten(saved, **{name: None})
+    refused(saved, name)
+
+
+@pytest.mark.parametrize("name", [name for name in ARRAYS if not name.endswith(("_utf8", "_offsets"))])
+@pytest.mark.parametrize("wrong", ["longer", "flat", "scalar", "type", "empty"])
+def test_arrays_that_do_not_fit_together_are_refused(saved, name, wrong):
+    array = files.load(saved, mmap=False).arrays[name]
+    changed = {
+        "longer": lambda: np.concatenate([array, array[:1]] if len(array) else [array, np.ones((1, *array.shape[1:]))]),
+        "flat": lambda: array.reshape(-1) if array.ndim > 1 else array[None],
+        "scalar": lambda: np.zeros((), array.dtype),
+        "type": lambda: array.astype(np.int32),
+        "empty": lambda: array[..., :0] if array.size else np.ones((2, 2), array.dtype),
+    }[wrong]()
+    rewritten(saved, **{name: changed.astype(array.dtype) if wrong != "type" else changed})
+    refused(saved)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("n_features_in", 5),
+        ("n_features_in", -1),
+        ("n_features_in", True),
+        ("n_features_in", "6"),
+        ("indicator", 1),
+        ("sparse_labels", "no"),
+        ("class_dtype", "no type"),
+        ("class_dtype", "M8[D]"),
+        ("class_dtype", 3),
+        ("scale", "unit"),
+        ("scale", "huge"),
+        ("dense", 0),
+        ("normalize", "x"),
+        ("loss", "logistic"),
+        ("loss", "hinge"),
+        ("loss", 3),
+        ("multiclass", "yes"),
+        ("temperature", 0.0),
+        ("temperature", "hot"),
+        ("total", -1.0),
+        ("summary", []),
+        ("parameters", []),
+        ("parameters", {"no_such_parameter": 1}),
+        ("parameters", {"solver": {"solver": "Popen"}}),
+        ("parameters", {"solver": {"solver": "ConjugateGradient", "color": "red"}}),
+        ("parameters", {"class_weight": {"pairs": [1, 2]}}),
+    ],
+)
+def test_keys_that_make_no_sense_are_refused(saved, key, value):
+    rewritten(saved, **{key: value})
+    refused(saved)
+
+
+@pytest.mark.parametrize("key", ["label_names", "feature_names", "class_names"])
+def test_a_wrong_number_of_names_is_refused(saved, key):
+    rewritten(saved, **files.pack_names(["one"], key))
+    refused(saved, f"1 {key}")
+
+
+def test_files_of_other_kinds_are_refused(tmp_path):
+    X, Y = multilabel(np.random.default_rng(1))
+    (tmp_path / "a.pickle").write_bytes(pickle.dumps(fixed().fit(X, Y)))
+    np.savez(tmp_path / "a.npz", X=X)
+    np.save(tmp_path / "a.npy", X)
+    (tmp_path / "a.txt").write_text("3 2 1\n0 0:1\n")
+    (tmp_path / "empty").write_bytes(b"")
+    header = json.dumps({"V": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+    (tmp_path / "other.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(4))
+    files.save(tmp_path / "no_model.safetensors", {"V": X}, {"what": "something else"})
+    for path in tmp_path.iterdir():
+        refused(path)
+    refused(tmp_path / "missing.safetensors", "no file")
+    refused(tmp_path, "folder")
+
+
+def test_a_file_cut_short_anywhere_is_refused(saved):
+    whole = saved.read_bytes()
+    for length in np.linspace(0, len(whole) - 1, 60).astype(int):
+        saved.write_bytes(whole[:length])
+        refused(saved)
+    saved.write_bytes(whole + b"\0")
+    refused(saved)
+
+
+@given(place=st.floats(0, 1, exclude_max=True), flip=st.integers(1, 255))
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_changed_byte_is_found_or_harmless(saved, place, flip):
+    whole = bytearray(saved.read_bytes())
+    at = int(place * len(whole))
+    whole[at] ^= flip
+    damaged = saved.with_name("damaged.safetensors")
+    damaged.write_bytes(whole)
+    try:
+        loaded = smoothlink.load(damaged)
+    except ModelFileError:
+        return
+    # Spaces that pad the header may change into others; nothing else may.
+    original = smoothlink.load(saved)
+    X = np.eye(6)
+    np.testing.assert_array_equal(loaded.predict_proba(X), original.predict_proba(X))
+
+
+def test_loading_runs_no_code_of_the_file(saved):
+    """Nothing that can execute (pickle, marshal, eval, imports by name) is called, and no module is loaded for it."""
+    program = f"""
+        import builtins, pickle, sys
+        import smoothlink.estimator, smoothlink.persist
+
+        def never(*arguments, **options):
+            raise SystemExit("code was run")
+
+        pickle.load = pickle.loads = pickle.Unpickler = never
+        import marshal
+        before = set(sys.modules)
+        def watch(event, arguments):
+            if event in ("exec", "compile", "marshal.loads", "pickle.find_class", "subprocess.Popen", "os.system"):
+                print(event, str(arguments)[:200])
+        sys.addaudithook(watch)
+        smoothlink.load({os.fspath(saved)!r})
+        smoothlink.load({os.fspath(saved)!r}, mmap=False)
+        print(sorted(set(sys.modules) - before))
+    """
+    found = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+# The documentation
+
+
+def documented(section):
+    """The first column of the tables of a section: `name` in backticks."""
+    text = DOCS.read_text().split(f"## {section}\n")[1].split("\n## ")[0]
+    return set(re.findall(r"^\| `(\w+)`", text, re.MULTILINE))
+
+
+def test_every_array_and_key_is_documented_and_nothing_else():
+    X, y = classes(np.random.default_rng(1))
+    numbers = fixed().fit(X, y)
+    names = {"label_names", "feature_names", "class_names"}
+    arrays = {re.sub("_(utf8|offsets)$", "", name) for name in [*ARRAYS, *model_arrays(numbers)]}
+    assert documented("Arrays of a model") == arrays | names
+    assert documented("Meta of a model") == set(META)
