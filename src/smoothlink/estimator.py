@@ -93,7 +93,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
     oversample : int, default=20
         Directions probed beyond the rank.
     half_step : bool, default=False
-        Directions from the left singular vectors of Y'XZ: half a power step for free.
+        Directions from the left singular vectors of Y'XZ: half a power step, for one more solve.
     penalize_constant : bool, default=False
         Whether the ridge of the first stage counts and penalises the constant, as the authors' code does.
     solver : {"auto", "cholesky", "cg"} or a solver of smoothlink.solve, default="auto"

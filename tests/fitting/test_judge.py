@@ -12,6 +12,7 @@ from smoothlink.fitting.choose import choose, cut, holdouts, trials_over
 from smoothlink.fitting.judge import candidate_losses, criterion, descent, held_fit, judge
 from smoothlink.fitting.train import set_up
 from smoothlink.steps.calibrate import Histogram, fit_temperature
+from smoothlink.steps.embed import label_means
 from smoothlink.steps.fit import squared
 from smoothlink.steps.infer import f1_thresholds
 
@@ -186,8 +187,7 @@ def test_thresholds_are_algorithm_4_on_held_out_probabilities(rng, calibrate, mo
     verdict = court.verdict()
     fit = court.fit("logistic")
     P = verdict.calibration.probabilities(court.scores(fit.Vs), loss="logistic")
-    sums = court.links[0].sums
-    exact = f1_thresholds(P, sums.label_weights / sums.weight, court.p.w[court.numbers])
+    exact = f1_thresholds(P, label_means(court.setup.rows), court.p.w[court.numbers])
     np.testing.assert_allclose(verdict.thresholds, exact, rtol=1e-5)
     assert bool(len(verdict.calibration.knots)) == calibrate
 
@@ -197,8 +197,7 @@ def test_multiclass_thresholds_are_on_tempered_softmax_probabilities(rng):
     verdict = court.verdict()
     S = court.scores(court.fit("squared").Vs)
     P = softmax(verdict.calibration.temperature * S, axis=1)
-    sums = court.links[0].sums
-    exact = f1_thresholds(P, sums.label_weights / sums.weight, court.p.w[court.numbers])
+    exact = f1_thresholds(P, label_means(court.setup.rows), court.p.w[court.numbers])
     np.testing.assert_allclose(verdict.thresholds, exact, rtol=1e-4)
 
 

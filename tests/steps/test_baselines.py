@@ -5,7 +5,8 @@ import pytest
 from problems import dense_problem, sparse_problem
 
 from smoothlink.solve import Cholesky
-from smoothlink.steps.baselines import cplst, label_means, plst
+from smoothlink.steps.baselines import cplst, plst
+from smoothlink.steps.embed import label_means
 
 PUBLISHED = 1e-7  # the ridge that stands for none
 

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from smoothlink.fitting.choose import RIDGES, axis, holdouts
 from smoothlink.fitting.options import Options, Setup
 from smoothlink.machines.rows import Rows
-from smoothlink.steps.baselines import LinearLabelSpace, cplst, label_means, plst
+from smoothlink.steps.baselines import LinearLabelSpace, cplst, plst
 from smoothlink.steps.calibrate import Histogram
+from smoothlink.steps.embed import label_means
 from smoothlink.steps.infer import f1_thresholds
 
 Array = NDArray[Any]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from smoothlink.fitting.choose import EVALUATED_PAIRS, Fold, Link, Point, climb, cut, holdouts, trials_over
 from smoothlink.fitting.options import Chosen, Options, Setup
 from smoothlink.steps.calibrate import Calibration, Histogram, fit_temperature, no_calibration
+from smoothlink.steps.embed import label_means
 from smoothlink.steps.fit import Descent, softmax_rows, squared, sweeps
 from smoothlink.steps.infer import f1_thresholds
 
@@ -152,8 +153,7 @@ def held_thresholds(
     cuts: list[Fold], links: list[Link], Vs: list[Array], loss: str, calibration: Calibration, setup: Setup
 ) -> Array:
     """Algorithm 4 on held-out probabilities, in blocks of labels; softmax couples labels, so there all at once."""
-    c, sums = setup.rows.c, links[0].sums
-    share = np.clip(np.asarray(sums.label_weights, np.float64) / max(sums.weight, 1e-300), 0, 1)
+    c, share = setup.rows.c, np.clip(label_means(setup.rows), 0, 1)
     width = c if setup.multiclass else LABEL_BLOCK
     most = max(100, EVALUATED_PAIRS // c) if setup.multiclass else JUDGED_ROWS
     Phis = [link.features(link.held[:most]) for link in links]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from smoothlink.machines.rows import Block, Rows
 from smoothlink.solve import System
-from smoothlink.steps.embed import eigh, label_counts, label_eigenvectors, orthonormal, xt_yq, yt_xz
+from smoothlink.steps.embed import eigh, label_eigenvectors, label_means, orthonormal, xt_yq, yt_xz
 
 Array = NDArray[Any]
 
@@ -65,8 +65,3 @@ def xt_centred(block: Block, U: Array, centre: Array, out: Array) -> None:
     R -= centre
     R *= block.w[:, None]
     block.X.T.add_product(R, out)
-
-
-def label_means(rows: Rows) -> Array:
-    """The weighted mean (c,) of each label."""
-    return rows.sum(label_counts, out=(rows.c,), dtype=np.float64) / float(rows.w.sum(dtype=np.float64))

@@ -73,7 +73,15 @@ class Histogram:
         n, hits, place = (np.bincount(block, v[full]) for v in (self.pairs, self.positives, self.places))
         # One pseudo-pair at the overall rate keeps every probability inside (0, 1).
         rate = np.clip(hits.sum() / n.sum(), 1e-9, 1 - 1e-9)
-        return Calibration(place / n, np.maximum.accumulate((hits + rate) / (n + 1)))
+        centres, values = place / n, np.maximum.accumulate((hits + rate) / (n + 1))
+        if len(centres) == 1:
+            return Calibration(centres, values)
+        # The outer blocks are wide, and flat up to their inner ends: where labels are separable there are no others,
+        # and on a ramp from centre to centre a score of 0.05 would be more likely than not.
+        bins = self.places[full] / self.pairs[full]
+        ends = bins[block == 0][-1:], bins[block == block[-1]][:1]
+        knots = np.concatenate([centres[:1], ends[0], centres[1:-1], ends[1], centres[-1:]])
+        return Calibration(knots, np.repeat(values, [2, *[1] * (len(values) - 2), 2]))
 
     def brier(self) -> float:
         """The sum over pairs of (y - p)^2 with p the isotonic fit: what is lost when scale is forgiven.

@@ -248,6 +248,11 @@ def label_counts(block: Block, out: Array) -> None:
     out += np.bincount(Y.indices, weights=np.repeat(block.w, np.diff(Y.indptr)) * Y.data, minlength=len(out))
 
 
+def label_means(rows: Rows) -> Array:
+    """The weighted mean (c,) of each label."""
+    return rows.sum(label_counts, out=(rows.c,), dtype=np.float64) / float(rows.w.sum(dtype=np.float64))
+
+
 def embed_rows(block: Block, W: Array) -> Array:
     """The embedding h = W'x of each row of a block."""
     return block.X @ W

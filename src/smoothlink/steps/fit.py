@@ -107,14 +107,18 @@ def sweeps(
 ) -> Iterator[Array]:
     """V (s + 1, c) after each pass of logistic (or softmax) descent, without end: the caller stops.
 
-    A step on a batch B is V += eta M (Phi'Y - (n/b) Phi_B' sigma(Phi_B V) - rho V), M = (Phi'Phi + rho)^-1: only the
-    predictions are sampled, the label part is the full sum. The array yielded is overwritten by the next pass.
+    A step on a batch B is V += eta M (Phi'(Y - 1p') - (n/b) Phi_B' (sigma(Phi_B V) - 1p') - rho V), with
+    M = (Phi'Phi + rho)^-1 and p the predictions of the start: the label part and p's are full sums, and only what
+    predictions differ from p is sampled. (Without p the first passes on frequent labels were worse than the start.)
+    The array yielded is overwritten by the next pass.
     """
     solve = sums.gram.at(ridge)
     rho = solve.rho.astype(np.float32)[:, None]
     M = solve.inverse()
     targets = smoothed_targets(sums, smoothing)
     V = start_at_priors(sums, smoothing, softmax=softmax)
+    p = softmax_rows(V[-1:].copy()) if softmax else sigmoid(V[-1:].copy())
+    targets = targets - (sums.gram.G[:, -1:] * p).astype(np.float32)
     velocity = np.zeros_like(V) if descent.momentum else None
     size = descent.batch or default_batch(rows.n, rows.c, len(rho))
     H, _, w = inputs(rows)
@@ -124,6 +128,7 @@ def sweeps(
         for batch in rows.batches(size, seed=seed, sweep=sweep):
             Phi, wb = features(H[batch]), w[batch]
             P = softmax_rows(Phi @ V) if softmax else sigmoid(Phi @ V)
+            P -= p
             P *= (wb * np.float32(sums.weight / wb.sum(dtype=np.float64)))[:, None]
             step = M @ (targets - Phi.T @ P - rho * V)
             step *= np.float32(eta * (1 - descent.momentum))
