@@ -13,7 +13,7 @@ from small import classes, fixed, multilabel
 from smoothlink import Cholesky, ConjugateGradient, SmoothLinkClassifier
 from smoothlink.machines.rows import Rows
 
-DESCENT = {"loss": "logistic", "passes": 3, "learning_rate": 1.0}
+DESCENT = {"loss": "logistic", "passes": 3}
 KERNEL_STAGE = {"input_kernel": "gaussian", "input_features": 60}
 ACTIVATIONS = {"embedding": "identity", "first_stage": LogisticRegression()}
 
@@ -37,7 +37,7 @@ CHANGES = {
     "loss": Change(["logistic"]),
     "task": Change(["multilabel"], task="indicator"),
     "passes": Change([1, 2, 10], DESCENT),
-    "learning_rate": Change([0.1, 2.0], DESCENT),
+    "learning_rate": Change([0.1, 1.5], DESCENT),
     "momentum": Change([0.0, 0.5], DESCENT),
     "decay": Change([0.5, 1.0], DESCENT),
     "batch_rows": Change([1, 30, 1000], DESCENT),

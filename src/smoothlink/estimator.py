@@ -59,8 +59,8 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         "auto" is multiclass when every training row has exactly one label.
     passes : "auto" or int, default="auto"
         Passes of the logistic or softmax descent; "auto" stops on held-out rows.
-    learning_rate : "auto" or float, default="auto"
-        Of the descent, which the Gram matrix preconditions; "auto" is as fast as stays stable.
+    learning_rate : float, default=1.0
+        Of the descent, in units of the rate that stays stable with this ridge, batch and momentum.
     momentum : float, default=0.9
         Of the descent.
     decay : float, default=0.9
@@ -145,7 +145,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         loss: str = "auto",
         task: str = "auto",
         passes: Any = "auto",
-        learning_rate: Any = "auto",
+        learning_rate: float = 1.0,
         momentum: float = 0.9,
         decay: float = 0.9,
         batch_rows: int | None = None,

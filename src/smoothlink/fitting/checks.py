@@ -31,8 +31,8 @@ def check_options(o: Options, *, multiclass: bool) -> Options:
     check_solver(o.solver)
     for name, value in (("ridge", o.ridge), ("final_ridge", o.final_ridge)):
         number(name, value, least=0, auto=True)
-    for name, value in (("bandwidth", o.bandwidth), ("learning_rate", o.learning_rate)):
-        number(name, value, above=0, auto=True)
+    number("bandwidth", o.bandwidth, above=0, auto=True)
+    number("learning_rate", o.learning_rate, above=0)
     number("input_bandwidth", o.input_bandwidth, above=0)
     number("momentum", o.momentum, least=0, below=1)
     number("decay", o.decay, above=0, most=1)

@@ -21,6 +21,7 @@ LOGISTIC_FLOPS = 2e12  # a pass that costs more is not tried by loss "auto"
 MOST_PASSES = 25
 GAIN = 0.01  # of the criterion: a pass that brings less is idle
 PATIENCE = 2  # idle passes in a row end the descent
+HOPE = 4  # more passes of the latest gain must beat the other loss
 DEFAULT_PASSES = 5  # where no row can be held out
 COMPARED_ROWS = 400  # held-out rows on which losses are compared: a descent on every fold would take long
 JUDGED_ROWS = 20_000  # held-out rows that calibrate
@@ -65,7 +66,10 @@ def judge(setup: Setup, options: Options, chosen: Chosen) -> Verdict:
         best = climb(trials.loss, [*((v,) for v in start[:3]), around], start)
         chosen = chosen._replace(final_ridge=float(best.point[3]))
     few = 1 + int(np.searchsorted(np.cumsum([len(h) for h in held]), COMPARED_ROWS))
-    fits = {loss: held_fit(loss, cuts[:few], links[:few], chosen, setup, options) for loss in losses}
+    fits: dict[str, HeldFit] = {}
+    for loss in losses:
+        to_beat = min((f.criterion for f in fits.values()), default=None)
+        fits[loss] = held_fit(loss, cuts[:few], links[:few], chosen, setup, options, to_beat)
     winner = min(fits, key=lambda loss: fits[loss].criterion)
     fit = fits[winner] if few >= len(cuts) else held_fit(winner, cuts, links, chosen, setup, options)
     chosen = chosen._replace(loss=winner, passes=fit.passes)
@@ -84,8 +88,19 @@ def candidate_losses(setup: Setup, options: Options) -> list[str]:
     return ["squared", descent] if flops <= LOGISTIC_FLOPS else ["squared"]
 
 
-def held_fit(loss: str, cuts: list[Fold], links: list[Link], chosen: Chosen, setup: Setup, options: Options) -> HeldFit:
-    """The squared solution, or the best pass of a descent that runs on all folds in step."""
+def held_fit(
+    loss: str,
+    cuts: list[Fold],
+    links: list[Link],
+    chosen: Chosen,
+    setup: Setup,
+    options: Options,
+    to_beat: float | None = None,
+) -> HeldFit:
+    """The squared solution, or the best pass of a descent that runs on all folds in step.
+
+    A descent that at its latest pace will not get below `to_beat` soon is given up.
+    """
     if loss == "squared":
         Vs = [squared(link.sums, chosen.final_ridge, setup.smoothing) for link in links]
         return HeldFit(*criterion(loss, cuts, links, Vs, setup), Vs, 0)
@@ -102,7 +117,8 @@ def held_fit(loss: str, cuts: list[Fold], links: list[Link], chosen: Chosen, set
         else:
             gain = 0.0
         idle = idle + 1 if gain < GAIN else 0
-        if options.passes == "auto" and idle == PATIENCE:
+        hopeless = to_beat is not None and sweep > 1 and best.criterion * (1 - gain) ** HOPE > to_beat
+        if options.passes == "auto" and (idle == PATIENCE or hopeless):
             break
     assert best is not None
     return best
@@ -110,14 +126,13 @@ def held_fit(loss: str, cuts: list[Fold], links: list[Link], chosen: Chosen, set
 
 def descent(loss: str, link: Link, chosen: Chosen, setup: Setup, options: Options) -> Iterator[Array]:
     """V after each pass of the descent that the options ask for."""
-    rate = None if options.learning_rate == "auto" else float(options.learning_rate)
     return sweeps(
         link.rows,
         link.features,
         link.sums,
         chosen.final_ridge,
         softmax=loss == "softmax",
-        descent=Descent(rate, options.momentum, options.decay, options.batch_rows),
+        descent=Descent(options.learning_rate, options.momentum, options.decay, options.batch_rows),
         smoothing=setup.smoothing,
         seed=options.seed,
     )

@@ -31,7 +31,7 @@ class Options:
     final_ridge: Any
     loss: str
     passes: Any
-    learning_rate: Any
+    learning_rate: float
     momentum: float
     decay: float
     batch_rows: int | None

@@ -85,7 +85,7 @@ def squared(sums: LinkSums, ridge: float, smoothing: Smoothing = Smoothing()) ->
 class Descent(NamedTuple):
     """The knobs of the preconditioned stochastic gradient."""
 
-    learning_rate: float | None = None  # None: what stays stable, see `stable_rate`
+    learning_rate: float = 1.0  # in units of the rate that stays stable
     momentum: float = 0.9
     decay: float = 0.9  # of the learning rate, a pass
     batch: int | None = None  # rows a step; a tenth of all where None
@@ -122,7 +122,7 @@ def sweeps(
     velocity = np.zeros_like(V) if descent.momentum else None
     size = descent.batch or default_batch(rows.n, rows.c, len(rho))
     H, _, w = inputs(rows)
-    eta = descent.learning_rate or stable_rate(M, sums, size, descent.momentum)
+    eta = descent.learning_rate * stable_rate(M, sums, size, descent.momentum)
     sweep = 0
     while True:
         for batch in rows.batches(size, seed=seed, sweep=sweep):

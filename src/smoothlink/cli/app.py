@@ -1,0 +1,42 @@
+"""The commands and the options of the whole."""
+
+from typing import Annotated
+
+import typer
+
+from smoothlink import __version__
+from smoothlink.cli.convert import convert
+from smoothlink.cli.demo import demo
+from smoothlink.cli.evaluate import evaluate
+from smoothlink.cli.guard import debug, guarded
+from smoothlink.cli.info import info
+from smoothlink.cli.predict import predict
+from smoothlink.cli.train import train
+
+app = typer.Typer(
+    help="Classification with very many labels: from a labelled file to a model that predicts.",
+    epilog="Start with: smoothlink demo",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+for command in (demo, train, predict, evaluate, info, convert):
+    app.command(command.__name__)(guarded(command))
+
+
+def show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"smoothlink {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def whole(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=show_version, is_eager=True)
+    ] = False,
+    debugging: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    debug(debugging)

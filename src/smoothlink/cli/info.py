@@ -1,0 +1,158 @@
+"""`smoothlink info`: what a data file or a model file holds."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from smoothlink.cli.data import Reading, label_names, read_data, reading
+from smoothlink.cli.options import AsJson, Quiet, grouped
+from smoothlink.cli.parameters import parameters
+from smoothlink.cli.screen import Screen, facts, number, plain_text, print_json, size, table
+from smoothlink.cli.train import show as show_summary
+
+if TYPE_CHECKING:
+    from smoothlink.steps.read import Data
+
+MOST = 10  # labels shown
+
+
+@grouped(reading=reading)
+def info(
+    path: Annotated[str, typer.Argument(metavar="PATH", help="A data file or a model file.")],
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+    *,
+    reading: Reading,
+) -> None:
+    """Describe a data file or a model file.
+
+    Example: smoothlink info train.txt.xz
+    """
+    screen = Screen(quiet)
+    if is_model(path):
+        found = model_facts(path)
+        print_json(found) if as_json else show_model(found, screen)
+    else:
+        found = data_facts(path, read_data(path, reading, Screen(quiet=True)), reading.format_of(path))
+        print_json(found) if as_json else show_data(found, screen)
+
+
+def is_model(path: str) -> bool:
+    """Whether the file is to be read as a model: by its name, or as safetensors files begin."""
+    if path.endswith(".safetensors"):
+        return True
+    try:
+        with open(path, "rb") as file:
+            start = file.read(9)
+    except OSError:  # the reader will say what is wrong
+        return False
+    return len(start) == 9 and start[8:] == b"{" and int.from_bytes(start[:8], "little") < os.path.getsize(path)
+
+
+def data_facts(path: str, data: Data, kind: str) -> dict[str, Any]:
+    """Sizes, density and the most frequent labels."""
+    import numpy as np
+
+    (n, d), c = data.X.shape, data.Y.shape[1]
+    per_row, counts = np.diff(data.Y.indptr), np.bincount(data.Y.indices, minlength=c)
+    return {
+        "kind": "data",
+        "path": path,
+        "format": kind,
+        "bytes": os.path.getsize(path),
+        "rows": n,
+        "features": d,
+        "labels": c,
+        "values": int(data.X.nnz),
+        "density": data.X.nnz / max(1, n * d),
+        "values_a_row": data.X.nnz / max(1, n),
+        "labels_a_row": data.Y.nnz / max(1, n),
+        "most_labels_a_row": int(per_row.max(initial=0)),
+        "rows_without_labels": int((per_row == 0).sum()),
+        "rows_without_features": int((np.diff(data.X.indptr) == 0).sum()),
+        "labels_without_rows": int((counts == 0).sum()),
+        "task": "multiclass" if n and c > 1 and (per_row == 1).all() else "multilabel",
+        "label_names": data.label_names is not None,
+        "feature_names": data.feature_names is not None,
+        "most_frequent_labels": most_frequent(counts, data.label_names or list(range(c))),
+    }
+
+
+def most_frequent(counts: Any, names: list[Any]) -> list[dict[str, Any]]:
+    import numpy as np
+
+    best = np.argsort(-counts, kind="stable")[:MOST]
+    return [{"label": names[j], "rows": number_of_rows(counts[j])} for j in best.tolist() if counts[j] > 0]
+
+
+def number_of_rows(count: Any) -> int | float:
+    """Counts are whole unless rows have weights."""
+    return int(count) if float(count).is_integer() else float(count)
+
+
+def model_facts(path: str) -> dict[str, Any]:
+    """What a model file says of itself."""
+    from smoothlink.persist import load
+    from smoothlink.steps.save import load as load_file
+
+    model, versions = load(path), load_file(path).versions
+    defaults = {p.name: p.default for p in parameters()}
+    given = {k: v for k, v in model.get_params(deep=False).items() if k in defaults and v != defaults[k]}
+    return {
+        "kind": "model",
+        "path": path,
+        "bytes": os.path.getsize(path),
+        "versions": versions,
+        "parameters": {
+            name: v if isinstance(v, (int, float, str, type(None))) else str(v) for name, v in given.items()
+        },
+        "summary": model.summary_,
+        "label_names": model.label_names_ is not None or not model._indicator,
+        "feature_names": hasattr(model, "feature_names_in_"),
+        "most_frequent_labels": most_frequent(model.model_.counts, label_names(model)),
+    }
+
+
+def show_data(found: dict[str, Any], screen: Screen) -> None:
+    density = f"{100 * found['density']:.3g} %, {number(found['values_a_row'])} values a row"
+    a_row = f"{number(found['labels_a_row'])}, at most {number(found['most_labels_a_row'])}"
+    names = " and ".join(f"{noun}s" for noun in ("label", "feature") if found[f"{noun}_names"])
+    pairs = [
+        ("format", f"{found['format']}, {size(found['bytes'])}"),
+        ("rows", number(found["rows"])),
+        ("features", number(found["features"])),
+        ("labels", number(found["labels"])),
+        ("density", density),
+        ("labels a row", a_row),
+        ("task", found["task"]),
+        *((name.replace("_", " "), number(found[name])) for name in found if "_without_" in name),
+        ("names", f"of {names}" if names else "none"),
+    ]
+    screen.out.print()
+    screen.out.print(facts(found["path"], pairs))
+    show_labels(found, screen)
+
+
+def show_model(found: dict[str, Any], screen: Screen) -> None:
+    given = ", ".join(f"{name}={value!r}" for name, value in found["parameters"].items())
+    versions = ", ".join(f"{name} {version}" for name, version in sorted(found["versions"].items(), reverse=True))
+    pairs = [
+        ("size", size(found["bytes"])),
+        ("written by", versions),
+        ("parameters", given or "all at their defaults"),
+    ]
+    screen.out.print()
+    screen.out.print(facts(found["path"], pairs))
+    show_summary(found["summary"], screen)
+    show_labels(found, screen)
+
+
+def show_labels(found: dict[str, Any], screen: Screen) -> None:
+    """The most frequent labels."""
+    shown = table("most frequent labels", ">rows")
+    for entry in found["most_frequent_labels"]:
+        shown.add_row(plain_text(str(entry["label"])), number(entry["rows"]))
+    screen.out.print(shown)

@@ -1,0 +1,64 @@
+"""Arguments and options that several commands share, and options that come in groups."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from smoothlink.estimator import SmoothLinkClassifier
+
+Model = Annotated[str, typer.Argument(metavar="MODEL", help="A model file, as `train` writes it.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Errors only: no notes, no progress.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Refuse a file with features the model does not know.")]
+RankBy = Annotated[
+    str | None,
+    typer.Option(
+        metavar="probability|psp", help="What sorts the labels of a row, if not as trained; psp favours rare ones."
+    ),
+]
+
+Command = Callable[..., None]
+
+
+def grouped(**groups: Callable[..., Any]) -> Callable[[Command], Command]:
+    """Gives a command all options of a function in place of one argument, which gets that function's result.
+
+    `@grouped(reading=reading)` on `def info(path, *, reading)` gives `info` the options of `reading()`.
+    """
+
+    def decorate(command: Command) -> Command:
+        signatures = {name: inspect.signature(group, eval_str=True) for name, group in groups.items()}
+
+        @functools.wraps(command)
+        def run(**given: Any) -> None:
+            results = {
+                name: groups[name](**{option: given.pop(option) for option in signature.parameters})
+                for name, signature in signatures.items()
+            }
+            command(**given, **results)
+
+        own = inspect.signature(command, eval_str=True)
+        kept = [parameter for name, parameter in own.parameters.items() if name not in groups]
+        added = [parameter for signature in signatures.values() for parameter in signature.parameters.values()]
+        del run.__wrapped__  # typer is to see the new signature
+        run.__signature__ = own.replace(parameters=[*kept, *added])  # type: ignore[attr-defined]
+        run.__annotations__ = {}
+        return run
+
+    return decorate
+
+
+def load_model(path: str, rank_by: str | None = None) -> SmoothLinkClassifier:
+    """The model in a file, set to rank labels as asked."""
+    from smoothlink.persist import load
+
+    if rank_by not in (None, "probability", "psp"):
+        raise typer.BadParameter(f"{rank_by!r} is none of probability|psp.", param_hint="--rank-by")
+    model = load(path)
+    return model if rank_by is None else model.set_params(rank_by=rank_by)

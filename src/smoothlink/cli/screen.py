@@ -1,0 +1,151 @@
+"""What a command shows: tables and JSON on standard output; notes and progress on standard error."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from rich.progress import ProgressColumn
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError  # for guard.py, in place of rich's exit code 1
+
+
+class Screen:
+    """The two streams of a command; a quiet one shows results and errors only."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        self.quiet = quiet
+        self.out = _Console(highlight=False, soft_wrap=False)
+        self.err = _Console(stderr=True, highlight=False)
+        if quiet:
+            warnings.simplefilter("ignore")
+
+    def note(self, text: str) -> None:
+        """One line on standard error."""
+        if not self.quiet:
+            self.err.print(text, style="dim", markup=False, soft_wrap=True)
+
+    @contextmanager
+    def working(self, what: str) -> Iterator[None]:
+        """A spinner with the time, for work whose length is not known."""
+        with self._progress(TimeElapsedColumn(), bar=False) as progress:
+            progress.add_task(what, total=None)
+            yield
+
+    @contextmanager
+    def rows(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
+        """A bar of rows with rate and time left; yields what is to be told of each block of rows."""
+        columns = (MofNCompleteColumn(), TextColumn("{task.fields[rate]}"), TimeRemainingColumn())
+        began = time.monotonic()
+        with self._progress(*columns) as progress:
+            task = progress.add_task(what, total=total, rate="")
+
+            def advance(count: int) -> None:
+                progress.advance(task, count)
+                rate = progress.tasks[0].completed / max(time.monotonic() - began, 1e-9)
+                progress.update(task, rate=f"{rate:,.0f} rows/s")
+
+            yield advance
+
+    @contextmanager
+    def stages(self) -> Iterator[Callable[[str, float], None]]:
+        """A line for each stage of a fit; yields what `SmoothLinkClassifier` notifies."""
+        with self._progress(TimeElapsedColumn(), TimeRemainingColumn()) as progress:
+            tasks: dict[str, Any] = {}
+
+            def notify(stage: str, share: float) -> None:
+                if stage not in tasks:
+                    tasks[stage] = progress.add_task(stage, total=None)
+                if share > 0:  # until then the bar pulses: the length of the stage is not known
+                    progress.update(tasks[stage], total=1.0, completed=share)
+
+            yield notify
+
+    def _progress(self, *columns: ProgressColumn, bar: bool = True) -> Progress:
+        parts = [SpinnerColumn(finished_text="[green]✓"), TextColumn("{task.description}", markup=False)]
+        parts += [BarColumn(bar_width=30)] if bar else []
+        hidden = self.quiet or not self.err.is_terminal
+        return Progress(*parts, *columns, console=self.err, transient=True, disable=hidden)
+
+
+def table(*headings: str, title: str | None = None) -> Table:
+    """An empty table in the house style; headings that start with > are right-aligned."""
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left", title_style="bold")
+    for heading in headings:
+        made.add_column(heading.lstrip(">"), justify="right" if heading.startswith(">") else "left")
+    return made
+
+
+def facts(title: str | None, pairs: list[tuple[str, str]]) -> Table:
+    """Names and values, without headings."""
+    made = Table(box=None, show_header=False, pad_edge=False, title=title, title_justify="left", title_style="bold")
+    made.add_column(style="cyan", no_wrap=True)
+    made.add_column(overflow="fold")
+    for name, value in pairs:
+        made.add_row(f"  {name}", plain_text(value))
+    return made
+
+
+def plain_text(value: str) -> Any:
+    """Text that is not markup, whatever brackets it holds."""
+    from rich.text import Text
+
+    return Text(value)
+
+
+def print_json(value: Any) -> None:
+    """One object on standard output, in valid JSON: what is not a number is null."""
+    sys.stdout.write(json.dumps(jsonable(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def jsonable(value: Any) -> Any:
+    """The same in JSON's types."""
+    if isinstance(value, dict):
+        return {str(key): jsonable(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [jsonable(item) for item in value]
+    value = value.item() if hasattr(value, "item") else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def number(value: float | None) -> str:
+    """Four digits at most, thousands apart: 12,345 and 0.03162."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.0f}" if abs(value) >= 1e4 else f"{value:.4g}"
+
+
+def size(count: float) -> str:
+    """Bytes for people."""
+    units = ["bytes", "kB", "MB", "GB", "TB"]
+    while count >= 1000 and len(units) > 1:
+        count, units = count / 1000, units[1:]
+    return f"{count:.0f} {units[0]}" if count >= 100 or units[0] == "bytes" else f"{count:.1f} {units[0]}"
+
+
+def plural(count: int, noun: str) -> str:
+    """1 label, 2 labels, 12,000 labels."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -1,0 +1,106 @@
+"""`smoothlink train`: a data file -> a model file."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from smoothlink.cli.data import Reading, read_data, reading, writable
+from smoothlink.cli.options import AsJson, Quiet, grouped
+from smoothlink.cli.parameters import chosen
+from smoothlink.cli.screen import Screen, number, plural, print_json, size, table
+
+if TYPE_CHECKING:
+    from smoothlink.estimator import SmoothLinkClassifier
+    from smoothlink.steps.read import Data
+
+ONE_LABEL = "Every row has exactly one label: training a multiclass model; --task multilabel overrides."
+SETTINGS = (
+    *("scale", "solver", "rank", "captured_share", "ridge", "kernel", "bandwidth", "random_features", "final_ridge"),
+    *("loss", "passes"),
+)
+STAGES = ("scale", "choose", "calibrate", "embed", "featurize", "fit")
+
+
+@grouped(reading=reading, parameters=chosen)
+def train(
+    data: Annotated[str, typer.Argument(metavar="TRAIN", help="A data file, plain or compressed.")],
+    output: Annotated[str, typer.Option("--output", "-o", metavar="MODEL", help="Where the model goes.")],
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+    *,
+    reading: Reading,
+    parameters: dict[str, Any],
+) -> None:
+    """Train a model on a data file. Nothing has to be tuned.
+
+    Example: smoothlink train train.txt.xz -o model.safetensors
+    """
+    writable(output, data)
+    screen = Screen(quiet)
+    found = read_data(data, reading, screen)
+    model = fit(found, parameters, screen)
+    with screen.working(f"writing {output}"):
+        model.save(output)
+    if as_json:
+        print_json({**model.summary_, "model": output, "bytes": os.path.getsize(output)})
+    elif not quiet:
+        show(model.summary_, screen)
+        screen.out.print(f"{output}: {size(os.path.getsize(output))}", markup=False, soft_wrap=True)
+
+
+def fit(data: Data, parameters: dict[str, Any], screen: Screen) -> SmoothLinkClassifier:
+    """A fitted classifier that knows the names of its labels and features."""
+    import numpy as np
+
+    from smoothlink.estimator import SmoothLinkClassifier
+
+    if parameters.get("task", "auto") == "auto" and data.Y.shape[1] > 1 and (np.diff(data.Y.indptr) == 1).all():
+        screen.note(ONE_LABEL)
+    model = SmoothLinkClassifier(**parameters)
+    with screen.stages() as notify:
+        model._notify = None if model.verbose else notify
+        model.fit(data.X, data.Y)
+    model.label_names_ = data.label_names
+    if data.feature_names is not None:
+        model.feature_names_in_ = np.array(data.feature_names, dtype=object)
+    return model
+
+
+def show(summary: dict[str, Any], screen: Screen) -> None:
+    """The story of a fit: what was settled and by what, and what each stage took."""
+    counts = ", ".join(plural(summary[noun], noun[:-1]) for noun in ("rows", "features", "labels"))
+    screen.out.print()
+    screen.out.print(f"A {summary['task']} model of {counts}", style="bold")
+    settings = table("setting", ">value", "chosen by")
+    for name in SETTINGS if summary["passes"] else SETTINGS[:-1]:
+        settings.add_row(name.replace("_", " "), value_of(summary, name), chosen_by(summary, name))
+    stages = table("stage", ">seconds", ">peak memory")
+    for stage in sorted(summary["seconds"], key=STAGES.index):  # a model file does not keep their order
+        stages.add_row(stage, f"{summary['seconds'][stage]:.1f}", memory(summary["peak_memory_mb"].get(stage)))
+    peak = max((mb for mb in summary["peak_memory_mb"].values() if mb is not None), default=None)
+    stages.add_section()
+    stages.add_row("total", f"{sum(summary['seconds'].values()):.1f}", memory(peak))
+    screen.out.print(settings)
+    screen.out.print(stages)
+
+
+def value_of(summary: dict[str, Any], name: str) -> str:
+    value = summary.get(name)
+    if name == "captured_share" and value is not None:
+        return f"{100 * value:.1f} %"
+    return value if isinstance(value, str) else number(value)
+
+
+def chosen_by(summary: dict[str, Any], name: str) -> str:
+    """What settled a setting: the losses tried, with what held-out rows said of them, or the summary's word."""
+    tried = summary.get("held_out_criterion") or {}
+    if name == "loss" and len(tried) > 1:
+        return "held-out rows (" + ", ".join(f"{loss} {number(value)}" for loss, value in tried.items()) + ")"
+    return str(summary.get("chosen_by", {}).get(name, ""))
+
+
+def memory(mb: float | None) -> str:
+    return "" if mb is None or mb != mb else size(mb * (1 << 20))

@@ -1,0 +1,148 @@
+"""`smoothlink info` and `smoothlink convert`: what files hold, and the same data in other formats."""
+
+import numpy as np
+import pytest
+from commands import left, prepared, run, succeed
+from small import classes, fixed
+
+import smoothlink
+from smoothlink.steps.read import FORMATS
+
+NAMES = {
+    "xmc": "x.txt",
+    "xmc-new": "x_Xf.txt",
+    "lshtc": "x.csv",
+    "svmlight": "x.svm",
+    "arff": "x.arff",
+    "vw": "x.vw",
+    "npz": "x.npz",
+}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory, pytestconfig):
+    return prepared(tmp_path_factory.mktemp("info"), pytestconfig.getoption("--seed"))
+
+
+def test_facts_of_a_data_file_are_counted(files):
+    found = succeed("info", files.test, "--json").json
+    X, Y, names, _ = files.tested
+    counts = np.asarray(Y.sum(axis=0)).ravel()
+    assert found | {"most_frequent_labels": None} == {
+        "kind": "data",
+        "path": str(files.test),
+        "format": "xmc",
+        "bytes": files.test.stat().st_size,
+        "rows": 30,
+        "features": 12,
+        "labels": 5,
+        "values": X.nnz,
+        "density": pytest.approx(X.nnz / 360),
+        "values_a_row": pytest.approx(X.nnz / 30),
+        "labels_a_row": pytest.approx(Y.nnz / 30),
+        "most_labels_a_row": np.diff(Y.indptr).max(),
+        "rows_without_labels": (np.diff(Y.indptr) == 0).sum(),
+        "rows_without_features": (np.diff(X.indptr) == 0).sum(),
+        "labels_without_rows": (counts == 0).sum(),
+        "task": "multilabel",
+        "label_names": True,
+        "feature_names": True,
+        "most_frequent_labels": None,
+    }
+    assert {entry["label"]: entry["rows"] for entry in found["most_frequent_labels"]} == dict(
+        zip(names, counts.astype(int).tolist(), strict=True)
+    )
+
+
+def test_the_most_frequent_labels_are_shown_first(files):
+    ran = succeed("info", files.test)
+    for word in ("xmc", "rows", "density", "labels a row", "rows without labels", "of labels and features"):
+        assert word in ran.out
+    best = succeed("info", files.test, "--json").json["most_frequent_labels"]
+    assert [e["rows"] for e in best] == sorted((e["rows"] for e in best), reverse=True)
+    assert ran.out.index(best[0]["label"]) < ran.out.index(best[-1]["label"])
+
+
+def test_facts_of_a_model_are_its_parameters_and_summary(files):
+    found = succeed("info", files.model, "--json").json
+    model = smoothlink.load(files.model)
+    assert found["kind"] == "model"
+    assert found["summary"] == model.summary_
+    assert found["versions"].keys() == {"smoothlink", "numpy", "python"}
+    assert found["parameters"] == {
+        "rank": 4,
+        "ridge": 1.0,
+        "bandwidth": 2.0,
+        "n_features": 40,
+        "final_ridge": 0.1,
+        "loss": "squared",
+        "calibrate": False,
+    }
+    assert found["most_frequent_labels"][0]["label"] in model.label_names_
+
+
+def test_a_model_is_shown_with_its_summary_and_labels(files):
+    ran = succeed("info", files.model)
+    for word in ("rank=4", "smoothlink", "captured share", "peak memory", "most frequent labels", "label0"):
+        assert word in ran.out
+
+
+def test_a_model_is_known_by_its_content_whatever_its_name(files, tmp_path, rng):
+    X, y = classes(rng)
+    fixed().fit(X, np.array(["red", "green", "blue"])[y], sample_weight=np.full(90, 0.3)).save(tmp_path / "model.bin")
+    found = succeed("info", tmp_path / "model.bin", "--json").json
+    assert found["kind"] == "model"
+    assert {entry["label"] for entry in found["most_frequent_labels"]} == {"red", "green", "blue"}
+    assert "blue" in succeed("info", tmp_path / "model.bin").out
+
+
+@pytest.mark.parametrize("name", ["missing.txt", "missing.safetensors", ""])
+def test_what_cannot_be_described_is_said(tmp_path, name):
+    ran = run("info", tmp_path / name)
+    assert ran.code == 1
+    assert str(tmp_path) in ran.err
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_data_survives_the_way_to_any_format_and_back(files, tmp_path, kind):
+    (tmp_path / "back").mkdir()
+    there, back = tmp_path / NAMES[kind], tmp_path / "back" / "x.txt"
+    succeed("convert", files.test, there, "--to", kind, "-q")
+    counts = ["--features", 12] if kind == "svmlight" else []
+    ran = succeed("convert", there, back, "--format", kind, *counts)
+    assert f"{back}:" in ran.err
+    data = smoothlink.read(back)
+    if kind in ("vw", "lshtc"):  # columns are numbered as they are met, or those that occur
+        assert (data.X.sum(), data.Y.sum()) == (files.tested.X.sum(), files.tested.Y.sum())
+        return
+    assert abs(data.X - files.tested.X).max() == 0
+    assert (data.Y != files.tested.Y).nnz == 0
+
+
+def test_the_name_says_the_format_and_the_compression(files, tmp_path):
+    found = succeed("convert", files.test, tmp_path / "x.svm.gz", "--json").json
+    path = tmp_path / "x.svm.gz"
+    assert found == {"path": str(path), "rows": 30, "features": 12, "labels": 5, "bytes": path.stat().st_size}
+    assert succeed("info", path, "--json").json["format"] == "svmlight"
+
+
+@pytest.mark.parametrize(
+    ("target", "extra", "code", "said"),
+    [
+        ("x.csv", [], 1, "Pass --to with one of xmc"),
+        ("x.txt", ["--to", "csv"], 2, "--to"),
+        ("no/folder/x.txt", [], 1, "mkdir -p"),
+        ("x.txt", ["--one-based"], 1, "--zero-based/--one-based means nothing"),
+    ],
+)
+def test_what_cannot_be_converted_leaves_nothing(files, tmp_path, target, extra, code, said):
+    ran = run("convert", files.test, tmp_path / target, *extra)
+    assert ran.code == code
+    assert said in ran.err
+    assert left(tmp_path) == []
+
+
+def test_a_file_is_not_converted_into_itself(files):
+    before = files.test.read_bytes()
+    assert run("convert", files.test, files.test, "--to", "svmlight").code == 1
+    assert files.test.read_bytes() == before

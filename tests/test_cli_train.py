@@ -1,0 +1,286 @@
+"""`smoothlink train`: one option for each parameter, a model that keeps names, errors before work."""
+
+import inspect
+import json
+
+import numpy as np
+import pytest
+import typer
+from commands import FIXED, left, one_label_each, prepared, run, succeed
+
+import smoothlink
+from smoothlink import SmoothLinkClassifier
+from smoothlink.cli.app import app
+from smoothlink.cli.parameters import chosen, parameters
+from smoothlink.cli.train import ONE_LABEL
+from smoothlink.steps.read import FORMATS, write
+
+OBJECTS = {"first_stage"}  # parameters that no text can give
+SIGNATURE = inspect.signature(SmoothLinkClassifier).parameters
+TYPED = {  # another value for each parameter, as it is typed
+    "rank": "7",
+    "embedding": "principal",
+    "ridge": "0.5",
+    "kernel": "matern(3)",
+    "bandwidth": "1.5",
+    "n_features": "32",
+    "final_ridge": "0.01",
+    "loss": "logistic",
+    "task": "multilabel",
+    "passes": "2",
+    "learning_rate": "0.1",
+    "momentum": "0.5",
+    "decay": "0.8",
+    "batch_rows": "30",
+    "label_smoothing": "0.95",
+    "class_weight": "balanced",
+    "rank_by": "psp",
+    "scale": "none",
+    "normalize_embedding": True,
+    "quasi_random": "sobol",
+    "input_kernel": "gaussian",
+    "input_bandwidth": "2.0",
+    "input_features": "50",
+    "power": "2",
+    "oversample": "3",
+    "half_step": True,
+    "penalize_constant": True,
+    "solver": "cholesky",
+    "holdout": "0.2",
+    "calibrate": False,
+    "block_rows": "16",
+    "random_state": "7",
+    "verbose": "1",
+}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory, pytestconfig):
+    return prepared(tmp_path_factory.mktemp("train"), pytestconfig.getoption("--seed"))
+
+
+def options(command):
+    return {option.name: option for option in typer.main.get_command(app).commands[command].params}
+
+
+def test_every_parameter_of_the_classifier_is_an_option():
+    assert set(SIGNATURE) - set(options("train")) == OBJECTS
+    assert {p.name for p in parameters()} == set(SIGNATURE) - OBJECTS == set(TYPED)
+
+
+@pytest.mark.parametrize("parameter", parameters(), ids=lambda p: p.name)
+def test_default_and_help_of_an_option_are_those_of_the_class(parameter):
+    assert parameter.default == SIGNATURE[parameter.name].default
+    assert parameter.help
+    assert " ".join(SmoothLinkClassifier.__doc__.split()).count(parameter.help) >= 1
+    shown = options("train")[parameter.name].help
+    assert parameter.flag or f"default: {str(parameter.default).lower()}" in shown
+
+
+def test_every_option_reaches_the_model(files):
+    flags = {True: "--{}", False: "--no-{}"}
+    typed = [
+        word
+        for name, value in TYPED.items()
+        for word in (
+            [flags[value].format(name.replace("_", "-"))]
+            if isinstance(value, bool)
+            else [f"--{name.replace('_', '-')}", value]
+        )
+    ]
+    target = files.folder / "all.safetensors"
+    succeed("train", files.train, "-o", target, "--quiet", *typed)
+    known = smoothlink.load(target).get_params()
+    changed = {name for name in TYPED if known[name] != SIGNATURE[name].default}
+    assert changed == set(TYPED)
+    assert {name: str(known[name]) for name in TYPED} == {name: str(value) for name, value in TYPED.items()}
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ({"rank": "auto"}, "auto"),
+        ({"rank": "adaptive"}, "adaptive"),
+        ({"rank": "5"}, 5),
+        ({"rank": "0.9"}, 0.9),
+        ({"rank": "1"}, 1),
+        ({"rank": "1.0"}, 1.0),
+        ({"ridge": "3"}, 3.0),
+        ({"class_weight": "none"}, None),
+        ({"embedding": "none"}, "none"),
+        ({"random_state": "None"}, None),
+        ({"kernel": "laplacian"}, "laplacian"),
+    ],
+)
+def test_text_becomes_the_value_that_the_class_takes(typed, meant):
+    [value] = chosen(**typed).values()
+    assert value == meant
+    assert type(value) is type(meant)
+
+
+def test_what_is_not_typed_is_left_to_the_class():
+    assert chosen(rank=None, calibrate=None, loss="squared") == {"loss": "squared"}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("--rank", "many"),
+        ("--loss", "hinge"),
+        ("--momentum", "much"),
+        ("--n-features", "1.5"),
+        ("--class-weight", "heavy"),
+        ("--labels", "-1"),
+        ("--features", "some"),
+        ("--format", "csv"),
+        ("--no-such-option", "1"),
+    ],
+)
+def test_a_wrong_value_is_wrong_usage(files, tmp_path, wrong):
+    ran = run("train", files.train, "-o", tmp_path / "m.safetensors", *wrong)
+    assert ran.code == 2
+    assert wrong[0] in ran.err
+    assert "Traceback" not in ran.err
+    assert left(tmp_path) == []
+
+
+def test_help_names_every_format():
+    listed = options("convert")["to"].help.removeprefix("The format to write: ").removesuffix(".")
+    assert listed.replace(" or ", ", ").split(", ") == list(FORMATS)
+    assert all(name in options("train")["format"].help for name in FORMATS)
+
+
+def test_the_model_knows_the_names_of_labels_and_features(files):
+    model = smoothlink.load(files.model)
+    assert model.label_names_ == files.tested.label_names
+    assert list(model.feature_names_in_) == files.tested.feature_names
+
+
+def test_names_can_come_from_files_of_their_own(files, tmp_path):
+    (tmp_path / "words").write_text("\n".join(f"w{j}" for j in range(12)))
+    (tmp_path / "topics").write_text("a\nb\nc\nd\ne\n")
+    target, names = tmp_path / "m.safetensors", ["--feature-names", tmp_path / "words", "--label-names"]
+    succeed("train", files.train, "-o", target, "-q", *FIXED, *names, tmp_path / "topics")
+    model = smoothlink.load(target)
+    assert model.label_names_ == list("abcde")
+    assert model.feature_names_in_[-1] == "w11"
+    (tmp_path / "topics").write_text("a\nb\n")
+    ran = run("train", files.train, "-o", tmp_path / "n.safetensors", *FIXED, *names, tmp_path / "topics")
+    assert ran.code == 1
+    assert "has 2 lines, and the data has 5 labels" in ran.err
+    assert "n.safetensors" not in left(tmp_path)
+    (tmp_path / "topics").write_bytes(b"\xff\n")
+    assert "not UTF-8" in run("train", files.train, "-o", target, *names, tmp_path / "topics").err
+
+
+def test_the_summary_shows_what_was_settled_and_what_it_took(files):
+    ran = succeed(
+        "train", files.train, "-o", files.folder / "other.safetensors", "--n-features", "30", "--holdout", ".3"
+    )
+    for word in ("rank", "captured share", "ridge", "bandwidth", "loss", "held-out rows", "seconds", "peak memory"):
+        assert word in ran.out
+    assert "60 rows" in ran.out
+    assert "other.safetensors" in ran.out
+    assert "60 rows, 12 features, 5 labels; read in" in ran.err
+
+
+def test_json_is_the_summary_of_the_model(files):
+    target = files.folder / "other.safetensors"
+    ran = succeed("train", files.train, "-o", target, "--json", *FIXED)
+    model = smoothlink.load(target)
+    assert ran.json == json.loads(json.dumps(model.summary_)) | {
+        "model": str(target),
+        "bytes": target.stat().st_size,
+    }
+
+
+def test_quiet_is_silent(files):
+    ran = succeed("train", files.train, "-o", files.folder / "other.safetensors", "--quiet", *FIXED)
+    assert (ran.out, ran.err) == ("", "")
+
+
+def test_one_label_in_every_row_means_multiclass_and_is_said(rng, tmp_path):
+    write(one_label_each(rng), tmp_path / "train.txt")
+    settings = [word for word in FIXED if word != "squared"]
+    settings[settings.index("--loss")] = "--verbose=0"
+    target = tmp_path / "m.safetensors"
+    assert ONE_LABEL in succeed("train", tmp_path / "train.txt", "-o", target, *settings).err
+    assert smoothlink.load(target).model_.multiclass
+    ran = succeed("train", tmp_path / "train.txt", "-o", target, *settings, "--task", "multilabel")
+    assert ONE_LABEL not in ran.err
+    assert not smoothlink.load(target).model_.multiclass
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [("no/such/folder/m.safetensors", "mkdir -p"), (".", "is a folder"), ("train.txt", "over what is read")],
+)
+def test_an_output_that_cannot_be_is_refused_before_anything_is_read(files, target, said, monkeypatch):
+    monkeypatch.setattr("smoothlink.cli.train.read_data", None)  # would fail
+    before = left(files.folder)
+    ran = run("train", files.train, "-o", files.folder / target)
+    assert ran.code == 1
+    assert said in ran.err
+    assert left(files.folder) == before
+
+
+BAD = {
+    "a malformed number": (b"1 2 1\n0 0:x\n", "line 2"),
+    "a label out of range": (b"1 2 1\n7 0:1\n", "--labels auto"),
+    "too few rows": (b"3 2 1\n0 0:1\n", "announces 3 rows"),
+    "not a number": (b"1 2 1\n0 0:nan\n", "line 2"),
+    "no label at all": (b"2 2 1\n 0:1\n 1:1\n", "no positive label"),
+    "no rows": (b"0 2 1\n", "0 sample(s)"),
+    "nothing": (b"", "empty"),
+    "prose": (b"It was a dark and stormy night.\n", "--format"),
+}
+
+
+@pytest.mark.parametrize(("content", "said"), BAD.values(), ids=BAD)
+def test_bad_data_gives_one_message_and_no_file(tmp_path, content, said):
+    (tmp_path / "bad.txt").write_bytes(content)
+    ran = run("train", tmp_path / "bad.txt", "-o", tmp_path / "m.safetensors")
+    assert ran.code == 1
+    assert said in ran.err
+    assert ran.err.count("error:") == 1
+    assert "Traceback" not in ran.err
+    assert ran.out == ""
+    assert left(tmp_path) == ["bad.txt"]
+
+
+@pytest.mark.parametrize(
+    ("trouble", "said"),
+    [
+        (MemoryError("Unable to allocate 3 TiB"), "Memory ran out. Unable to allocate 3 TiB\nFewer --n-features"),
+        (OSError(28, "No space left on device", "m.safetensors"), "m.safetensors: No space left on device."),
+        (OSError("strange"), "strange."),
+        (ValueError("rank is 'x'"), "rank is 'x'"),
+        (KeyError("x"), "This is a bug in smoothlink"),
+        (KeyboardInterrupt(), "Interrupted."),
+    ],
+)
+def test_whatever_goes_wrong_in_a_fit_is_one_message(files, tmp_path, monkeypatch, trouble, said):
+    def fail(*args, **kwargs):
+        raise trouble
+
+    monkeypatch.setattr(SmoothLinkClassifier, "fit", fail)
+    ran = run("train", files.train, "-o", tmp_path / "m.safetensors")
+    assert ran.code == (130 if isinstance(trouble, KeyboardInterrupt) else 1)
+    assert said in ran.err
+    assert "Traceback" not in ran.err
+    assert left(tmp_path) == []
+    with pytest.raises(type(trouble)) if not isinstance(trouble, KeyboardInterrupt) else pytest.raises(SystemExit):
+        smoothlink.cli.main(["train", str(files.train), "-o", str(tmp_path / "m"), "--debug"])
+
+
+def test_a_warning_is_one_line_and_quiet_hides_it(files, monkeypatch):
+    fit = SmoothLinkClassifier.fit
+
+    def warn(self, X, y):
+        np.float64(1) / np.float64(0)
+        return fit(self, X, y)
+
+    monkeypatch.setattr(SmoothLinkClassifier, "fit", warn)
+    args = ["train", files.train, "-o", files.folder / "other.safetensors", *FIXED]
+    assert "warning: divide by zero encountered" in succeed(*args).err
+    assert succeed(*args, "--quiet").err == ""
