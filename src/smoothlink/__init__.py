@@ -18,6 +18,7 @@ _PLACES = {
     "write": "smoothlink.steps.read",
     "Data": "smoothlink.steps.read",
     "SmoothLinkClassifier": "smoothlink.estimator",
+    "tune": "smoothlink.search",
     "Cholesky": "smoothlink.solve",
     "ConjugateGradient": "smoothlink.solve",
     "evaluate": "smoothlink.steps.evaluate",
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from smoothlink.errors import SmoothLinkError as SmoothLinkError
     from smoothlink.estimator import SmoothLinkClassifier as SmoothLinkClassifier
     from smoothlink.persist import load as load
+    from smoothlink.search import tune as tune
     from smoothlink.solve import Cholesky as Cholesky
     from smoothlink.solve import ConjugateGradient as ConjugateGradient
     from smoothlink.steps.evaluate import evaluate as evaluate

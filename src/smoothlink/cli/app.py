@@ -12,6 +12,7 @@ from smoothlink.cli.guard import debug, guarded
 from smoothlink.cli.info import info
 from smoothlink.cli.predict import predict
 from smoothlink.cli.train import train
+from smoothlink.cli.tune import tune
 
 app = typer.Typer(
     help="Classification with very many labels: from a labelled file to a model that predicts.",
@@ -22,7 +23,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-for command in (demo, train, predict, evaluate, info, convert):
+for command in (demo, train, predict, evaluate, tune, info, convert):
     app.command(command.__name__)(guarded(command))
 
 

@@ -84,6 +84,17 @@ class Screen:
 
             yield notify
 
+    @contextmanager
+    def trials(self, total: int) -> Iterator[Callable[[str], None]]:
+        """A bar of trials with the time left; yields what is to be told of the best values after each."""
+        with self._progress(MofNCompleteColumn(), TextColumn("{task.fields[best]}"), TimeRemainingColumn()) as progress:
+            task = progress.add_task("trials", total=total, best="")
+
+            def advance(best: str) -> None:
+                progress.update(task, advance=1, best=best)
+
+            yield advance
+
     def _progress(self, *columns: ProgressColumn, bar: bool = True) -> Progress:
         parts = [SpinnerColumn(finished_text="[green]✓"), TextColumn("{task.description}", markup=False)]
         parts += [BarColumn(bar_width=30)] if bar else []

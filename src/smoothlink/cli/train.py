@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,7 +11,9 @@ import typer
 from smoothlink.cli.data import Reading, read_data, reading, writable
 from smoothlink.cli.options import AsJson, Quiet, grouped
 from smoothlink.cli.parameters import chosen
+from smoothlink.cli.parameters import parameters as known
 from smoothlink.cli.screen import Screen, number, plural, print_json, size, table
+from smoothlink.errors import DataError
 
 if TYPE_CHECKING:
     from smoothlink.estimator import SmoothLinkClassifier
@@ -28,6 +31,10 @@ STAGES = ("scale", "choose", "calibrate", "embed", "featurize", "fit")
 def train(
     data: Annotated[str, typer.Argument(metavar="TRAIN", help="A data file, plain or compressed.")],
     output: Annotated[str, typer.Option("--output", "-o", metavar="MODEL", help="Where the model goes.")],
+    params: Annotated[str | None, typer.Option(metavar="FILE", help="Settings that `tune` found.")] = None,
+    params_for: Annotated[
+        str | None, typer.Option(metavar="METRIC", help="Whose settings, where the file has several.")
+    ] = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
     *,
@@ -40,8 +47,9 @@ def train(
     """
     writable(output, data)
     screen = Screen(quiet)
+    tuned = {} if params is None else tuned_settings(params, params_for)
     found = read_data(data, reading, screen)
-    model = fit(found, parameters, screen)
+    model = fit(found, {**tuned, **parameters}, screen)
     with screen.working(f"writing {output}"):
         model.save(output)
     if as_json:
@@ -49,6 +57,25 @@ def train(
     elif not quiet:
         show(model.summary_, screen)
         screen.out.print(f"{output}: {size(os.path.getsize(output))}", markup=False, soft_wrap=True)
+
+
+def tuned_settings(path: str, metric: str | None) -> dict[str, Any]:
+    """The settings that a search found best for a metric."""
+    import json
+
+    try:
+        best = json.loads(Path(path).read_text())["best"]
+        found = {name: dict(entry["params"]) for name, entry in best.items()}
+    except (ValueError, KeyError, TypeError, AttributeError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} holds no settings of `smoothlink tune` ({error!r}).") from error
+    if metric is None and len(found) == 1:
+        metric = next(iter(found))
+    if metric not in found:
+        raise typer.BadParameter(f"{path} has settings for {', '.join(found)}; name one.", param_hint="--params-for")
+    unknown = set(found[metric]) - {p.name for p in known()}
+    if unknown:
+        raise DataError(f"{path} has settings that this version does not know: {', '.join(sorted(unknown))}.")
+    return found[metric]
 
 
 def fit(data: Data, parameters: dict[str, Any], screen: Screen) -> SmoothLinkClassifier:

@@ -1,0 +1,107 @@
+"""`smoothlink tune`: a data file -> the best settings for each metric, in a JSON file that `train --params` takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from smoothlink.cli.data import Reading, read_data, reading, writable
+from smoothlink.cli.evaluate import MEANINGS
+from smoothlink.cli.options import AsJson, Quiet, grouped
+from smoothlink.cli.screen import Screen, number, plural, print_json, table
+
+if TYPE_CHECKING:
+    from smoothlink.search import Best, Tuned
+
+
+@grouped(reading=reading)
+def tune(
+    data: Annotated[str, typer.Argument(metavar="TRAIN", help="A data file, plain or compressed.")],
+    output: Annotated[str, typer.Option("--output", "-o", metavar="PARAMS", help="Where the best settings go.")],
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="What to tune for, such as p@1 or hamming; may be repeated. The first steers."
+        ),
+    ] = None,
+    trials: Annotated[int, typer.Option(min=1, help="How many, those of a resumed study included.")] = 60,
+    sampler: Annotated[str, typer.Option(metavar="random|tpe", help="random, as in the paper, or tpe.")] = "random",
+    study: Annotated[str | None, typer.Option(metavar="FILE", help="A journal that survives a kill.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the study in that file.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Of the holdout, the draws and the features.")] = 0,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+    *,
+    reading: Reading,
+) -> None:
+    """Search the settings that held-out rows like best, separately for each metric.
+
+    Example: smoothlink tune train.txt.xz --metric hamming --trials 60 -o tuned.json
+    """
+    writable(output, data)
+    metrics = [checked(name) for name in metric or ["p@1"]]
+    screen = Screen(quiet)
+    found = read_data(data, reading, screen)
+    from smoothlink.search import tune as search
+
+    with screen.trials(trials) as advance:
+
+        def notify(trial: int, best: dict[str, Best]) -> None:
+            advance(", ".join(f"{name} {number(b.value)}" for name, b in best.items()))
+
+        result = search(
+            found.X,
+            found.Y,
+            metrics=metrics,
+            trials=trials,
+            sampler=sampler,
+            seed=seed,
+            study=study,
+            resume=resume,
+            notify=notify,
+        )
+    if not result.best:
+        raise ValueError(f"No trial succeeded. The first reason: {next(iter(result.failed.values()), 'none was run')}.")
+    result.save(output)
+    if as_json:
+        print_json(as_object(result))
+    elif not quiet:
+        show(result, output, screen)
+
+
+def checked(name: str) -> str:
+    """A metric's name, if it is one."""
+    family, _, k = name.partition("@")
+    ranked = family in ("p", "ndcg", "psp", "psndcg")
+    if family not in MEANINGS or ranked != bool(k) or (ranked and k not in ("1", "3", "5")):
+        raise typer.BadParameter(
+            f"{name!r} is no metric; p@1, ndcg@5, hamming, macro_f1_alg4 are.", param_hint="--metric"
+        )
+    return name
+
+
+def as_object(result: Tuned) -> dict[str, Any]:
+    best = {metric: b._asdict() for metric, b in result.best.items()}
+    return {"best": best, "finished": result.finished, "pruned": result.pruned, "failed": result.failed}
+
+
+def show(result: Tuned, output: str, screen: Screen) -> None:
+    """The best settings, a column for each metric."""
+    names = list(dict.fromkeys(name for best in result.best.values() for name in best.params))
+    shown = table("setting", *(f">{metric}" for metric in result.best))
+    shown.add_row("on the holdout", *(f"{best.value:.4f}" for best in result.best.values()))
+    shown.add_section()
+    for name in names:
+        values = (best.params.get(name, "") for best in result.best.values())
+        shown.add_row(name.replace("_", " "), *(v if isinstance(v, str) else text(v) for v in values))
+    screen.out.print()
+    screen.out.print(shown)
+    failed = f", {result.failed and len(result.failed)} failed" if result.failed else ""
+    screen.out.print(f"{plural(result.finished, 'trial')} finished, {result.pruned} pruned{failed}.")
+    first = next(iter(result.best))
+    screen.out.print(f"Next: smoothlink train TRAIN --params {output} --params-for {first} -o MODEL", markup=False)
+
+
+def text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) or value is None else number(value)

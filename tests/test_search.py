@@ -1,0 +1,168 @@
+"""The search: separate bests from one run, shared embeddings, a study that survives a kill, failures with reasons."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from commands import prepared, run, succeed
+from small import classes, words
+
+from smoothlink import SmoothLinkClassifier
+from smoothlink.fitting.first_stage import FirstStage
+from smoothlink.search import Bench, Space, half_decades, tune
+
+QUICK = Space(n_features=(20, 60), passes=3)
+METRICS = ("hamming", "macro_f1_alg4", "p@1")
+
+
+def problem(rng):
+    X, Y = words(rng, n=80)
+    return sp.csr_array(X, dtype=np.float32), sp.csr_array(Y, dtype=np.float32)
+
+
+def searched(rng, **changes):
+    X, Y = problem(rng)
+    return tune(X, Y, **{"metrics": METRICS, "trials": 4, "space": QUICK} | changes)
+
+
+def test_every_metric_has_its_own_best_settings_which_the_classifier_takes(rng):
+    X, Y = problem(rng)
+    result = tune(X, Y, metrics=METRICS, trials=6, space=QUICK)
+    assert set(result.best) == set(METRICS)
+    for best in result.best.values():
+        fitted = SmoothLinkClassifier(**best.params).fit(X, Y)
+        assert fitted.summary_["loss"] == best.params["loss"]
+        assert 0 <= best.value <= 1
+    assert result.finished + result.pruned == 6
+
+
+def test_more_trials_are_never_worse(rng):
+    X, Y = problem(rng)
+    few, many = (tune(X, Y, metrics=METRICS, trials=n, space=QUICK) for n in (2, 8))
+    assert many.best["hamming"].value <= few.best["hamming"].value
+    assert many.best["p@1"].value >= few.best["p@1"].value
+
+
+def test_the_same_seed_finds_the_same_settings(rng):
+    X, Y = problem(rng)
+    one, two = (tune(X, Y, metrics=METRICS, trials=3, space=QUICK, seed=5) for _ in range(2))
+    assert one == two
+
+
+def test_trials_that_share_a_ridge_share_its_embedding(rng, monkeypatch):
+    fitted = []
+    plain = FirstStage.fit
+    monkeypatch.setattr(FirstStage, "fit", lambda *args: fitted.append(args[-1]) or plain(*args))
+    searched(rng, trials=10, space=Space(n_features=(20, 40), ridge=(0.1, 1.0), loss=("squared",)))
+    assert len(fitted) == len(set(fitted)) <= len(half_decades(0.1, 1.0)) == 3
+
+
+def test_multiclass_data_are_searched_with_softmax(rng):
+    X, y = classes(rng)
+    Y = sp.csr_array(np.eye(3, dtype=np.float32)[y])
+    result = tune(
+        X.astype(np.float32), Y, metrics=("error",), trials=4, space=Space(n_features=(20, 40), loss=("descent",))
+    )
+    assert result.best["error"].params["loss"] == "softmax"
+    assert result.best["error"].value < 0.5
+
+
+def test_tpe_is_a_sampler_too_and_others_are_refused(rng):
+    assert searched(rng, sampler="tpe").best
+    with pytest.raises(ValueError, match="random"):
+        searched(rng, sampler="grid")
+
+
+def test_a_trial_that_fails_is_recorded_with_its_reason_and_the_search_goes_on(rng, monkeypatch):
+    plain = Bench.run
+
+    def sometimes(self, trial):
+        if trial.number == 1:
+            raise FloatingPointError("the descent diverged")
+        return plain(self, trial)
+
+    monkeypatch.setattr(Bench, "run", sometimes)
+    result = searched(rng)
+    assert result.failed == {1: "FloatingPointError: the descent diverged"}
+    assert result.finished + result.pruned == 3
+
+
+def test_a_study_goes_on_where_it_ended(rng, tmp_path):
+    journal = tmp_path / "study"
+    first = searched(rng, study=journal)
+    with pytest.raises(ValueError, match="--resume"):
+        searched(rng, study=journal)
+    more = searched(rng, study=journal, resume=True, trials=7)
+    assert first.finished + first.pruned == 4
+    assert more.finished + more.pruned == 7
+    assert more.best["hamming"].value <= first.best["hamming"].value
+
+
+def test_a_killed_search_loses_no_finished_trial(tmp_path):
+    files = prepared(tmp_path, 0)
+    journal = tmp_path / "study"
+    command = [sys.executable, "-m", "smoothlink", "tune", str(files.train), "-o", str(tmp_path / "tuned.json")]
+    process = subprocess.Popen([*command, "--trials", "500", "--study", str(journal)], stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while finished(journal) < 2 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    before = finished(journal)
+    assert before >= 2
+    ran = succeed(
+        "tune", files.train, "-o", tmp_path / "t.json", "--study", journal, "--resume", "--trials", before, "--json"
+    )
+    assert ran.json["finished"] + ran.json["pruned"] >= before - 1  # the trial under way was none yet
+
+
+def finished(journal):
+    """Trials that ended, by the journal's own lines (operation 6 sets a state, 1 is complete)."""
+    if not journal.exists():
+        return 0
+    return sum('"op_code":6,' in line and '"state":1' in line for line in journal.read_text().splitlines())
+
+
+def test_the_command_writes_settings_that_train_takes(tmp_path):
+    files = prepared(tmp_path, 0)
+    tuned = tmp_path / "tuned.json"
+    shown = succeed("tune", files.train, "--metric", "hamming", "--metric", "p@1", "--trials", 3, "-o", tuned)
+    assert "hamming" in shown.out
+    assert "--params-for hamming" in shown.out
+    assert set(json.loads(tuned.read_text())["best"]) == {"hamming", "p@1"}
+    model = tmp_path / "m.safetensors"
+    trained = succeed("train", files.train, "--params", tuned, "--params-for", "p@1", "-o", model, "--json").json
+    assert trained["ridge"] == json.loads(tuned.read_text())["best"]["p@1"]["params"]["ridge"]
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "said"),
+    [
+        (["--metric", "p@2"], 2, "p@2"),
+        (["--metric", "accuracy"], 2, "accuracy"),
+        (["--sampler", "grid"], 1, "random"),
+    ],
+)
+def test_what_cannot_be_searched_is_refused(tmp_path, args, code, said):
+    files = prepared(tmp_path, 0)
+    ran = run("tune", files.train, "-o", tmp_path / "t.json", "--trials", 1, *args)
+    assert ran.code == code
+    assert said in ran.err
+    assert not (tmp_path / "t.json").exists()
+
+
+def test_settings_of_another_file_or_metric_are_refused(tmp_path):
+    files = prepared(tmp_path, 0)
+    bad = tmp_path / "bad.json"
+    bad.write_text("[]")
+    assert run("train", files.train, "--params", bad, "-o", tmp_path / "m").code == 1
+    bad.write_text(json.dumps({"best": {"p@1": {"params": {"ridge": 1.0}}, "hamming": {"params": {}}}}))
+    assert run("train", files.train, "--params", bad, "-o", tmp_path / "m").code == 2
+    bad.write_text(json.dumps({"best": {"p@1": {"params": {"rigde": 1.0}}}}))
+    assert "rigde" in run("train", files.train, "--params", bad, "-o", tmp_path / "m").err
