@@ -110,7 +110,7 @@ def write(data: Data, path: FilePath, *, format: str = "auto") -> None:
     Names go inside where the format has a place for them, else to labels.txt and features.txt beside the file.
     """
     from smoothlink.steps.formats._matrix import checked
-    from smoothlink.steps.formats._names import write_beside
+    from smoothlink.steps.formats._names import content_beside, write_beside
 
     name = fspath(path)
     kind = _format_by_name(name) if format == "auto" else format
@@ -118,12 +118,14 @@ def write(data: Data, path: FilePath, *, format: str = "auto") -> None:
     X, Y = checked(data.X, "X", binary=False), checked(data.Y, "Y", binary=True)
     if X.shape[0] != Y.shape[0]:
         raise DataError(f"X has {X.shape[0]} rows, Y {Y.shape[0]}.\nPair X with the labels of the same rows.")
+    sidecars = []  # all is checked before anything is written, and names follow the data
     for noun, names, count in (("label", data.label_names, Y.shape[1]), ("feature", data.feature_names, X.shape[1])):
         if names is not None and len(names) != count:
             raise DataError(f"{len(names)} {noun} names for {count} {noun}s.\nGive one name each, or None.")
         if names and module.__name__.endswith((".xmc", ".svmlight")):
-            write_beside(name, f"{noun}s", names)
+            sidecars.append(content_beside(name, f"{noun}s", names))
     getattr(module, writer)(data._replace(X=X, Y=Y), name)
+    write_beside(file for file in sidecars if file is not None)
 
 
 def recognise(path: FilePath) -> str:

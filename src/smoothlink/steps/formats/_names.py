@@ -1,6 +1,6 @@
 """Names of labels and features in files of their own: `labels.txt` and `features.txt` beside the data, one a line."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from smoothlink.errors import DataError
@@ -22,8 +22,8 @@ def beside(path: str, kind: str, count: int) -> list[str] | None:
     return None
 
 
-def write_beside(path: str, kind: str, names: Sequence[str]) -> None:
-    """Writes the names next to a data file; a file of other names there is never overwritten."""
+def content_beside(path: str, kind: str, names: Sequence[str]) -> tuple[str, bytes] | None:
+    """The file of names to write next to a data file; None where it is there. One of other names is not overwritten."""
     target = Path(path).with_name(SIDECARS[kind][0])
     odd = next((name for name in names if "\n" in name or name.endswith("\r")), None)
     if odd is not None:
@@ -36,9 +36,15 @@ def write_beside(path: str, kind: str, names: Sequence[str]) -> None:
             raise DataError(
                 f"{sidecar} is there already and holds other names.\nWrite into another folder, or move it."
             )
-        return
-    with replacing(str(target)) as stream:
-        stream.write(content)
+        return None
+    return str(target), content
+
+
+def write_beside(files: Iterable[tuple[str, bytes]]) -> None:
+    """Writes files of names."""
+    for target, content in files:
+        with replacing(target) as stream:
+            stream.write(content)
 
 
 def _lines(path: Path) -> list[bytes]:

@@ -1,0 +1,13 @@
+"""The paper's experiments, one file each: rerun from their protocol, recorded as JSON, shown as a page."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+NAMES = {"mulan": "Table 2: Hamming loss and macro-F1 on bibtex, corel5k, mediamill and yeast"}
+
+
+def experiment(name: str) -> Any:
+    """The module of an experiment: `run(...)` gives its record, `page(record)` the text."""
+    return importlib.import_module(f"smoothlink.experiments.{name}")

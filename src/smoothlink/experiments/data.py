@@ -1,0 +1,44 @@
+"""The data sets of the experiments: folders of XMC files that the user has."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from smoothlink.errors import DataError
+from smoothlink.steps.read import Data, read
+
+ENDINGS = ("", ".xz", ".gz", ".bz2", ".zst")
+
+
+class Split(NamedTuple):
+    """A data set as its authors cut it."""
+
+    train: Data
+    test: Data
+
+
+def root(given: str | None) -> Path:
+    """The folder of all data sets: the one given, or $SMOOTHLINK_DATA."""
+    place = given or os.environ.get("SMOOTHLINK_DATA")
+    if place is None:
+        raise DataError("Where are the data sets? Pass --data FOLDER, or set SMOOTHLINK_DATA.")
+    return Path(place)
+
+
+def find(folder: Path, name: str, part: str) -> Path | None:
+    """NAME/train.txt or NAME/test.txt, plain or compressed."""
+    paths = (folder / name / f"{part}.txt{ending}" for ending in ENDINGS)
+    return next((path for path in paths if path.exists()), None)
+
+
+def load(folder: Path, name: str) -> Split:
+    """One data set; where it is absent, a message with where its files go."""
+    parts = [find(folder, name, part) for part in ("train", "test")]
+    if None in parts:
+        raise DataError(
+            f"The data set {name} is not in {folder}.\n"
+            f"Put its XMC files there as {name}/train.txt and {name}/test.txt, plain or compressed."
+        )
+    return Split(*(read(path) for path in parts if path is not None))
