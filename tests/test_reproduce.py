@@ -8,6 +8,8 @@ import pytest
 from commands import labelled, run, succeed
 
 from smoothlink.experiments import NAMES, experiment
+from smoothlink.experiments.data import Split, load
+from smoothlink.experiments.flexibility import kernel_inputs
 from smoothlink.experiments.methods import PRESETS, of_probabilities
 from smoothlink.experiments.mulan import DEFAULTS, METRICS, SEARCHED
 from smoothlink.steps.read import write
@@ -20,9 +22,10 @@ def folder(tmp_path_factory):
     """A folder of data sets with one of the names an experiment looks for."""
     place = tmp_path_factory.mktemp("data")
     data = labelled(np.random.default_rng(3), 90)
-    for part, rows in (("train", slice(60)), ("test", slice(60, 90))):
-        (place / "yeast").mkdir(exist_ok=True)
-        write(data._replace(X=data.X[rows], Y=data.Y[rows]), place / "yeast" / f"{part}.txt")
+    for name in ("yeast", "rcv1-subset1"):
+        (place / name).mkdir()
+        for part, rows in (("train", slice(60)), ("test", slice(60, 90))):
+            write(data._replace(X=data.X[rows], Y=data.Y[rows]), place / name / f"{part}.txt")
     return place
 
 
@@ -63,6 +66,22 @@ def test_the_page_is_generated_from_the_record(record):
         assert method in page
 
 
+def test_flexibility_compares_kernels_on_the_inputs_with_kernels_in_the_link(folder, tmp_path):
+    found = succeed("reproduce", "flexibility", "--quick", "--data", folder, "-o", tmp_path, "--json").json
+    assert len(found["methods"]) == 4
+    assert {row["low"] <= row["value"] <= row["high"] for row in found["methods"].values()} == {True}
+    assert experiment("flexibility").page(found) == (tmp_path / "docs" / "results" / "flexibility.md").read_text()
+
+
+def test_the_bandwidth_of_input_kernels_is_chosen_on_training_rows(folder):
+    split = load(folder, "rcv1-subset1")
+    params = {"loss": "squared", "input_kernel": "gaussian", "input_features": 30}
+    answer = kernel_inputs(split, 0, (0.5, 2.0), params)
+    assert answer.settings["input_bandwidth"] in (0.5, 2.0)
+    blind = Split(split.train, split.test._replace(Y=split.test.Y[::-1]))
+    assert kernel_inputs(blind, 0, (0.5, 2.0), params).settings == answer.settings
+
+
 @pytest.mark.parametrize("name", sorted(NAMES))
 def test_the_pages_of_this_project_are_what_their_records_say(name):
     page = ROOT / "docs" / "results" / f"{name}.md"
@@ -91,8 +110,6 @@ def test_an_unknown_experiment_is_a_usage_error(tmp_path):
 
 
 def test_probabilities_of_others_are_read_as_ours(folder):
-    from smoothlink.experiments.data import load
-
     split = load(folder, "yeast")
     P = np.random.default_rng(0).random(split.test.Y.shape)
     found = of_probabilities(P, split)

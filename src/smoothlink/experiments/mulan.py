@@ -8,13 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from smoothlink.experiments.data import Split, find, load
 from smoothlink.experiments.methods import FIELD, PRESETS, Answer, ours
-from smoothlink.experiments.record import circumstances, figure, stated
+from smoothlink.experiments.record import circumstances, figure, measure, stated, training
 from smoothlink.search import LOWER_IS_BETTER, Space, better, tune
-from smoothlink.steps.evaluate import evaluate, paired_difference
+from smoothlink.steps.evaluate import paired_difference
 
 SETS = ("bibtex", "corel5k", "mediamill", "mediamill-reduced", "yeast")
 METRICS = {"hamming": "Hamming loss", "macro_f1_alg4": "macro-F1 (Algorithm 4)"}
@@ -88,26 +86,19 @@ def one_set(
 
 def measured(metric: str, answers: dict[str, Answer], split: Split, seed: int) -> dict[str, Any]:
     """One metric of all methods with intervals, and of ours minus the best baseline under the same draws."""
-    known: dict[str, Any] = {
-        "label_counts": np.bincount(split.train.Y.indices, minlength=split.train.Y.shape[1]),
-        "n_train": split.train.Y.shape[0],
-        "seed": seed,
-    }
-    rows = {
-        method: {
-            **evaluate(split.test.Y, answer.predictions, **known).metrics[metric]._asdict(),
-            "seconds": round(answer.seconds, 2),
-            "settings": answer.settings,
-        }
-        for method, answer in answers.items()
-    }
+    rows = {method: measure(metric, answer, split, seed) for method, answer in answers.items()}
     rival = ""
     for method, row in rows.items():
         if method not in OURS and (not rival or better(metric, row["value"], rows[rival]["value"])):
             rival = method
     differences = {
         method: paired_difference(
-            metric, split.test.Y, answers[method].predictions, answers[rival].predictions, **known
+            metric,
+            split.test.Y,
+            answers[method].predictions,
+            answers[rival].predictions,
+            **training(split),
+            seed=seed,
         )._asdict()
         for method in OURS
     }

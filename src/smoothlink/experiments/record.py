@@ -10,7 +10,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from smoothlink.experiments.data import Split
+from smoothlink.experiments.methods import Answer
 from smoothlink.fitting.options import peak_memory_mb
+from smoothlink.steps.evaluate import evaluate
 
 PACKAGES = ("smoothlink", "numpy", "scipy", "scikit-learn", "numba", "optuna")
 
@@ -45,6 +50,19 @@ def stated(record: dict[str, Any]) -> str:
         f"Run on {record['date']} in {record['seconds']:.0f} s, at most {record['peak_memory_mb']:.0f} MB, seed "
         f"{record['seed']}, {record['machine']}; {versions}."
     )
+
+
+def measure(metric: str, answer: Answer, split: Split, seed: int, bootstraps: int = 1000) -> dict[str, Any]:
+    """One metric of an answer with its interval, the seconds of its fit and its settings."""
+    found = evaluate(split.test.Y, answer.predictions, **training(split), seed=seed, bootstraps=bootstraps)
+    row = found.metrics[metric]._asdict()
+    return {**row, "seconds": round(answer.seconds, 2), "settings": answer.settings}
+
+
+def training(split: Split) -> dict[str, Any]:
+    """What metrics need to know of the training rows."""
+    Y = split.train.Y
+    return {"label_counts": np.bincount(Y.indices, minlength=Y.shape[1]), "n_train": Y.shape[0]}
 
 
 def figure(metric: dict[str, float], digits: int) -> str:
