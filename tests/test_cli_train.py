@@ -230,7 +230,7 @@ BAD = {
     "too few rows": (b"3 2 1\n0 0:1\n", "announces 3 rows"),
     "not a number": (b"1 2 1\n0 0:nan\n", "line 2"),
     "no label at all": (b"2 2 1\n 0:1\n 1:1\n", "no positive label"),
-    "no rows": (b"0 2 1\n", "0 sample(s)"),
+    "no rows": (b"0 2 1\n", "has no rows"),
     "nothing": (b"", "empty"),
     "prose": (b"It was a dark and stormy night.\n", "--format"),
 }

@@ -212,7 +212,11 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         return tags
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Fits to X (n, d), CSR or dense, and y: class ids (n,), or a 0/1 matrix (n, c), sparse or dense."""
+        """Fits to X (n, d), CSR or dense, and y: class ids (n,), or a 0/1 matrix (n, c), sparse or dense.
+
+        Weights count rows: weight 2 is the row seen twice. So they should be about 1 on average, not sum to 1: label
+        frequencies are smoothed by half a row, and propensities depend on how many rows there are.
+        """
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None.")
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float32)

@@ -53,6 +53,15 @@ def test_the_map_is_monotone_and_strictly_between_0_and_1(rng, loss):
     assert (np.diff(calibration.knots) >= 0).all()
 
 
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("factor", [1e-6, 1 / 200, 100])
+def test_the_map_does_not_depend_on_the_unit_of_the_weights(rng, loss, factor):
+    S = scores_of(rng, loss, (200, 30))
+    Y, w = drawn(rng, np.clip(S, 0, 1)), rng.random(200) * (rng.random(200) < 0.8)
+    one, other = (filled(loss, S, Y, weights).monotone() for weights in (w, factor * w))
+    np.testing.assert_allclose(other.probabilities(S, loss=loss), one.probabilities(S, loss=loss), rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("share", [0.0, 1.0])
 def test_labels_that_are_all_alike_still_leave_the_other_answer_open(rng, share):
     S = scores_of(rng, "logistic", (50, 4))
@@ -91,12 +100,14 @@ def test_the_map_is_isotonic_regression_where_every_score_has_its_own_bin(rng):
     exact = IsotonicRegression().fit(S.ravel(), Y.toarray().ravel().astype(float), w).predict(S.ravel())
     blocks = np.split(np.arange(40), np.flatnonzero(np.diff(exact) > 1e-9) + 1)
     rate = w @ Y.toarray().ravel() / w.sum()
-    # Each block is one knot at its mean score, the outer blocks another at their inner ends; one pair at the overall
-    # rate is added to each block.
+    # Each block is one knot at its mean score, the outer blocks another at their inner ends; one pair of mean
+    # weight at the overall rate is added to each block.
     means = [np.average(S[b, 0], weights=w[b]) for b in blocks]
     knots = [means[0], S[blocks[0][-1], 0], *means[1:-1], S[blocks[-1][0], 0], means[-1]]
     np.testing.assert_allclose(calibration.knots, knots, atol=1e-6)
-    values = np.maximum.accumulate([(w[b].sum() * exact[b[0]] + rate) / (w[b].sum() + 1) for b in blocks])
+    values = np.maximum.accumulate(
+        [(w[b].sum() * exact[b[0]] + w.mean() * rate) / (w[b].sum() + w.mean()) for b in blocks]
+    )
     np.testing.assert_allclose(calibration.values, [values[0], *values, values[-1]], atol=1e-9)
 
 

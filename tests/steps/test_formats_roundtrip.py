@@ -105,6 +105,16 @@ def test_names_come_back_from_inside_or_from_beside(kind, data):
         assert (back.label_names, back.feature_names) == (data.label_names, data.feature_names)
 
 
+def test_a_write_that_is_refused_leaves_no_names_behind(tmp_path):
+    one = csr(np.array([0, 1]), np.array([0]), np.ones(1), 1)
+    data = Data(one, one, ["label"], ["feature"])
+    with pytest.raises(DataError, match="second file"):
+        write(data, tmp_path / "a.txt", format="xmc-new")
+    with pytest.raises(DataError, match="line break"):
+        write(data._replace(feature_names=["a\nb"]), tmp_path / "a.txt", format="xmc")
+    assert not list(tmp_path.iterdir())
+
+
 def test_lshtc_names_that_are_ids_come_back(tmp_path):
     data = Data(csr(np.array([0, 2]), np.array([0, 1]), np.ones(2), 2), csr(np.array([0, 1]), np.array([1]), None, 2))
     data = data._replace(label_names=["7", "5"], feature_names=["900", "30"])

@@ -35,6 +35,8 @@ def convert(
     kind = format_of(target, to)
     screen = Screen(quiet)
     data = read_data(source, reading, screen)
+    if kind == "lshtc" and (data.label_names or data.feature_names):
+        screen.note("LSHTC files hold numbers only: names that are not whole numbers become column numbers.")
     with screen.working(f"writing {target}"):
         write(data, target, format=kind)
     if as_json:

@@ -171,6 +171,8 @@ def fitted(data: Data, path: str, d: int, strict: bool, screen: Screen) -> Any:
     extra = X.shape[1] - d
     if extra > 0:
         lost = int((X.indices >= d).sum())
+        if lost == X.nnz > 0:
+            raise DataError(f"{path} has no feature that the model knows.\nIs it the file, and the model, you mean?")
         what = f"{path} has {plural(extra, 'feature')} unknown to the model, with {plural(lost, 'value')}"
         if strict:
             raise DataError(f"{what}.\nLeave --strict out to ignore them, or use the file's own model.")

@@ -54,6 +54,10 @@ def evaluate(
     loaded = load_model(model, rank_by)
     found = matched_labels(read_data(data, reading, screen), data, reading, loaded)
     found = matched(found, data, reading, loaded, strict=strict, screen=screen)
+    if not found.Y.nnz:
+        raise DataError(
+            f"{data} has no row with a label: there is nothing to measure.\nTo label it: smoothlink predict."
+        )
     with screen.working("evaluating"):
         result = loaded.evaluate(found.X, truth(found, data, loaded), bootstraps=bootstraps, seed=seed)
     if result.n_unknown_labels:

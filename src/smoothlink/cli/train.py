@@ -49,6 +49,8 @@ def train(
     screen = Screen(quiet)
     tuned = {} if params is None else tuned_settings(params, params_for)
     found = read_data(data, reading, screen)
+    if not found.X.shape[0]:
+        raise DataError(f"{data} has no rows: there is nothing to learn from.")
     model = fit(found, {**tuned, **parameters}, screen)
     with screen.working(f"writing {output}"):
         model.save(output)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -177,9 +176,7 @@ def choose(setup: Setup, options: Options) -> tuple[Chosen, dict[str, str]]:
         if trials is None:  # too few rows to hold any out
             point = tuple(a[nearest(a, v)] for a, v in zip(axes, start, strict=True))
         else:
-            with warnings.catch_warnings():  # a hopeless point may well be singular
-                warnings.simplefilter("ignore", RuntimeWarning)
-                point = climb(trials.loss, axes, start).point
+            point = climb(trials.loss, axes, start).point
     ridge, rank, bandwidth, final = point
     return Chosen(float(ridge), int(rank), float(bandwidth), float(final), options.loss, 0), how
 

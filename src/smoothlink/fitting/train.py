@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,11 +55,13 @@ def train(
         setup = set_up(scaling(X), Y, w, options, multiclass, label_weight)
     if options.embedding in ("plst", "cplst"):
         return train_baseline(setup, scaling, options, clock)
-    with clock.stage("choose"):
-        chosen, how = choose(setup, options)
-    with clock.stage("calibrate"):
-        verdict = judge(setup, options, chosen)
-        chosen = verdict.chosen
+    with warnings.catch_warnings():  # of fits to part of the rows: the one to all of them speaks for itself
+        warnings.simplefilter("ignore", RuntimeWarning)
+        with clock.stage("choose"):
+            chosen, how = choose(setup, options)
+        with clock.stage("calibrate"):
+            verdict = judge(setup, options, chosen)
+            chosen = verdict.chosen
     with clock.stage("embed"):
         first = setup.stage.fit(setup.rows, setup.stage.prepare(setup.rows), chosen.ridge)
         H = shaped(first.H, chosen.rank, options.normalize_embedding)

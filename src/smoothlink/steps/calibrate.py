@@ -52,6 +52,7 @@ class Histogram:
         reach = float(stretch(np.array(10.0), loss)) if loss == "squared" else 40.0
         self.edges = np.linspace(-reach, reach, BINS + 1)
         self.pairs, self.positives, self.places = np.zeros(BINS), np.zeros(BINS), np.zeros(BINS)
+        self.count = 0  # pairs of positive weight
 
     def add(self, scores: Array, Y: sp.csr_array, w: Array) -> None:
         """Adds a block: scores (b, c), labels (b, c), weights (b,)."""
@@ -59,6 +60,7 @@ class Histogram:
         width = self.edges[1] - self.edges[0]
         where = np.clip(((t - self.edges[0]) / width).astype(np.int64), 0, BINS - 1)
         weights = np.repeat(w, scores.shape[1])
+        self.count += int(np.count_nonzero(weights))
         self.pairs += np.bincount(where, weights, BINS)
         self.places += np.bincount(where, weights * t, BINS)
         rows = np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr))
@@ -71,9 +73,10 @@ class Histogram:
         if not len(full):
             return no_calibration()
         n, hits, place = (np.bincount(block, v[full]) for v in (self.pairs, self.positives, self.places))
-        # One pseudo-pair at the overall rate keeps every probability inside (0, 1).
+        # One pseudo-pair of mean weight at the overall rate keeps every probability inside (0, 1).
+        one = n.sum() / self.count
         rate = np.clip(hits.sum() / n.sum(), 1e-9, 1 - 1e-9)
-        centres, values = place / n, np.maximum.accumulate((hits + rate) / (n + 1))
+        centres, values = place / n, np.maximum.accumulate((hits + one * rate) / (n + one))
         if len(centres) == 1:
             return Calibration(centres, values)
         # The outer blocks are wide, and flat up to their inner ends: where labels are separable there are no others,
