@@ -14,8 +14,11 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from datetime import date
+from importlib.metadata import version
 from pathlib import Path
 
+RESULT = Path(__file__).parent / "results" / "fit_time.json"
 SETTINGS = "rank=112, ridge=1.0, bandwidth=2.0, final_ridge=1e-2, n_features=2000, loss='squared'"
 
 OURS = """
@@ -55,6 +58,8 @@ def main() -> None:
         for _ in range(3):  # in turn, so that both meet the same load
             times["smoothlink"].append(measure(OURS.format(settings=SETTINGS), plain))
             times["omikuji"].append(measure(OMIKUJI, plain))
+    record = {"date": date.today().isoformat(), "settings": SETTINGS, "omikuji": version("omikuji"), "seconds": times}
+    RESULT.write_text(json.dumps(record, indent=1) + "\n")
     for name, seconds in times.items():
         print(f"{name:11s} best {min(seconds):.2f} s, median {statistics.median(seconds):.2f} s")
     print(f"ratio of the best: {min(times['smoothlink']) / min(times['omikuji']):.2f}")
