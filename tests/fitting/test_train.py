@@ -335,7 +335,9 @@ def test_every_way_to_say_a_rank_trains(rng, rank, multiclass):
 
 def test_n_features_auto_is_three_for_five_rows_within_limits():
     assert feature_count(options(), 100, 10) == 200
-    assert feature_count(options(), 1000, 10) == 600
+    assert feature_count(options(), 300, 10) == 600
+    assert feature_count(options(), 1000, 10) == 1000
+    assert feature_count(options(), 2000, 10) == 1200
     assert feature_count(options(), 10_000, 10) == 3000
     assert 1000 <= feature_count(options(), 10**6, 10**4) < 3000
     assert feature_count(options(n_features=17), 10**6, 10) == 17

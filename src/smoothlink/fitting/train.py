@@ -229,10 +229,10 @@ def candidate_ranks(rows: Rows, options: Options, n: int, multiclass: bool) -> t
 
 
 def feature_count(options: Options, n: int, c: int) -> int:
-    """Three random features for five rows, within limits: more still help a little, but cost their square."""
+    """Two random features a row up to 1000, then three for five rows: more help a little, but cost their square."""
     if options.n_features != "auto":
         return int(options.n_features)
-    s = int(np.clip(3 * n // 5, 200, 3000))
+    s = int(np.clip(max(3 * n // 5, min(2 * n, 1000)), 200, 3000))
     while s > 1000 and fit_flops(n, s, c) > FEATURE_FLOPS:
         s -= 100
     return s
