@@ -140,11 +140,11 @@ def recognise(path: FilePath) -> str:
         return "npz"
     if start[8:24] == b'{"__metadata__":':
         raise DataError(f"{name} is a model, not a data file.\nPass the data file in its place.")
-    if start.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in start[:64]:
-        raise DataError(f"{name}: not UTF-8 text (UTF-16, or a binary file).\nSave it as UTF-8, or pass another file.")
     lines = [line.strip() for line in start.split(b"\n") if line.strip()]
     lines = lines[:-1] if len(lines) > 1 and len(start) >= 1 << 16 else lines  # the last may be cut
     kind = _format_by_lines(lines) or _suffix_format(bare_name(name))
+    if kind is None and (start.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in start[:64]):
+        raise DataError(f"{name}: not UTF-8 text (UTF-16, or a binary file).\nSave it as UTF-8, or pass another file.")
     if kind is None:
         what = f"the format is not clear; it starts with '{shown(lines[0] if lines else b'')}'."
         raise DataError(f"{name}: {what}\n{_which_format()}")
