@@ -104,6 +104,11 @@ def test_a_study_goes_on_where_it_ended(rng, tmp_path):
     assert more.best["hamming"].value <= first.best["hamming"].value
 
 
+def test_nothing_can_be_resumed_without_a_study(rng):
+    with pytest.raises(ValueError, match="--study"):
+        searched(rng, resume=True)
+
+
 def test_a_killed_search_loses_no_finished_trial(tmp_path):
     files = prepared(tmp_path, 0)
     journal = tmp_path / "study"

@@ -124,6 +124,8 @@ def open_study(path: Any, resume: bool, sampler: str, seed: int, metric: str) ->
 
     if sampler not in ("random", "tpe"):
         raise ValueError(f"sampler is {sampler!r}; possible are 'random' (as in the paper) and 'tpe'.")
+    if resume and path is None:
+        raise ValueError("resume needs the study to go on with; pass --study FILE.")
     if path is not None and Path(path).exists() and not resume:
         raise ValueError(f"{os.fspath(path)} already holds a study; pass --resume to go on with it, or another name.")
     storage = None if path is None else JournalStorage(JournalFileBackend(os.fspath(path)))
