@@ -1,9 +1,10 @@
-"""What is compared: presets of the classifier, and independent classifiers of scikit-learn."""
+"""What is compared: presets of the classifier, classifiers of scikit-learn, and peer libraries."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,15 +14,19 @@ from numpy.typing import NDArray
 from smoothlink.estimator import SmoothLinkClassifier
 from smoothlink.experiments.data import Split
 from smoothlink.machines.rows import folds
-from smoothlink.predict import predictions
+from smoothlink.predict import one_each, predictions
+from smoothlink.search import better
 from smoothlink.steps.calibrate import row_logloss
-from smoothlink.steps.evaluate import Predictions
+from smoothlink.steps.evaluate import Predictions, evaluate
 from smoothlink.steps.infer import above_half, f1_thresholds, sets_at, top_k, topk_csr
 from smoothlink.steps.scale import choose_scaling
 
 Array = NDArray[Any]
 
-STRENGTHS = (1.0, 10.0, 100.0)
+STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0)
+RIDGES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)  # of the mean diagonal entry of X'X
+RIDGE = "scikit-learn ridge on dense unit rows"
+PATIENCE = 3600.0  # seconds for a peer
 
 # Baselines by composition of the same steps.
 PRESETS: dict[str, dict[str, Any]] = {
@@ -65,17 +70,36 @@ def logistic_regressions(split: Split, seed: int, C: float = 1.0) -> Answer:
     return answer._replace(settings={"C": C})
 
 
-def tuned_logistic_regressions(split: Split, seed: int) -> Answer:
-    """The same with the C, one for all labels, of the least Hamming loss on a tenth of the training rows."""
+def ridge_regressions(split: Split, seed: int, ridge: float = 1.0) -> Answer:
+    """scikit-learn's Ridge onto all labels at once."""
+    return peer(RIDGE, split, seed, ridge=ridge)
+
+
+def tuned(
+    fit: Callable[[Split, int, float], Answer],
+    values: Sequence[float],
+    split: Split,
+    seed: int,
+    metrics: Sequence[str] = ("hamming",),
+) -> dict[str, Answer]:
+    """For each metric a fit with the value, one for all labels, that is best on a tenth of the training rows."""
     held = folds(split.train.X.shape[0], 0.1, seed) == 0
     inner = Split(*(split.train._replace(X=split.train.X[part], Y=split.train.Y[part]) for part in (~held, held)))
-    truth = inner.test.Y.toarray() > 0
-    wrong = {}
-    for C in STRENGTHS:
-        sets = logistic_regressions(inner, seed, C).predictions.sets
-        assert sets is not None
-        wrong[C] = np.count_nonzero((sets.toarray() > 0) != truth)
-    return logistic_regressions(split, seed, min(wrong, key=lambda C: wrong[C]))
+    counts = np.bincount(inner.train.Y.indices, minlength=inner.train.Y.shape[1])
+    known = {"label_counts": counts, "n_train": inner.train.Y.shape[0], "bootstraps": 0}
+    tried = {value: evaluate(inner.test.Y, fit(inner, seed, value).predictions, **known).metrics for value in values}
+    best = dict.fromkeys(metrics, values[0])
+    for metric in metrics:
+        for value, found in tried.items():
+            if better(metric, found[metric].value, tried[best[metric]][metric].value):
+                best[metric] = value
+    answers = {value: fit(split, seed, value) for value in set(best.values())}
+    return {metric: answers[value] for metric, value in best.items()}
+
+
+def tuned_logistic_regressions(split: Split, seed: int) -> Answer:
+    """Logistic regressions with the C of the least Hamming loss on a tenth of the training rows."""
+    return tuned(logistic_regressions, STRENGTHS, split, seed)["hamming"]
 
 
 def random_forest(split: Split, seed: int) -> Answer:
@@ -108,21 +132,61 @@ def one_vs_rest(split: Split, make: Callable[[], Any]) -> Answer:
     return Answer(of_probabilities(np.column_stack(columns), split), time.perf_counter() - began, {})
 
 
+def peer(name: str, split: Split, seed: int, **settings: Any) -> Answer:
+    """A library of the field with its own defaults, in a process of its own."""
+    from smoothlink.experiments.peers import ask  # which needs the answers above
+
+    return ask(name, split, seed, limit=PATIENCE, **settings)
+
+
 FIELD: dict[str, Callable[[Split, int], Answer]] = {
     "scikit-learn one-vs-rest logistic, C = 1": logistic_regressions,
     "scikit-learn random forest": random_forest,
+    **{name: partial(peer, name) for name in ("LibMultiLabel linear", "omikuji", "napkinXC BR", "napkinXC PLT")},
+}
+# Name -> fit and the values to choose from, for each metric anew.
+TUNED: dict[str, tuple[Callable[[Split, int, float], Answer], Sequence[float]]] = {
+    "scikit-learn one-vs-rest logistic, C tuned": (logistic_regressions, STRENGTHS),
+    f"{RIDGE}, ridge tuned": (ridge_regressions, RIDGES),
 }
 
 
 def of_probabilities(P: Array, split: Split) -> Predictions:
-    """All that `steps.evaluate` asks for, from probabilities (n, c)."""
+    """All that `steps.evaluate` asks for, from probabilities (n, c).
+
+    Where every training row has one label, sets are the arg-max and the log-loss is that of rows made to sum to 1.
+    """
     P = np.clip(P, 0, 1)
-    best = top_k(P, min(5, P.shape[1]))
-    frequency = np.bincount(split.train.Y.indices, minlength=P.shape[1]) / max(1, split.train.Y.shape[0])
+    n, c = P.shape
+    best = top_k(P, min(5, c))
+    multiclass = bool((np.diff(split.train.Y.indptr) == 1).all())
+    frequency = np.bincount(split.train.Y.indices, minlength=c) / max(1, split.train.Y.shape[0])
+    sums = P.sum(axis=1, keepdims=True) if multiclass else np.ones((n, 1))
     return Predictions(
-        topk=topk_csr([best], P.shape[1]),
-        sets=above_half(P),
+        topk=topk_csr([best], c),
+        sets=one_each(best.indices[:, 0], c) if multiclass else above_half(P),
         f1_sets=sets_at(P, f1_thresholds(P, frequency)),
-        row_logloss=row_logloss(P, sp.csr_array(split.test.Y)[:, : P.shape[1]], multiclass=False),
+        row_logloss=row_logloss(
+            P / np.where(sums > 0, sums, 1), sp.csr_array(split.test.Y)[:, :c], multiclass=multiclass
+        ),
         top_probability=best.values[:, 0],
     )
+
+
+def of_top(scores: sp.csr_array, split: Split) -> Predictions:
+    """Rankings from the best scores of each row (CSR, n x c), never dense: there are no label sets.
+
+    A row with fewer than 5 labels is filled up with the most frequent ones, at score 0.
+    """
+    n, c = scores.shape
+    frequent = np.argsort(-np.bincount(split.train.Y.indices, minlength=c), kind="stable")[:5]
+    given = np.repeat(np.arange(n), np.diff(scores.indptr))
+    rows = np.concatenate([given, np.repeat(np.arange(n), len(frequent))])
+    labels = np.concatenate([scores.indices, np.tile(frequent, n)])
+    values = np.concatenate([np.clip(scores.data, 0, 1), np.zeros(n * len(frequent), scores.dtype)])
+    order = np.lexsort((labels, -values, rows))
+    rows, labels, values = rows[order], labels[order], values[order]
+    first = np.sort(np.unique(rows * c + labels, return_index=True)[1])  # a label's higher score comes first
+    indptr = np.searchsorted(rows[first], np.arange(n + 1))
+    topk = sp.csr_array((values[first], labels[first], indptr), (n, c))
+    return Predictions(topk=topk, top_probability=topk.data[topk.indptr[:-1]])

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from smoothlink.experiments.data import Split, find, load
-from smoothlink.experiments.methods import FIELD, PRESETS, Answer, ours
+from smoothlink.experiments.methods import FIELD, PRESETS, TUNED, Answer, ours, tuned
+from smoothlink.experiments.peers import NAMES as PEERS
+from smoothlink.experiments.peers import PeerFailed, absent
 from smoothlink.experiments.plots import band, canvas, dot, image, intervals, legend, styled
 from smoothlink.experiments.record import circumstances, figure, measure, stated, training
 from smoothlink.search import LOWER_IS_BETTER, Space, better, tune
@@ -53,12 +55,20 @@ def run(folder: Path, *, trials: int, quick: bool, seed: int, notify: Callable[[
     present = [name for name in SETS if find(folder, name, "train")]
     if not present:
         load(folder, SETS[0])  # says where the files go
+    missing = {} if quick else {name: reason for name in FIELD if name in PEERS and (reason := absent(name))}
+    for reason in missing.values():
+        notify(reason)
     results: dict[str, Any] = {}
+    failed: dict[str, dict[str, str]] = {}  # set -> method -> why
     for name in present:
         split = load(folder, name)
-        results[name] = one_set(smaller(split) if quick else split, name, 2 if quick else trials, quick, seed, notify)
+        field = () if quick else [method for method in (*TUNED, *FIELD) if method not in missing]
+        results[name], failed[name] = one_set(
+            smaller(split) if quick else split, name, 2 if quick else trials, field, quick, seed, notify
+        )
     record = circumstances("mulan", seed, time.perf_counter() - began)
-    return {**record, "trials": 2 if quick else trials, "quick": quick, "sets": results}
+    record |= {"trials": 2 if quick else trials, "quick": quick, "sets": results}
+    return {**record, "absent": missing, "failed": {name: why for name, why in failed.items() if why}}
 
 
 def smaller(split: Split) -> Split:
@@ -66,26 +76,50 @@ def smaller(split: Split) -> Split:
 
 
 def one_set(
-    split: Split, name: str, trials: int, quick: bool, seed: int, notify: Callable[[str], None]
-) -> dict[str, Any]:
-    """The answers of all methods to one data set, measured alike, and the differences to the best baseline."""
+    split: Split,
+    name: str,
+    trials: int,
+    field: Iterable[str],
+    quick: bool,
+    seed: int,
+    notify: Callable[[str], None],
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """The answers of all methods to one data set, measured alike, and the differences to the best baseline.
+
+    Beside them the peers that failed, each with its reason.
+    """
     answers: dict[str, dict[str, Answer]] = {metric: {} for metric in METRICS}
     for method, space in SPACES.items():
         notify(f"{name}: {method}")
         space = Space(n_features=(20, 40), passes=2, rank=space.rank, loss=space.loss) if quick else space
-        tuned = tune(split.train.X, split.train.Y, metrics=list(METRICS), trials=trials, seed=seed, space=space)
-        for metric, best in tuned.best.items():
+        found = tune(split.train.X, split.train.Y, metrics=list(METRICS), trials=trials, seed=seed, space=space)
+        for metric, best in found.best.items():
             answers[metric][method] = ours(split, seed, **best.params)
-    alike: dict[str, Callable[[], Answer]] = {DEFAULTS: partial(ours, split, seed)}
-    alike |= {method: partial(ours, split, seed, **params) for method, params in PRESETS.items()}
-    if not quick:
-        alike |= {method: partial(fit, split, seed) for method, fit in FIELD.items()}
-    for method, answer_of in alike.items():
+    others: dict[str, Callable[[], dict[str, Answer]]] = {DEFAULTS: partial(alike, ours, split, seed)}
+    others |= {method: partial(alike, ours, split, seed, **params) for method, params in PRESETS.items()}
+    others |= {method: partial(baseline, method, split, seed) for method in field}
+    failed = {}
+    for method, answers_of in others.items():
         notify(f"{name}: {method}")
-        answer = answer_of()
-        for metric in METRICS:
-            answers[metric][method] = answer
-    return {metric: measured(metric, found, split, seed) for metric, found in answers.items()}
+        try:
+            for metric, answer in answers_of().items():
+                answers[metric][method] = answer
+        except PeerFailed as failure:
+            failed[method] = str(failure)
+            notify(failed[method])
+    return {metric: measured(metric, found, split, seed) for metric, found in answers.items()}, failed
+
+
+def alike(fit: Callable[..., Answer], split: Split, seed: int, **params: Any) -> dict[str, Answer]:
+    """One answer for every metric."""
+    return dict.fromkeys(METRICS, fit(split, seed, **params))
+
+
+def baseline(method: str, split: Split, seed: int) -> dict[str, Answer]:
+    """A method of the field, tuned for each metric where it has something to tune."""
+    if method in TUNED:
+        return tuned(*TUNED[method], split, seed, tuple(METRICS))
+    return alike(FIELD[method], split, seed)
 
 
 def measured(metric: str, answers: dict[str, Answer], split: Split, seed: int) -> dict[str, Any]:
@@ -126,11 +160,12 @@ def page(record: dict[str, Any]) -> str:
         arrow = "less is better" if metric in LOWER_IS_BETTER else "more is better"
         lines += ["", f"## {title} ({arrow})", "", f"| method | {' | '.join(names)} |", "|---|" + "---|" * len(names)]
         lines.append("| the paper | " + " | ".join(PAPER[metric].get(name, "") for name in names) + " |")
-        for method in (m for m in (*OURS, *PRESETS, *FIELD) if m in record["sets"][names[0]][metric]["methods"]):
-            cells = [figure(record["sets"][n][metric]["methods"][method], DIGITS[metric]) for n in names]
+        rows = {n: record["sets"][n][metric]["methods"] for n in names}
+        for method in (m for m in (*OURS, *PRESETS, *TUNED, *FIELD) if any(m in rows[n] for n in names)):
+            cells = [figure(rows[n][method], DIGITS[metric]) if method in rows[n] else "failed" for n in names]
             label = f"**{method}**" if method in OURS else method
             lines.append(f"| {label} | {' | '.join(cells)} |")
-        lines += ["", "Ours minus the best baseline of the same column, paired:", ""]
+        lines += [*lacking(record), "", "Ours minus the best baseline of the same column, paired:", ""]
         for name in names:
             found = record["sets"][name][metric]
             parts = "; ".join(f"{m}: {figure(d, DIGITS[metric])}" for m, d in sorted(found["difference"].items()))
@@ -152,7 +187,7 @@ def plot(record: dict[str, Any]) -> Figure:
     """A panel for each metric (down) and data set (across): all methods with intervals, the paper's as a band."""
     names = [name for name in SETS if name in record["sets"]]
     known = {m for name in names for metric in METRICS for m in record["sets"][name][metric]["methods"]}
-    methods = [m for m in (*OURS, *PRESETS, *FIELD) if m in known]
+    methods = [m for m in (*OURS, *PRESETS, *TUNED, *FIELD) if m in known]
     made, axes = canvas(len(METRICS), len(names), 3.2 + 1.7 * len(names), 1.2 + len(METRICS) * 0.19 * len(methods))
     for down, (metric, title) in enumerate(METRICS.items()):
         arrow = "less is better" if metric in LOWER_IS_BETTER else "more is better"
@@ -166,3 +201,11 @@ def plot(record: dict[str, Any]) -> Figure:
             ax.set_xlabel(f"{title}\n({arrow})")
     legend(made, axes.flat, 3)
     return made
+
+
+def lacking(record: dict[str, Any]) -> list[str]:
+    """What a table lacks and why, one paragraph each."""
+    why = [f"Not run: {reason}" for _, reason in sorted(record.get("absent", {}).items())]
+    for name, reasons in sorted(record.get("failed", {}).items()):
+        why += [f"{name}: {' '.join(reason.split())}" for _, reason in sorted(reasons.items())]
+    return [line for reason in why for line in ("", reason)]
