@@ -6,6 +6,7 @@ import importlib
 from typing import Any
 
 NAMES = {
+    "link": "section 3, fixed, linear and kernel links over the same independent classifiers",
     "mulan": "Table 2, Hamming loss and macro-F1 on bibtex, corel5k, mediamill and yeast",
     "flexibility": "section 7.2, kernels on the inputs against kernels in the link on RCV1",
     "odp": "section 7.3, multiclass error of the low-rank softmax on ODP, aloi and made data of ODP's shape",
@@ -14,5 +15,5 @@ NAMES = {
 
 
 def experiment(name: str) -> Any:
-    """The module of an experiment: `run(...)` gives its record, `page(record)` the text."""
+    """The module of an experiment: `run(...)` gives its record, `page(record)` the text, `plot(record)` a picture."""
     return importlib.import_module(f"smoothlink.experiments.{name}")
