@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -29,6 +29,7 @@ from smoothlink.experiments.apart import (
     some_rows,
 )
 from smoothlink.experiments.data import ENDINGS, Split
+from smoothlink.experiments.plots import canvas, dot, image, intervals, styled
 from smoothlink.experiments.record import circumstances, stated, training
 from smoothlink.experiments.text import find_text, vectorised
 from smoothlink.fitting.choose import climb
@@ -36,6 +37,9 @@ from smoothlink.machines.rows import folds
 from smoothlink.solve import ConjugateGradient
 from smoothlink.steps.evaluate import evaluate, paired_difference
 from smoothlink.steps.read import read
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 LAPLACIAN = "the link, Laplacian kernel (Algorithm 3)"
 GAUSSIAN = "the link, Gaussian kernel"
@@ -231,6 +235,8 @@ def page(record: dict[str, Any]) -> str:
     lines = [
         *introduction(record),
         "",
+        image("lshtc", f"Precision of all methods on {record['set']}, with intervals"),
+        "",
         f"| method | P@1 | P@3 | P@5 |{' paper, P@1 |' if on_lshtc else ''} fit s | peak MB |",
         "|---|---|---|---|---|---|" + ("---|" if on_lshtc else ""),
     ]
@@ -275,3 +281,17 @@ def introduction(record: dict[str, Any]) -> list[str]:
         f"fitted ({record['search_rows']:,} rows, {SEARCH_RANK} directions, {SEARCH_FEATURES} features).",
         *(["", QUICK_NOTE] if record["quick"] else []),
     ]
+
+
+@styled
+def plot(record: dict[str, Any]) -> Figure:
+    """The precision of all methods, a panel for each cut-off."""
+    methods = [m for m in (*KERNELS, PEER) if m in record["methods"]]
+    made, axes = canvas(1, len(METRICS), 9.0, 0.9 + 0.27 * len(methods))
+    for ax, metric in zip(axes[0], METRICS, strict=True):
+        found = {m: record["methods"][m][metric] for m in methods}
+        rows = [dot(m, found[m], strong=m in (LAPLACIAN, GAUSSIAN), scale=100) for m in methods]
+        intervals(ax, rows, names=metric == METRICS[0])
+        ax.set_xlabel(f"{metric.upper()} in % (more is better)")
+    made.suptitle(f"{record['set']}, 90 % intervals", fontsize=9)
+    return made

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scipy.sparse import csr_array
 
@@ -27,11 +27,15 @@ from smoothlink.experiments.apart import (
     some_rows,
 )
 from smoothlink.experiments.data import ENDINGS, Split, find, load
+from smoothlink.experiments.plots import canvas, dot, image, intervals, styled
 from smoothlink.experiments.record import circumstances, stated, training
 from smoothlink.solve import ConjugateGradient
 from smoothlink.steps.evaluate import evaluate, paired_difference
 from smoothlink.steps.read import align, read
 from smoothlink.synth import Shape, synthesise
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 OURS = "low rank, linear kernel (Algorithm 3)"
 SENSING = "compressed sensing, linear kernel"
@@ -199,6 +203,7 @@ def page(record: dict[str, Any]) -> str:
         "bootstrap intervals over test rows; seconds of the fit; the most memory in MB of a process that held the data",
         "and one method. Ridges come from held-out training rows, cut before the embedding was fitted.",
     ]
+    lines += ["", image("odp", "Error of all methods on each data set, with intervals")]
     lines += ["", QUICK_NOTE] if record["quick"] else []
     if "odp" not in record["sets"]:
         lines += [
@@ -243,3 +248,17 @@ def section(name: str, found: dict[str, Any], record: dict[str, Any]) -> list[st
     used = [(m, found["methods"][m]["settings"]) for m in ORDER if m in found["methods"]]
     lines += ["", *(f"- {method}: {listed(settings)}." for method, settings in used)]
     return lines + [line for note in found["notes"] for line in ("", note)]
+
+
+@styled
+def plot(record: dict[str, Any]) -> Figure:
+    """The error of all methods on each real set; of the made one only time and memory mean something."""
+    names = [name for name in RANK if name in record["sets"] and name != "synthetic"]
+    methods = [m for m in ORDER if any(m in record["sets"][name]["methods"] for name in names)]
+    made, axes = canvas(1, len(names), 3.0 + 3.5 * len(names), 0.8 + 0.27 * len(methods))
+    for across, name in enumerate(names):
+        found = record["sets"][name]["methods"]
+        rows = [dot(m, found.get(m), strong=m in (OURS, LINK), scale=100) for m in methods]
+        intervals(axes[0, across], rows, names=across == 0, ticks=6)
+        axes[0, across].set_xlabel(f"error on {name} in % (less is better), 90 % intervals")
+    return made

@@ -59,10 +59,10 @@ class Curve(NamedTuple):
     marker: str = "o"
 
 
-def dot(label: str, metric: dict[str, float] | None, *, strong: bool = False) -> Row:
-    """A row of a record's metric; None leaves its place empty."""
-    found = metric or dict.fromkeys(("value", "low", "high"), float("nan"))
-    return Row(label, found["value"], found["low"], found["high"], strong)
+def dot(label: str, metric: dict[str, float] | None, *, strong: bool = False, scale: float = 1) -> Row:
+    """A row of a record's metric, multiplied by `scale`; None leaves its place empty."""
+    value, low, high = (scale * metric[key] if metric else float("nan") for key in ("value", "low", "high"))
+    return Row(label, value, low, high, strong)
 
 
 def styled(draw: Callable[[dict[str, Any]], Figure]) -> Callable[[dict[str, Any]], Figure]:
