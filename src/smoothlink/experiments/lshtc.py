@@ -269,13 +269,15 @@ def introduction(record: dict[str, Any]) -> list[str]:
         lines += [
             "LSHTC itself was not at hand (Kaggle's file goes to lshtc/train.csv): these are titles of books and their",
             "subjects, as TF-IDF of words. The paper reports a P@1 on LSHTC of",
-            f"{', '.join(f'{value} for {method}' for method, value in PAPER.items())}: other data, not to be compared.",
+            f"{', '.join(f'{value} for {method}' for method, value in PAPER.items())}:",
+            "other data, not to be compared.",
             "",
         ]
     return [
         *lines,
-        f"{sizes['rank']} label directions and {sizes['features']} random features, about {sizes['expected_gb']} GB;",
-        "the authors' 800 and 4000 were what their memory allowed. The loss is the squared one: a pass of the paper's",
+        f"{sizes['rank']} label directions and {sizes['features']} random features, expected to need at most",
+        f"{sizes['expected_gb']} GB; the authors' 800 and 4000 were what their memory allowed. The loss is the squared",
+        "one: a pass of the paper's",
         f"logistic loss would cost {4.0 * n * sizes['features'] * c:.0e} operations, and it takes several. Ridge,",
         "bandwidth and final ridge have the highest P@1 on a tenth of some training rows, cut before the embedding was",
         f"fitted ({record['search_rows']:,} rows, {SEARCH_RANK} directions, {SEARCH_FEATURES} features).",
