@@ -28,6 +28,7 @@ from smoothlink.steps.read import Data
 
 Method = Callable[[Split, int], Answer]  # split, seed -> answer; a top-level function or a partial of one
 
+PEER_SECONDS = 3600.0  # a peer that takes longer is stopped, and the page says so
 QUICK_NOTE = "This was a quick run: few rows, settings not searched, memory not measured. Its figures mean nothing."
 
 
@@ -105,7 +106,7 @@ def ask_peer(name: str, split: Split, seed: int, notify: Callable[[str], None]) 
     if reason is not None:
         return reason
     try:
-        report = peers.report(name, split, seed, top=min(5, split.train.Y.shape[1]))
+        report = peers.report(name, split, seed, top=min(5, split.train.Y.shape[1]), limit=PEER_SECONDS)
     except peers.PeerFailed as error:
         return str(error).replace("\n", " ")
     return Asked(report.answer, report.memory_mb)

@@ -94,7 +94,7 @@ def run(
         fixed = common(kernel, min(sizes.rank, c, d), sizes.features, scale)
         methods[method] = partial(best_labels, **fixed, **settings)
     asked = answers(split, methods, quick, seed, lambda what: notify(f"{name}: {what}"))
-    peer = ask_peer(PEER, split, seed, notify)
+    peer = ask_peer(PEER, split, seed, lambda what: notify(f"{name}: {what}"))
     if not isinstance(peer, str):
         asked[PEER] = peer
     rows = {method: measured(found, split, seed) for method, found in asked.items()}

@@ -143,7 +143,7 @@ def one_set(
         asked = {method: Asked(ask(split, seed), None) for method, ask in methods.items()}
     else:
         asked = ask_apart(split, methods, seed, lambda what: notify(f"{name}: {what}"))
-    tree = ask_peer(TREE, split, seed, notify)
+    tree = ask_peer(TREE, split, seed, lambda what: notify(f"{name}: {what}"))
     notes = [tree] if isinstance(tree, str) else []
     if not isinstance(tree, str):
         asked[TREE] = tree
