@@ -41,6 +41,7 @@ TYPED = {  # another value for each parameter, as it is typed
     "input_kernel": "gaussian",
     "input_bandwidth": "2.0",
     "input_features": "50",
+    "input_map": "random",
     "power": "2",
     "oversample": "3",
     "half_step": True,

@@ -318,7 +318,8 @@ def repeated(X, y, times):
         {"embedding": "none"},
         {"embedding": "plst"},
         {"embedding": "cplst"},
-        {"input_kernel": "gaussian", "input_features": 30},
+        {"input_kernel": "gaussian", "input_bandwidth": 1.0, "input_features": 30, "input_map": "random"},
+        {"input_kernel": "gaussian", "input_bandwidth": 1.0},  # every row is a landmark
         {"label_smoothing": 0.9},
         # One step a pass over all rows: the batches of a descent are drawn by row number.
         {"loss": "logistic", "batch_rows": 10**6, "passes": 3},

@@ -14,7 +14,7 @@ from smoothlink import Cholesky, ConjugateGradient, SmoothLinkClassifier
 from smoothlink.machines.rows import Rows
 
 DESCENT = {"loss": "logistic", "passes": 3}
-KERNEL_STAGE = {"input_kernel": "gaussian", "input_features": 60}
+KERNEL_STAGE = {"input_kernel": "gaussian", "input_features": 60, "input_bandwidth": 1.0}
 ACTIVATIONS = {"embedding": "identity", "first_stage": LogisticRegression()}
 
 
@@ -49,7 +49,8 @@ CHANGES = {
     "quasi_random": Change(["sobol", "latin"]),
     "input_kernel": Change(["gaussian", "matern(3)", "laplacian"], {"input_features": 60}),
     "input_bandwidth": Change([0.5, 3.0], KERNEL_STAGE),
-    "input_features": Change([20, 61], {"input_kernel": "gaussian"}),
+    "input_features": Change([20, 61], {"input_kernel": "gaussian", "input_bandwidth": 1.0}),
+    "input_map": Change(["random"], KERNEL_STAGE),
     "first_stage": Change([LogisticRegression(C=0.01), RidgeClassifier(), GaussianNB()], {"embedding": "identity"}),
     "power": Change([2, 3]),
     "oversample": Change([0, 5]),
@@ -212,7 +213,7 @@ NOT_LOOKED_AT = {
     "first stage": (ACTIVATIONS, ["rank", "ridge", "penalize_constant", "solver", *PROBES]),
     "linear": ({"kernel": "linear"}, ["bandwidth", "n_features", "quasi_random"]),
     "squared": ({}, PASSES),
-    "no input kernel": ({}, ["input_bandwidth", "input_features"]),
+    "no input kernel": ({}, ["input_bandwidth", "input_features", "input_map"]),
     "plst": ({"embedding": "plst"}, [*LINK, *PASSES, *PROBES, "quasi_random"]),
     "cplst": ({"embedding": "cplst"}, [*LINK, *PASSES, *PROBES, "quasi_random"]),
 }

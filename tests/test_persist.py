@@ -86,6 +86,7 @@ MODELS = {
     "none": ("multilabel", {"embedding": "none"}),
     "none of words": ("words", {"embedding": "none", "scale": "unit"}),
     "input kernel": ("multilabel", {"input_kernel": "gaussian", "input_features": 20}),
+    "input kernel at random": ("multilabel", {"input_kernel": "gaussian", "input_features": 20, "input_map": "random"}),
     "input kernel of words": ("words", {"input_kernel": "laplacian", "input_features": 20}),
     "linear first stage": ("words", {"embedding": "identity", "first_stage": LogisticRegression()}),
     "normalized": ("words", {"normalize_embedding": True}),
@@ -255,7 +256,9 @@ def test_mapped_arrays_stay_on_disk(rng, path):
 def saved(path):
     """A model with every optional array, in a file."""
     X, y = classes(np.random.default_rng(1))
-    fitted = fixed(input_kernel="gaussian", input_features=12, scale="variance").fit(X, np.array(["a", "b", "c"])[y])
+    fitted = fixed(input_kernel="gaussian", input_features=12, input_map="random", scale="variance").fit(
+        X, np.array(["a", "b", "c"])[y]
+    )
     fitted.label_names_ = ["x", "y", "z"]
     fitted.feature_names_in_ = np.array(list("abcdef"), dtype=object)
     fitted.save(path)
@@ -284,13 +287,35 @@ def rewritten(path, **changes):
 
 def every_array():
     X, y = classes(np.random.default_rng(1))
-    fitted = fixed(input_kernel="gaussian", input_features=12).fit(X, np.array(["a", "b", "c"])[y])
+    fitted = fixed(input_kernel="gaussian", input_features=12, input_map="random").fit(X, np.array(["a", "b", "c"])[y])
     fitted.label_names_ = ["x", "y", "z"]
     fitted.feature_names_in_ = np.array(list("abcdef"), dtype=object)
     return sorted(model_arrays(fitted)), sorted(model_meta(fitted))
 
 
 ARRAYS, META = every_array()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"input_points": None},
+        {"input_points": np.zeros((12, 5), np.float32)},
+        {"landmarks": None},
+        {"landmarks": ["gaussian", -1.0]},
+        {"landmarks": ["linear", 1.0]},
+        {"landmarks": ["round", 1.0]},
+        {"landmarks": "gaussian"},
+    ],
+    ids=str,
+)
+def test_landmarks_that_make_no_kernel_are_refused(path, damage):
+    X, y = classes(np.random.default_rng(1))
+    fixed(input_kernel="gaussian", input_features=12).fit(X, y).save(path)
+    rewritten(path, **damage)
+    refused(path)
+
+
 OPTIONAL = {"U", "label_names_utf8", "feature_names_utf8"}  # which a model may lack; of names, both halves
 
 
@@ -448,5 +473,5 @@ def test_every_array_and_key_is_documented_and_nothing_else():
     numbers = fixed().fit(X, y)
     names = {"label_names", "feature_names", "class_names"}
     arrays = {re.sub("_(utf8|offsets)$", "", name) for name in [*ARRAYS, *model_arrays(numbers)]}
-    assert documented("Arrays of a model") == arrays | names
+    assert documented("Arrays of a model") == arrays | names | {"input_points"}
     assert documented("Meta of a model") == set(META)

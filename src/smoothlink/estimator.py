@@ -80,12 +80,16 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         Whether embedded rows are scaled to unit length.
     quasi_random : {None, "sobol", "latin"}, default=None
         Evenly spread instead of independent frequencies.
-    input_kernel : str or None, default=None
-        A kernel for the first stage, which then sees random features of x.
-    input_bandwidth : float, default=1.0
+    input_kernel : "auto", str or None, default="auto"
+        A kernel that the first stage sees x through; None: x itself. "auto": a Gaussian where X is a dense table,
+        `ridge` is "auto" and held-out rows clearly like it.
+    input_bandwidth : "auto" or float, default="auto"
         Its width, in units of the median distance between rows.
-    input_features : int, default=1000
-        Its number of random features.
+    input_features : "auto" or int, default="auto"
+        How many landmarks or random features it has; "auto" is one a row up to 2000.
+    input_map : {"auto", "landmarks", "random"}, default="auto"
+        Kernel values at training rows, exact where every row is one, or random Fourier features, as embedding="none"
+        and a `first_stage` need them. "auto": landmarks where possible.
     first_stage : scikit-learn classifier or None, default=None
         With embedding="identity": its decision functions, one clone a label, are what the link sees (Algorithm 2).
     power : int, default=1
@@ -126,7 +130,8 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
     - `ridge`, `penalize_constant`, `solver`: not with embedding="none", nor with a `first_stage`, which has its own.
     - `bandwidth`, `n_features`, `quasi_random`: not with kernel="linear".
     - `passes`, `learning_rate`, `momentum`, `decay`, `batch_rows`: only with the logistic and softmax losses.
-    - `input_bandwidth`, `input_features`: only with an `input_kernel`, to whose draws `quasi_random` applies as well.
+    - `input_bandwidth`, `input_features`, `input_map`: only with an `input_kernel`; `quasi_random` applies to its
+      draws as well where they are random features.
     - embedding="plst" and "cplst" have no link. Only `rank`, `ridge`, `task`, `scale`, `input_kernel` and what goes
       with it, `penalize_constant`, `solver`, `holdout`, `block_rows`, `random_state`, `verbose`, `rank_by` and, for
       one class a row, `class_weight` apply; probabilities are not calibrated.
@@ -155,9 +160,10 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         scale: str = "auto",
         normalize_embedding: bool = False,
         quasi_random: str | None = None,
-        input_kernel: str | None = None,
-        input_bandwidth: float = 1.0,
-        input_features: int = 1000,
+        input_kernel: str | None = "auto",
+        input_bandwidth: Any = "auto",
+        input_features: Any = "auto",
+        input_map: str = "auto",
         first_stage: Any = None,
         power: int = 1,
         oversample: int = 20,
@@ -193,6 +199,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         self.input_kernel = input_kernel
         self.input_bandwidth = input_bandwidth
         self.input_features = input_features
+        self.input_map = input_map
         self.first_stage = first_stage
         self.power = power
         self.oversample = oversample
@@ -356,7 +363,8 @@ def _largest_product(X: Any, c: int, options: Options) -> float:
     """About how many operations the largest product of a fit takes: X'X, Phi'Phi or Phi V."""
     n, d = X.shape
     s = feature_count(options, n, c)
-    inputs = n * options.input_features**2 if options.input_kernel else (X.nnz if sp.issparse(X) else n * d) * d
+    kernel = 0 if options.input_features == "auto" else options.input_features
+    inputs = n * kernel**2 if options.input_kernel else (X.nnz if sp.issparse(X) else n * d) * d
     return float(max(inputs, n * s * max(s, c)))
 
 

@@ -14,6 +14,7 @@ from smoothlink.machines.matrix import matrix
 from smoothlink.steps.calibrate import LEAST, Calibration
 from smoothlink.steps.featurize import Features, unit_rows
 from smoothlink.steps.fit import prior
+from smoothlink.steps.landmarks import Landmarks
 from smoothlink.steps.scale import Scaling
 
 Array = NDArray[Any]
@@ -26,7 +27,7 @@ class Model:
     """x -> scale -> (input features) -> h = W'x -> phi(h) -> scores V'phi -> probabilities."""
 
     scaling: Scaling
-    input_features: Features | None  # the kernel first stage, where there is one
+    input_features: Features | Landmarks | None  # the kernel first stage, where there is one
     W: Array | None  # (d + 1, k); None: h is x, or the classifier's activations
     classifier: Any  # a scikit-learn first stage that is not linear (Algorithm 2); such a model cannot be saved
     normalize: bool  # whether h is scaled to unit length

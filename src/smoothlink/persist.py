@@ -14,7 +14,8 @@ from smoothlink.errors import ModelFileError
 from smoothlink.model import Model
 from smoothlink.solve import Cholesky, ConjugateGradient
 from smoothlink.steps.calibrate import Calibration
-from smoothlink.steps.featurize import Features, Kernel
+from smoothlink.steps.featurize import Features, Kernel, parse_kernel
+from smoothlink.steps.landmarks import Landmarks
 from smoothlink.steps.save import Loaded, pack_names, unpack_names
 from smoothlink.steps.save import load as load_file
 from smoothlink.steps.save import save as save_file
@@ -57,7 +58,9 @@ def model_arrays(classifier: SmoothLinkClassifier) -> dict[str, Array]:
         arrays["W"] = model.W
     if classifier.label_directions_ is not None:
         arrays["U"] = classifier.label_directions_
-    if model.input_features is not None:
+    if isinstance(model.input_features, Landmarks):
+        arrays["input_points"] = model.input_features.points
+    elif model.input_features is not None:
         arrays["input_R"], arrays["input_b"] = model.input_features
     if not classifier._indicator:
         arrays |= pack_classes(classifier.classes_)
@@ -84,6 +87,7 @@ def pack_classes(classes: Array) -> dict[str, Array]:
 def model_meta(classifier: SmoothLinkClassifier) -> dict[str, Any]:
     """The JSON of a model file: parameters, what the arrays do not say, and the story of the fit."""
     model = classifier.model_
+    inputs = model.input_features
     return {
         "parameters": {name: storable(name, value) for name, value in classifier.get_params(deep=False).items()},
         "n_features_in": int(classifier.n_features_in_),
@@ -97,6 +101,7 @@ def model_meta(classifier: SmoothLinkClassifier) -> dict[str, Any]:
         "multiclass": model.multiclass,
         "temperature": float(model.calibration.temperature),
         "total": float(model.total),
+        "landmarks": None if not isinstance(inputs, Landmarks) else [str(inputs.kernel), float(inputs.length)],
         "summary": finite(classifier.summary_),
     }
 
@@ -197,7 +202,7 @@ def rebuild(loaded: Loaded) -> Model:
     check_arrays(arrays, meta)
     return Model(
         scaling=Scaling(meta["scale"], arrays["scale_shift"], arrays["scale_factor"], meta["dense"]),
-        input_features=Features(arrays["input_R"], arrays["input_b"]) if "input_R" in arrays else None,
+        input_features=input_features(arrays, meta),
         W=arrays.get("W"),
         classifier=None,
         normalize=meta["normalize"],
@@ -212,6 +217,14 @@ def rebuild(loaded: Loaded) -> Model:
     )
 
 
+def input_features(arrays: dict[str, Array], meta: dict[str, Any]) -> Features | Landmarks | None:
+    """The kernel first stage, where the file has one."""
+    if "input_points" in arrays:
+        kernel, length = meta["landmarks"]
+        return Landmarks(arrays["input_points"], parse_kernel(kernel), float(length))
+    return Features(arrays["input_R"], arrays["input_b"]) if "input_R" in arrays else None
+
+
 def check_meta(meta: dict[str, Any]) -> None:
     """Whether each key is of its kind."""
     flags = ("indicator", "sparse_labels", "dense", "normalize", "multiclass")
@@ -220,6 +233,7 @@ def check_meta(meta: dict[str, Any]) -> None:
         **{name: isinstance(meta[name], float) and meta[name] > 0 for name in ("temperature", "total")},
         **{name: isinstance(meta[name], dict) for name in ("parameters", "summary")},
         "n_features_in": type(meta["n_features_in"]) is int and meta["n_features_in"] > 0,
+        "landmarks": meta["landmarks"] is None or fits_landmarks(meta["landmarks"]),
         "scale": meta["scale"] in ("none", "unit", "variance"),
         "loss": meta["loss"] in (("squared", "softmax") if meta["multiclass"] else ("squared", "logistic")),
     }
@@ -228,10 +242,18 @@ def check_meta(meta: dict[str, Any]) -> None:
         raise ModelFileError(f"its description does not make a model ({'; '.join(wrong)}). Save the model again.")
 
 
+def fits_landmarks(found: Any) -> bool:
+    """Whether this is a kernel and its squared width."""
+    if not (isinstance(found, list) and len(found) == 2 and isinstance(found[0], str)):
+        return False
+    return parse_kernel(found[0]).name != "linear" and isinstance(found[1], float) and found[1] > 0
+
+
 def check_arrays(arrays: dict[str, Array], meta: dict[str, Any]) -> None:
     """Whether the arrays are those of one model, of the types and shapes in docs/file-format.md."""
     d, c, s = meta["n_features_in"], arrays["V"].shape[-1], arrays["b"].size
     inputs = arrays["input_b"].size if "input_b" in arrays else d
+    inputs = arrays["input_points"].shape[0] if "input_points" in arrays else inputs
     k = arrays["W"].shape[-1] if "W" in arrays else inputs
     scaled = (d if meta["scale"] == "variance" else 0,)
     knots = (arrays["calibration_knots"].size,)
@@ -245,9 +267,14 @@ def check_arrays(arrays: dict[str, Array], meta: dict[str, Any]) -> None:
         "U": (c, k),
         "input_R": (d, inputs),
         "input_b": (inputs,),
+        "input_points": (inputs, d),
     }
     double = {"counts": (c,), "thresholds": (c,), "calibration_knots": knots, "calibration_values": knots}
-    optional = {"W", "U"} if {"input_R", "input_b"} & arrays.keys() else {"W", "U", "input_R", "input_b"}
+    optional = {"W", "U"} if meta["landmarks"] is not None else {"W", "U", "input_points"}
+    if "input_points" in arrays and meta["landmarks"] is None:
+        raise ModelFileError("it has landmarks, but not their kernel. Save the model again.")
+    if not {"input_R", "input_b"} & arrays.keys():
+        optional |= {"input_R", "input_b"}
     for kind, shapes in ((np.float32, single), (np.float64, double)):
         for name, shape in shapes.items():
             if name in optional and name not in arrays:

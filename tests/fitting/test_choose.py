@@ -215,7 +215,7 @@ def test_shaped_cuts_and_scales_to_unit_length(rng):
 
 def test_given_values_are_taken_as_they_are(rng):
     p = sparse_problem(rng)
-    chosen, how = choose(setup_of(p, settled()), settled())
+    chosen, how = choose(setup_of(p, settled()), settled())[:2]
     assert chosen[:4] == (0.5, 5, 1.5, 0.05)
     assert set(how.values()) == {"given"}
 
@@ -225,7 +225,7 @@ def test_auto_is_the_least_loss_among_its_neighbours(rng, multiclass):
     p = class_problem(rng, n=80) if multiclass else sparse_problem(rng, n=80)
     asked = settled(ridge="auto", final_ridge="auto", bandwidth=2.0)
     setup = setup_of(p, asked, multiclass=multiclass)
-    chosen, how = choose(setup, asked)
+    chosen, how = choose(setup, asked)[:2]
     assert (how["ridge"], how["final_ridge"], how["bandwidth"]) == ("held-out rows", "held-out rows", "given")
     trials = search_trials(setup, asked)
     best = trials.loss(chosen[:4])
@@ -237,14 +237,14 @@ def test_where_no_row_can_be_held_out_auto_is_its_start(rng):
     p = sparse_problem(rng)
     asked = options(scale="none")
     one = p._replace(X=p.X[:1], Y=p.Y[:1], w=p.w[:1])
-    chosen, _ = choose(setup_of(one, asked), asked)
+    chosen = choose(setup_of(one, asked), asked).chosen
     assert chosen[:4] == (1.0, 1, 2.0, pytest.approx(0.1))
 
 
 def test_stages_without_a_ridge_and_links_without_a_bandwidth_have_none_to_choose(rng):
     p = sparse_problem(rng, n=60)
     asked = options(embedding="none", kernel="linear", scale="none", final_ridge=0.1)
-    chosen, how = choose(setup_of(p, asked), asked)
+    chosen, how = choose(setup_of(p, asked), asked)[:2]
     assert (chosen.ridge, chosen.bandwidth) == (1.0, 1.0)
     assert how["ridge"] == how["bandwidth"] == "given"
 
@@ -252,5 +252,5 @@ def test_stages_without_a_ridge_and_links_without_a_bandwidth_have_none_to_choos
 @pytest.mark.parametrize(("rank", "said"), [("auto", "every direction"), ("adaptive", "adaptive"), (3, "given")])
 def test_the_summary_says_what_settled_the_rank(rng, rank, said):
     p = sparse_problem(rng)
-    _, how = choose(setup_of(p, settled(rank=rank)), settled(rank=rank))
+    how = choose(setup_of(p, settled(rank=rank)), settled(rank=rank)).how
     assert how["rank"] == said

@@ -24,7 +24,7 @@ class Court:
         p = class_problem(rng) if multiclass else sparse_problem(rng)
         self.p, self.options = p, settled(**{"calibrate": True} | asked)
         self.setup = set_up(p.X, p.Y, p.w, self.options, multiclass, None)
-        self.chosen, _ = choose(self.setup, self.options)
+        self.chosen = choose(self.setup, self.options).chosen
         self.held = holdouts(p.w, self.options)
         self.cuts = [cut(self.setup.rows, p.Y, h, self.setup.stage) for h in self.held]
         trials = trials_over(self.cuts, self.setup, self.options, 10**9)

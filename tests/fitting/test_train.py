@@ -201,7 +201,12 @@ def test_calibrated_probabilities_are_right_on_average(rng, multiclass):
 def test_an_input_kernel_is_ridge_regression_on_random_features_of_x(rng, make):
     p = make(rng)
     asked = settled(
-        embedding="identity", input_kernel="laplacian", input_features=80, input_bandwidth=3.0, kernel="linear"
+        embedding="identity",
+        input_kernel="laplacian",
+        input_features=80,
+        input_bandwidth=3.0,
+        input_map="random",
+        kernel="linear",
     )
     model = trained(p, asked).model
     X, Y = p.dense
@@ -224,6 +229,48 @@ def test_a_kernel_first_stage_fits_what_no_linear_one_can(rng):
 
     assert hits() < 0.75
     assert hits(input_kernel="gaussian", input_features=300, input_bandwidth=0.7) > 0.93
+
+
+KERNELS_OF_DISTANCES = {
+    "gaussian": lambda D, width: np.exp(-((D / width) ** 2)),
+    "exponential": lambda D, width: np.exp(-D / width),
+    "matern(3)": lambda D, width: (1 + np.sqrt(3) * D / width) * np.exp(-np.sqrt(3) * D / width),
+}
+
+
+@pytest.mark.parametrize("kernel", KERNELS_OF_DISTANCES)
+def test_landmarks_at_every_row_are_kernel_ridge_regression(rng, kernel):
+    p = dense_problem(rng)._replace(w=np.ones(len(dense_problem(rng).w)))
+    asked = settled(embedding="identity", input_kernel=kernel, input_bandwidth=0.8, kernel="linear", ridge=0.3)
+    model = trained(p, asked).model
+    X, Y = p.dense
+    X = X[:, :-1]
+    width = 0.8 * np.sqrt(median_squared_distance(X.astype(np.float32)))
+    distances = np.sqrt(np.maximum(((X[:, None] - X) ** 2).sum(axis=2), 0))
+    K = KERNELS_OF_DISTANCES[kernel](distances, width)
+    n = len(X)
+    assert model.input_features.points.shape == X.shape
+    # [K + rho, 1; 1', 0]: the constant is free, and the ridge is relative to the mean of K's n diagonal ones.
+    system = np.block([[K + 0.3 * np.eye(n), np.ones((n, 1))], [np.ones((1, n)), np.zeros((1, 1))]])
+    solution = np.linalg.solve(system, np.vstack([Y, np.zeros((1, Y.shape[1]))]))
+    np.testing.assert_allclose(model.embed(raw(p)), K @ solution[:-1] + solution[-1], atol=2e-3)
+
+
+def test_a_kernel_of_the_inputs_is_chosen_where_it_pays_and_only_there(rng):
+    X = rng.standard_normal((300, 2)).astype(np.float32)
+    free = {"ridge": "auto", "input_kernel": "auto", "scale": "variance", "kernel": "linear", "rank": 2}
+    curved = np.column_stack([X[:, 0] * X[:, 1] > 0, (X**2).sum(axis=1) > 1.4])
+    straight = np.column_stack([X[:, 0] > 0.3, X[:, 0] + X[:, 1] > 0])
+    for truth, chosen in ((curved, "gaussian"), (straight, None)):
+        Y = sp.csr_array(truth.astype(np.float32))
+        fitted = train(X, Y, np.ones(300), settled(**free), multiclass=False)
+        assert fitted.summary["input_kernel"] == chosen
+        assert fitted.summary["chosen_by"]["input_kernel"] == "held-out rows"
+    text = sp.csr_array(np.where(rng.random((300, 40)) < 0.1, 1.0, 0.0).astype(np.float32))
+    assert (
+        train(text, Y, np.ones(300), settled(**free | {"scale": "unit"}), multiclass=False).summary["input_kernel"]
+        is None
+    )
 
 
 def test_logistic_regression_as_first_stage_is_a_linear_map(rng):
@@ -418,8 +465,13 @@ def test_the_summary_tells_settings_sizes_and_costs(rng, loss):
 def test_the_captured_share_is_that_of_the_rank_kept(rng, monkeypatch):
     p = sparse_problem(rng)
     exact = trained(p, settled(rank=2)).summary
-    two = lambda *a, _f=training.choose: (_f(*a)[0]._replace(rank=2), {})  # noqa: E731
-    monkeypatch.setattr(training, "choose", two)
+    settle = training.settle
+
+    def two(*a):
+        setup, choice = settle(*a)
+        return setup, choice._replace(chosen=choice.chosen._replace(rank=2))
+
+    monkeypatch.setattr(training, "settle", two)
     found = trained(p, settled(rank=9))  # nine directions are sought and two kept
     assert found.summary["rank"] == exact["rank"] == 2
     assert found.summary["captured_share"] == pytest.approx(exact["captured_share"], rel=1e-4)

@@ -26,7 +26,7 @@ PAPER = {
 }
 METHODS = (*PAPER, "the link over a kernel first stage")
 BANDWIDTHS = (0.5, 1.0, 2.0, 4.0)
-KERNEL_INPUTS: dict[str, Any] = {"input_kernel": "gaussian", "input_features": 2000}
+KERNEL_INPUTS: dict[str, Any] = {"input_kernel": "gaussian", "input_features": 2000, "input_map": "random"}
 INDEPENDENT_KERNEL: dict[str, Any] = {"embedding": "none", "kernel": "linear", "loss": "logistic", **KERNEL_INPUTS}
 LINK: dict[str, Any] = {"loss": "squared"}
 

@@ -28,17 +28,19 @@ RIDGES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)  # of the mean dia
 RIDGE = "scikit-learn ridge on dense unit rows"
 PATIENCE = 3600.0  # seconds for a peer
 
-# Baselines by composition of the same steps.
+LOW_RANK: dict[str, Any] = {"rank": 0.9, "kernel": "linear", "input_kernel": None}
+
+# Baselines by composition of the same steps, as published: x is seen as it is.
 PRESETS: dict[str, dict[str, Any]] = {
     "independent ridge": {"embedding": "plst", "rank": 1.0},  # every direction, decoded as it is: c ridge regressions
     "independent logistic": {"embedding": "none", "kernel": "linear", "loss": "logistic"},
     "independent kernel logistic": {"embedding": "none", "loss": "logistic"},
-    "link over independent ridge (Algorithm 2)": {"embedding": "identity"},
-    "compressed sensing + logistic": {"embedding": "random", "rank": 0.9, "kernel": "linear", "loss": "logistic"},
+    "link over independent ridge (Algorithm 2)": {"embedding": "identity", "input_kernel": None},
+    "compressed sensing + logistic": LOW_RANK | {"embedding": "random", "loss": "logistic"},
     "PLST": {"embedding": "plst", "rank": 0.9},
     "CPLST": {"embedding": "cplst", "rank": 0.9},
-    "low-rank ridge": {"rank": 0.9, "kernel": "linear", "loss": "squared"},
-    "low-rank logistic": {"rank": 0.9, "kernel": "linear", "loss": "logistic"},
+    "low-rank ridge": LOW_RANK | {"loss": "squared"},
+    "low-rank logistic": LOW_RANK | {"loss": "logistic"},
 }
 
 

@@ -25,7 +25,7 @@ def check_options(o: Options, *, multiclass: bool) -> Options:
     one_of("quasi_random", o.quasi_random, (None, "sobol", "latin"))
     one_of("scale", o.scale, ("auto", "none", "unit", "variance"))
     check_kernel("kernel", o.kernel)
-    if o.input_kernel is not None and check_kernel("input_kernel", o.input_kernel).name == "linear":
+    if o.input_kernel not in (None, "auto") and check_kernel("input_kernel", o.input_kernel).name == "linear":
         raise ValueError("input_kernel is 'linear', which is no kernel stage at all: leave it None.")
     check_rank(o.rank)
     check_solver(o.solver)
@@ -33,14 +33,15 @@ def check_options(o: Options, *, multiclass: bool) -> Options:
         number(name, value, least=0, auto=True)
     number("bandwidth", o.bandwidth, above=0, auto=True)
     number("learning_rate", o.learning_rate, above=0)
-    number("input_bandwidth", o.input_bandwidth, above=0)
+    number("input_bandwidth", o.input_bandwidth, above=0, auto=True)
     number("momentum", o.momentum, least=0, below=1)
     number("decay", o.decay, above=0, most=1)
     number("label_smoothing", o.label_smoothing, above=0.5, most=1)
     number("holdout", o.holdout, above=0, most=0.5)
     whole("n_features", o.n_features, 1, auto=True)
     whole("passes", o.passes, 1, auto=True)
-    whole("input_features", o.input_features, 1)
+    whole("input_features", o.input_features, 1, auto=True)
+    one_of("input_map", o.input_map, ("auto", "landmarks", "random"))
     whole("power", o.power, 1)
     whole("oversample", o.oversample, 0)
     for name, value in (("batch_rows", o.batch_rows), ("block_rows", o.block_rows)):
@@ -62,6 +63,9 @@ def check_together(o: Options, multiclass: bool) -> None:
         raise ValueError(f"first_stage goes with embedding='identity' (Algorithm 2); embedding is {o.embedding!r}.")
     if o.first_stage is not None and (not hasattr(o.first_stage, "fit") or isinstance(o.first_stage, type)):
         raise ValueError(f"first_stage is {o.first_stage!r}; possible are None and a scikit-learn classifier.")
+    if o.input_map == "landmarks" and (o.embedding == "none" or o.first_stage is not None):
+        which = "first_stage" if o.first_stage is not None else "embedding='none'"
+        raise ValueError(f"input_map is 'landmarks', which needs a linear map behind it; {which} takes 'random'.")
     if o.embedding in ("plst", "cplst") and o.loss not in ("auto", "squared"):
         raise ValueError(f"embedding={o.embedding!r} is decoded linearly as published and takes no loss={o.loss!r}.")
 

@@ -156,8 +156,17 @@ class Trials:
         return fold.links[key]
 
 
-def choose(setup: Setup, options: Options) -> tuple[Chosen, dict[str, str]]:
-    """Ridge, rank, bandwidth and final ridge: the given ones, or the best of a climb on held-out rows."""
+class Choice(NamedTuple):
+    """Settings, what settled them, and what held-out rows say of them."""
+
+    chosen: Chosen
+    how: dict[str, str]
+    criterion: float  # inf where nothing was held out
+    point: Point
+
+
+def choose(setup: Setup, options: Options, near: Choice | None = None) -> Choice:
+    """Ridge, rank, bandwidth and final ridge: the given ones, or the best of a climb, from another that may be near."""
     unridged = setup.stage.classifier is not None or setup.stage.embedding == "none"
     axes: list[tuple[Value, ...]] = [
         (1.0,) if unridged else axis(options.ridge, RIDGES),
@@ -170,30 +179,33 @@ def choose(setup: Setup, options: Options) -> tuple[Chosen, dict[str, str]]:
     if options.rank in ("auto", "adaptive") and len(setup.ranks) == 1:
         how["rank"] = "every direction" if options.rank == "auto" else "adaptive"
     point: Point = tuple(a[0] for a in axes)
+    criterion = np.inf
     if any(len(a) > 1 for a in axes):
         trials = search_trials(setup, options)
-        start: Point = (1.0, setup.ranks[-1], 2.0, 1e-1)
+        start: Point = (1.0, setup.ranks[-1], 2.0, 1e-1) if near is None else near.point
         if trials is None:  # too few rows to hold any out
             point = tuple(a[nearest(a, v)] for a, v in zip(axes, start, strict=True))
         else:
-            point = climb(trials.loss, axes, start).point
+            found = climb(trials.loss, axes, start)
+            point, criterion = found.point, found.loss
     ridge, rank, bandwidth, final = point
-    return Chosen(float(ridge), int(rank), float(bandwidth), float(final), options.loss, 0), how
+    chosen = Chosen(float(ridge), int(rank), float(bandwidth), float(final), options.loss, 0)
+    return Choice(chosen, how, criterion, point)
 
 
 def axis(value: Any, grid: tuple[Value, ...]) -> tuple[Value, ...]:
     return grid if value == "auto" else (float(value),)
 
 
-def search_trials(setup: Setup, options: Options) -> Trials | None:
-    """Trials on at most SEARCH_ROWS rows with fewer random features: enough to find the region."""
+def search_trials(setup: Setup, options: Options, most_folds: int | None = None) -> Trials | None:
+    """Trials on at most SEARCH_ROWS rows and `most_folds` folds, with fewer random features: to find the region."""
     rows, Y = setup.rows, setup.Y
     if rows.n > SEARCH_ROWS:
         numbers = rows.sample(SEARCH_ROWS, options.seed)
         rows, Y = rows.take(numbers), Y[numbers]
     if isinstance(setup.stage.solver, ConjugateGradient):
         setup = setup._replace(stage=replace(setup.stage, solver=replace(setup.stage.solver, tol=SEARCH_TOL)))
-    cuts = [cut(rows, Y, held, setup.stage) for held in holdouts(rows.w, options)]
+    cuts = [cut(rows, Y, held, setup.stage) for held in holdouts(rows.w, options)[:most_folds]]
     return trials_over(cuts, setup, options, SEARCH_FEATURES) if cuts else None
 
 

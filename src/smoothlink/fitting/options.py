@@ -8,13 +8,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from smoothlink.fitting.first_stage import FirstStage
 from smoothlink.machines.rows import Rows
 from smoothlink.steps.featurize import Features, Kernel
 from smoothlink.steps.fit import Smoothing
+from smoothlink.steps.landmarks import Landmarks, folded
 
+Array = NDArray[Any]
 Notify = Callable[[str, float], None]
 
 
@@ -40,8 +44,9 @@ class Options:
     normalize_embedding: bool
     quasi_random: str | None
     input_kernel: Any
-    input_bandwidth: float
-    input_features: int
+    input_bandwidth: Any
+    input_features: Any
+    input_map: str
     first_stage: Any
     power: int
     oversample: int
@@ -59,6 +64,26 @@ class Options:
         return "auto" not in (self.rank, self.ridge, self.bandwidth, self.final_ridge, self.loss)
 
 
+class Inputs(NamedTuple):
+    """The kernel that the first stage sees x through; nothing where it sees x itself."""
+
+    kernel: Kernel | None = None
+    bandwidth: float = 1.0
+    features: Features | Landmarks | None = None
+    root: Array | None = None  # (s, r) what the rows were multiplied by after `features`
+
+    @property
+    def columns(self) -> int:
+        """How many columns of x there are; 0 where no kernel knows."""
+        if self.features is None:
+            return 0
+        return int(self.features.points.shape[1] if isinstance(self.features, Landmarks) else len(self.features.R))
+
+    def weights(self, W: Array) -> Array:
+        """The weights (p + 1, k) that a model applies after `features`."""
+        return np.ascontiguousarray(W) if self.root is None else folded(self.root, W)
+
+
 class Setup(NamedTuple):
     """The data and the choices that do not depend on held-out rows."""
 
@@ -66,7 +91,8 @@ class Setup(NamedTuple):
     Y: sp.csr_array
     multiclass: bool
     stage: FirstStage
-    input_features: Features | None
+    inputs: Inputs
+    table: bool  # whether the columns of X were standardised, as those of a dense table are
     kernel: Kernel
     n_features: int
     ranks: tuple[int, ...]  # candidates, ascending

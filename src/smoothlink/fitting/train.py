@@ -10,16 +10,17 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from smoothlink.fitting.baseline import choose_baseline, fit_baseline
-from smoothlink.fitting.choose import RANKS, Link, choose, seeded_features, shaped
+from smoothlink.fitting.choose import RANKS, Link, seeded_features, shaped
 from smoothlink.fitting.first_stage import Embedded, FirstStage
+from smoothlink.fitting.inputs import draw_inputs, settle, with_width
 from smoothlink.fitting.judge import LOGISTIC_FLOPS, Verdict, descent, judge
-from smoothlink.fitting.options import Chosen, Clock, Notify, Options, Setup
+from smoothlink.fitting.options import Chosen, Clock, Inputs, Notify, Options, Setup
 from smoothlink.machines.rows import BLOCK_ROWS, Rows
 from smoothlink.model import Model
 from smoothlink.solve import Cholesky, ConjugateGradient, Solver, choose_solver
 from smoothlink.steps.calibrate import no_calibration
 from smoothlink.steps.embed import label_counts, rank_for_share
-from smoothlink.steps.featurize import Features, draw_features, median_squared_distance, parse_kernel
+from smoothlink.steps.featurize import draw_features, parse_kernel
 from smoothlink.steps.fit import Smoothing, link_sums, squared
 from smoothlink.steps.scale import Scaling, choose_scaling
 
@@ -52,15 +53,19 @@ def train(
     clock = Clock(notify)
     with clock.stage("scale"):
         scaling = choose_scaling(X, options.scale, w)
-        setup = set_up(scaling(X), Y, w, options, multiclass, label_weight)
+        A = scaling(X)
+
+    def make(options: Options) -> Setup:
+        return set_up(A, Y, w, options, multiclass, label_weight, table=scaling.dense and scaling.kind == "variance")
+
     if options.embedding in ("plst", "cplst"):
-        return train_baseline(setup, scaling, options, clock)
+        return train_baseline(make(with_width(options, make)), scaling, options, clock)
     with warnings.catch_warnings():  # of fits to part of the rows: the one to all of them speaks for itself
         warnings.simplefilter("ignore", RuntimeWarning)
         with clock.stage("choose"):
-            chosen, how = choose(setup, options)
+            setup, choice = settle(options, make)
         with clock.stage("calibrate"):
-            verdict = judge(setup, options, chosen)
+            verdict = judge(setup, options, choice.chosen)
             chosen = verdict.chosen
     with clock.stage("embed"):
         first = setup.stage.fit(setup.rows, setup.stage.prepare(setup.rows), chosen.ridge)
@@ -75,8 +80,8 @@ def train(
         V = decode(link, chosen, setup, options, clock)
     model = Model(
         scaling=scaling,
-        input_features=setup.input_features,
-        W=None if first.W is None else np.ascontiguousarray(first.W[:, : chosen.rank]),
+        input_features=setup.inputs.features,
+        W=None if first.W is None else setup.inputs.weights(first.W[:, : chosen.rank]),
         classifier=first.classifier,
         normalize=options.normalize_embedding,
         features=features,
@@ -89,7 +94,7 @@ def train(
         thresholds=verdict.thresholds,
     )
     U = None if first.U is None else first.U[:, : chosen.rank]
-    return Trained(model, U, summarise(chosen, how, first, setup, verdict, clock, scaling.kind))
+    return Trained(model, U, summarise(chosen, choice.how, first, setup, verdict, clock, scaling.kind))
 
 
 def train_baseline(setup: Setup, scaling: Scaling, options: Options, clock: Clock) -> Trained:
@@ -101,8 +106,8 @@ def train_baseline(setup: Setup, scaling: Scaling, options: Options, clock: Cloc
     linear = draw_features(parse_kernel("linear"), space.U.shape[1], 0, 1.0, 1.0, np.random.default_rng(0))
     model = Model(
         scaling=scaling,
-        input_features=setup.input_features,
-        W=np.ascontiguousarray(space.W),  # as a model file has them: BLAS may round another order otherwise
+        input_features=setup.inputs.features,
+        W=setup.inputs.weights(space.W),  # as a model file has them: BLAS may round another order otherwise
         classifier=None,
         normalize=False,
         features=linear,
@@ -142,12 +147,13 @@ def set_up(
     options: Options,
     multiclass: bool,
     label_weight: Array | None,
+    *,
+    table: bool = False,
 ) -> Setup:
     """Rows, first stage and sizes: all that needs no held-out rows."""
-    input_features = None
-    if options.input_kernel is not None:
-        input_features = draw_inputs(A, w, options)
-        A = input_features(A[:, :-1])
+    inputs = Inputs()
+    if options.input_kernel not in (None, "auto"):
+        inputs, A = draw_inputs(A, w, options)
     rows = Rows.of(A, Y, w, block_rows=options.block_rows or BLOCK_ROWS)
     n = int(np.count_nonzero(rows.w))
     ranks, share = candidate_ranks(rows, options, n, multiclass)
@@ -170,28 +176,12 @@ def set_up(
         Y=Y,
         multiclass=multiclass,
         stage=stage,
-        input_features=input_features,
+        inputs=inputs,
+        table=table,
         kernel=parse_kernel(options.kernel),
         n_features=feature_count(options, n, rows.c),
         ranks=ranks,
         smoothing=Smoothing.of(options.label_smoothing, rows.c, multiclass=multiclass),
-    )
-
-
-def draw_inputs(A: Any, w: Array | None, options: Options) -> Features:
-    """Random features of x for the kernel first stage; their length scale is that of the inputs."""
-    live = np.arange(A.shape[0]) if w is None else np.flatnonzero(w > 0)
-    sample = np.sort(np.random.default_rng([options.seed, 3]).permutation(live)[:1000])
-    rows = A[sample][:, :-1]
-    length = median_squared_distance(rows.toarray() if sp.issparse(rows) else rows, None if w is None else w[sample])
-    return draw_features(
-        parse_kernel(options.input_kernel),
-        A.shape[1] - 1,
-        options.input_features,
-        length,
-        options.input_bandwidth,
-        np.random.default_rng([options.seed, 4]),
-        quasi=options.quasi_random,
     )
 
 
@@ -259,10 +249,13 @@ def summarise(
         captured *= float(first.spectrum[: chosen.rank].sum() / first.spectrum.sum())
     return {
         "rows": setup.rows.n,
-        "features": setup.rows.d - 1,
+        "features": setup.inputs.columns or setup.rows.d - 1,
         "labels": setup.rows.c,
         "task": "multiclass" if setup.multiclass else "multilabel",
         "scale": scaling,
+        "input_kernel": None if setup.inputs.kernel is None else str(setup.inputs.kernel),
+        "input_bandwidth": None if setup.inputs.kernel is None else setup.inputs.bandwidth,
+        "input_features": setup.rows.d - 1 if setup.inputs.kernel is not None else None,
         "solver": type(setup.stage.solver).__name__,
         "rank": min(chosen.rank, first.H.shape[1]),
         "captured_share": None if np.isnan(captured) else captured,

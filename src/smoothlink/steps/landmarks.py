@@ -1,0 +1,91 @@
+"""x -> kernel values at landmark rows: a kernel first stage that is exact where every training row is a landmark.
+
+Random Fourier features blur a narrow kernel: on 1200 rows of yeast, a Gaussian of half the median distance had a
+Hamming loss of .201 with 8000 of them and .193 with landmarks.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from scipy.special import gamma, kv
+
+from smoothlink.machines.threads import calm
+from smoothlink.steps.featurize import Kernel
+
+Array = NDArray[Any]
+
+ROW_BYTES = 64 << 20  # of kernel values at a time
+LEAST_EIGENVALUE = 1e-6  # as a share of the largest: what lies below is rounding in float32
+
+
+class Landmarks(NamedTuple):
+    """k(x, z) for each landmark z, with the constant last."""
+
+    points: Array  # (s, d) float32
+    kernel: Kernel
+    length: float  # beta^2 m: the squared width
+
+    def __call__(self, X: Any) -> Array:
+        """Kernel values (n, s + 1) of the rows of X (n, d), dense or sparse."""
+        n, s = X.shape[0], len(self.points)
+        K = np.empty((n, s + 1), np.float32)
+        K[:, -1] = 1
+        step = max(1, ROW_BYTES // (8 * max(1, s)))
+        for start in range(0, n, step):
+            part = X[start : start + step]
+            K[start : start + step, :-1] = self.values(part.toarray() if sp.issparse(part) else part)
+        return K
+
+    def values(self, X: Array) -> Array:
+        """The kernel (m, s) between rows of X (m, d) and the landmarks."""
+        if self.kernel.name == "laplacian":
+            from scipy.spatial.distance import cdist
+
+            return np.asarray(np.exp(-cdist(X, self.points, "cityblock") * np.sqrt(2 / self.length)))
+        squares = np.einsum("ij,ij->i", X, X)[:, None] + np.einsum("ij,ij->i", self.points, self.points)
+        D = X @ self.points.T
+        D *= -2
+        D += squares
+        np.maximum(D, 0, out=D)
+        D /= np.float32(self.length)
+        if self.kernel.name == "gaussian":
+            np.negative(D, out=D)
+            return np.exp(D, out=D)
+        return matern(np.sqrt(D), self.kernel.nu)
+
+    def whitening(self) -> Array:
+        """root (s, r) with K root orthonormal over the landmarks: ridge on K root is ridge in the kernel's own space.
+
+        Directions in which the landmarks do not differ beyond rounding are left out.
+        """
+        K = self.values(self.points).astype(np.float64)
+        with calm(len(K)):
+            lam, E = np.linalg.eigh((K + K.T) / 2)
+        keep = lam > LEAST_EIGENVALUE * lam[-1]
+        return np.asarray(E[:, keep] / np.sqrt(lam[keep]), np.float32)
+
+
+def matern(T: Array, nu: float) -> Array:
+    """The kernel whose frequencies are a Student of nu degrees of freedom, at distances T in units of its width."""
+    p, Z = nu / 2, np.sqrt(nu) * T.astype(np.float64)
+    K = np.ones_like(Z)
+    far = Z > 1e-6
+    K[far] = 2 ** (1 - p) / gamma(p) * Z[far] ** p * kv(p, Z[far])
+    return K
+
+
+def whitened(K: Array, root: Array) -> Array:
+    """K root (n, r + 1) of kernel values K (n, s + 1), the constant last."""
+    A = np.empty((len(K), root.shape[1] + 1), np.float32)
+    np.matmul(K[:, :-1], root, out=A[:, :-1])
+    A[:, -1] = 1
+    return A
+
+
+def folded(root: Array, W: Array) -> Array:
+    """W (s + 1, k) that reads kernel values as they are, from one (r + 1, k) that reads whitened ones."""
+    return np.vstack([root.astype(np.float64) @ W[:-1], W[-1:]]).astype(np.float32)
