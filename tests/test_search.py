@@ -104,6 +104,62 @@ def test_a_study_goes_on_where_it_ended(rng, tmp_path):
     assert more.best["hamming"].value <= first.best["hamming"].value
 
 
+@pytest.mark.parametrize("sparse", [True, False])
+def test_processes_share_the_trials_of_one_study(rng, tmp_path, sparse):
+    X, Y = problem(rng)
+    asked = {"metrics": METRICS, "space": QUICK, "study": tmp_path / "study"}
+    told = []
+    found = tune(
+        X if sparse else X.toarray(), Y, jobs=2, trials=5, **asked, notify=lambda done, best: told.append((done, best))
+    )
+    assert found.finished + found.pruned == 5
+    assert told[-1] == (5, found.best)
+    assert all(0 <= b.value <= 1 for b in found.best.values())
+    more = tune(X if sparse else X.toarray(), Y, jobs=2, trials=7, resume=True, **asked)
+    assert more.finished + more.pruned == 7
+
+
+def test_two_processes_do_not_draw_the_same_settings(rng, tmp_path):
+    import optuna
+
+    X, Y = problem(rng)
+    tune(X, Y, metrics=METRICS, space=QUICK, study=tmp_path / "study", jobs=2, trials=4)
+    storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(tmp_path / "study")))
+    drawn = [t.params["bandwidth"] for t in optuna.load_study(study_name="smoothlink", storage=storage).trials]
+    assert len(drawn) == len(set(drawn)) == 4
+
+
+def test_several_holdouts_are_judged_by_their_mean(rng):
+    X, Y = problem(rng)
+    space = Space(n_features=(20, 20), loss=("squared",), final_ridge=(1.0, 1.0))
+    bench = Bench.of(X, Y, ("hamming",), space, 0, False, 3)
+    drawn = {"ridge": 1.0, "rank": 3, "kernel": "gaussian", "bandwidth": 2.0, "n_features": 20, "quasi_random": None}
+    drawn |= {"label_smoothing": 1.0, "loss": "squared", "final_ridge": 1.0}
+    links = [bench.link(bench.plain, fold, drawn) for fold in bench.plain.folds]
+    Vs = [next(bench.ridges(link, drawn))[0] for link in links]
+    uncalibrated = next(bench.judge(bench.plain, links, Vs, drawn))
+    wrong = [
+        ((link.features(link.held) @ V > 0.5) != fold.held_labels.toarray()).mean()
+        for link, V, fold in zip(links, Vs, bench.plain.folds, strict=True)
+    ]
+    assert len(wrong) == 3
+    assert uncalibrated == (False, {"hamming": pytest.approx(np.mean(wrong), abs=1e-12)})
+    held = np.concatenate([fold.held for fold in bench.plain.folds])
+    assert len(held) == len(set(held))
+
+
+def test_dense_tables_are_tried_through_kernels_and_text_is_not(rng):
+    X, y = classes(rng)
+    Y = sp.csr_array(np.eye(3, dtype=np.float32)[y])
+    space = Space(n_features=(20, 40), loss=("squared",), input_kernel=("gaussian",), input_bandwidth=(0.7, 1.4))
+    table = tune(X.astype(np.float32), Y, metrics=("error",), trials=3, space=space).best["error"].params
+    assert table["input_kernel"] == "gaussian"
+    assert 0.7 < table["input_bandwidth"] < 1.5
+    fitted = SmoothLinkClassifier(**table).fit(X, y)
+    assert fitted.summary_["input_bandwidth"] == table["input_bandwidth"]
+    assert searched(rng, trials=1).best["p@1"].params["input_kernel"] is None
+
+
 def test_nothing_can_be_resumed_without_a_study(rng):
     with pytest.raises(ValueError, match="--study"):
         searched(rng, resume=True)

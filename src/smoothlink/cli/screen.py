@@ -85,13 +85,13 @@ class Screen:
             yield notify
 
     @contextmanager
-    def trials(self, total: int) -> Iterator[Callable[[str], None]]:
-        """A bar of trials with the time left; yields what is to be told of the best values after each."""
+    def trials(self, total: int) -> Iterator[Callable[[int, str], None]]:
+        """A bar of trials with the time left; yields what is to be told how many ended, and their best values."""
         with self._progress(MofNCompleteColumn(), TextColumn("{task.fields[best]}"), TimeRemainingColumn()) as progress:
             task = progress.add_task("trials", total=total, best="")
 
-            def advance(best: str) -> None:
-                progress.update(task, advance=1, best=best)
+            def advance(finished: int, best: str) -> None:
+                progress.update(task, completed=finished, best=best)
 
             yield advance
 

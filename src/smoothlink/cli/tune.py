@@ -29,6 +29,10 @@ def tune(
     sampler: Annotated[str, typer.Option(metavar="random|tpe", help="random, as in the paper, or tpe.")] = "random",
     study: Annotated[str | None, typer.Option(metavar="FILE", help="A journal that survives a kill.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the study in that file.")] = False,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes that share the trials and the cores.")] = 1,
+    holdouts: Annotated[
+        int, typer.Option(min=1, max=10, help="Tenths of the rows held out in turn: more are steadier, and slower.")
+    ] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Of the holdout, the draws and the features.")] = 0,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -47,8 +51,8 @@ def tune(
 
     with screen.trials(trials) as advance:
 
-        def notify(trial: int, best: dict[str, Best]) -> None:
-            advance(", ".join(f"{name} {number(b.value)}" for name, b in best.items()))
+        def notify(finished: int, best: dict[str, Best]) -> None:
+            advance(finished, ", ".join(f"{name} {number(b.value)}" for name, b in best.items()))
 
         result = search(
             found.X,
@@ -59,6 +63,8 @@ def tune(
             seed=seed,
             study=study,
             resume=resume,
+            jobs=jobs,
+            holdouts=holdouts,
             notify=notify,
         )
     if not result.best:

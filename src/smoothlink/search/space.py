@@ -1,0 +1,96 @@
+"""What a search may draw, and what it brings back."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Params = dict[str, Any]
+
+LOWER_IS_BETTER = ("hamming", "logloss", "ece_top", "error")
+
+
+@dataclass(frozen=True)
+class Space:
+    """What may be drawn. Ridges lie on half decades, so that trials meet and share their embeddings."""
+
+    ridge: tuple[float, float] = (1e-3, 1e2)
+    rank: tuple[Any, ...] = ("all", 0.9)
+    kernel: tuple[str, ...] = ("gaussian", "matern(5)", "matern(3)", "laplacian")
+    bandwidth: tuple[float, float] = (0.25, 8.0)
+    n_features: tuple[int, int] = (500, 4000)
+    final_ridge: tuple[float, float] = (1e-5, 10.0)
+    loss: tuple[str, ...] = ("squared", "descent")  # descent: logistic, for multiclass softmax
+    learning_rate: tuple[float, float] = (0.25, 1.25)  # times the rate that stays stable
+    momentum: tuple[float, float] = (0.05, 0.9)
+    decay: tuple[float, float] = (0.8, 1.0)
+    passes: int = 15
+    label_smoothing: tuple[float, float] = (0.98, 1.0)
+    quasi_random: tuple[str | None, ...] = (None, "latin")
+    input_kernel: tuple[str | None, ...] = (None, "gaussian")  # kernels only where X is a dense table
+    input_bandwidth: tuple[float, float] = (0.35, 2.9)  # on half octaves
+
+    def start(self, n: int) -> Params:
+        """Where a search over n rows begins, as Optuna names it: the middle of what suits most data."""
+        ridges = half_decades(*self.ridge)
+        wanted: Params = {
+            "loss": "squared",
+            "input_kernel": None,
+            "rank": "all",
+            "kernel": "gaussian",
+            "quasi_random": None,
+            "bandwidth": 2.0,
+            "n_features": 3 * n // 5,
+            "label_smoothing": 1.0,
+        }
+        kept: Params = {}
+        for name, value in wanted.items():
+            allowed = getattr(self, name)
+            if not isinstance(value, (int, float)):
+                kept |= {name: value} if value in allowed else {}
+            else:
+                kept[name] = type(value)(np.clip(value, *allowed))
+        return {**kept, "ridge": int(np.argmin(np.abs(np.log(ridges))))}
+
+
+class Best(NamedTuple):
+    """The best settings of a search for one metric."""
+
+    value: float  # on the holdout
+    params: Params  # what SmoothLinkClassifier takes
+    trial: int
+
+
+class Tuned(NamedTuple):
+    """The outcome of a search."""
+
+    best: dict[str, Best]  # by metric
+    finished: int
+    pruned: int
+    failed: dict[int, str]  # trial -> reason
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """One JSON file that `smoothlink train --params` takes."""
+        content = {metric: best._asdict() for metric, best in self.best.items()}
+        temporary = Path(f"{os.fspath(path)}.part")
+        temporary.write_text(json.dumps({"smoothlink_params": 1, "best": content}, indent=1) + "\n")
+        temporary.replace(path)
+
+
+def better(metric: str, a: float, b: float) -> bool:
+    return a < b if metric in LOWER_IS_BETTER else a > b
+
+
+def half_decades(low: float, high: float) -> list[float]:
+    """10^(e/2) for whole e between two bounds."""
+    return [float(10 ** (e / 2)) for e in range(round(2 * np.log10(low)), round(2 * np.log10(high)) + 1)]
+
+
+def half_octaves(low: float, high: float) -> list[float]:
+    """2^(e/2) for whole e between two bounds."""
+    return [float(2 ** (e / 2)) for e in range(round(2 * np.log2(low)), round(2 * np.log2(high)) + 1)]

@@ -1,0 +1,66 @@
+"""The study of a search: in memory, or in a journal file that survives a kill and that several processes share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from smoothlink.search.space import LOWER_IS_BETTER, Best, Tuned, better
+
+NAME = "smoothlink"
+
+
+def check_study(path: Any, resume: bool, sampler: str) -> None:
+    """Whether a search can begin, or go on, there."""
+    if sampler not in ("random", "tpe"):
+        raise ValueError(f"sampler is {sampler!r}; possible are 'random' (as in the paper) and 'tpe'.")
+    if resume and path is None:
+        raise ValueError("resume needs the study to go on with; pass --study FILE.")
+    if path is not None and Path(path).exists() and not resume:
+        raise ValueError(f"{os.fspath(path)} already holds a study; pass --resume to go on with it, or another name.")
+
+
+def open_study(path: Any, sampler: str, seed: int, metric: str) -> Any:
+    """A study in memory, or in a journal."""
+    import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    storage = None if path is None else JournalStorage(JournalFileBackend(os.fspath(path)))
+    run = optuna.create_study(
+        study_name=NAME,
+        storage=storage,
+        load_if_exists=True,
+        direction="minimize" if metric in LOWER_IS_BETTER else "maximize",
+        pruner=optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=2),
+    )
+    run.sampler = optuna.samplers.RandomSampler(seed) if sampler == "random" else optuna.samplers.TPESampler(seed=seed)
+    return run
+
+
+def give_up_unfinished(run: Any) -> None:
+    """Trials that a kill left running will not end."""
+    from optuna.trial import TrialState
+
+    for trial in run.trials:
+        if trial.state == TrialState.RUNNING:
+            run.tell(trial.number, state=TrialState.FAIL)
+
+
+def outcome(run: Any, metrics: Sequence[str]) -> Tuned:
+    """The best of all finished trials for each metric; the earliest where several are equal."""
+    from optuna.trial import TrialState
+
+    best: dict[str, Best] = {}
+    for trial in run.trials:
+        for metric, (value, params) in trial.user_attrs.get("best", {}).items():
+            if metric in metrics and (metric not in best or better(metric, value, best[metric].value)):
+                best[metric] = Best(value, params, trial.number)
+    states = [t.state for t in run.trials]
+    failed = {
+        t.number: t.user_attrs.get("reason", "killed before it ended") for t in run.trials if t.state == TrialState.FAIL
+    }
+    return Tuned(best, states.count(TrialState.COMPLETE), states.count(TrialState.PRUNED), failed)
