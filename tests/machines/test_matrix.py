@@ -101,3 +101,67 @@ def test_pieces_cut_all_rows_into_about_equal_work(rng):
     work = np.add.reduceat(lengths + 1, cuts[:-1][np.diff(cuts) > 0])
     share = (lengths + 1).sum() / (len(cuts) - 1)
     assert np.sort(work)[-2] <= 2 * share  # the longest row is one piece's alone
+
+
+# Panels of 64 columns
+
+
+@pytest.mark.parametrize("columns", [63, 64, 65, 128, 200])
+@pytest.mark.parametrize("density", [0.005, 0.3])  # below three non-zeros a column panels are read in place
+def test_products_of_many_columns_are_scipys(rng, columns, density):
+    n, d = 211, 97
+    A = sp.random_array((n, d), density=density, rng=rng, dtype=np.float32, format="csr")
+    P, R = (rng.standard_normal((rows, columns)).astype(np.float32) for rows in (d, n))
+    X, out = Sparse(A), np.ones((d, columns), np.float32)
+    X.T.add_product(R, out)
+    np.testing.assert_allclose(X @ P, A.astype(np.float64) @ P, **CLOSE)
+    np.testing.assert_allclose(out, 1 + A.T.astype(np.float64) @ R, **CLOSE)
+
+
+@pytest.mark.parametrize("shape", [(0, 9), (9, 1), (1, 9), (300, 2)])
+def test_odd_shapes_with_empty_rows_and_columns_keep_what_is_there(rng, shape):
+    A = sp.csr_array(rng.standard_normal(shape).astype(np.float32) * (rng.random(shape) < 0.5))
+    P, R = (rng.standard_normal((rows, 70)).astype(np.float32) for rows in shape[::-1])
+    out = np.full((shape[1], 70), 2, np.float32)
+    Sparse(A).T.add_product(R, out)
+    np.testing.assert_allclose(Sparse(A) @ P, A.toarray() @ P, **CLOSE)
+    np.testing.assert_allclose(out, 2 + A.toarray().T @ R, **CLOSE)
+
+
+def test_operands_may_be_views_of_any_order_and_type(rng):
+    A, exact, _ = example(rng, Sparse)
+    wide = rng.standard_normal((70, 300)).astype(np.float32)
+    for R in (wide[:, 10:80], wide[:, ::3], np.asfortranarray(wide), wide.astype(np.float64), wide[::-1]):
+        out = np.zeros((23, 2 * R.shape[1]), R.dtype)
+        A.T.add_product(R, out[:, ::2])
+        np.testing.assert_allclose(out[:, ::2], exact.T @ R, **CLOSE)
+        assert not out[:, 1::2].any()
+        np.testing.assert_allclose(A @ R[:23], exact @ R[:23], **CLOSE)
+
+
+def test_rows_transposed_in_parts_give_the_same_products(rng, monkeypatch):
+    whole, exact, w = example(rng, Sparse)
+    monkeypatch.setattr("smoothlink.machines.matrix.PART_ROWS", 16)
+    R, G = rng.standard_normal((70, 65)).astype(np.float32), np.zeros((23, 23))
+    out, parts = np.zeros((23, 65), np.float32), Sparse(whole.csr)
+    parts.T.add_product(R, out)
+    parts.add_gram(w, G)
+    assert len(parts.T.parts) == 5
+    np.testing.assert_allclose(out, exact.T @ R, **CLOSE)
+    np.testing.assert_allclose(G, exact.T @ (w[:, None] * exact), **CLOSE)
+
+
+def test_products_repeat_to_the_last_bit_on_any_number_of_threads(rng):
+    numba = pytest.importorskip("numba")
+    A = sp.random_array((500, 80), density=0.2, rng=rng, dtype=np.float32, format="csr")
+    R, threads = rng.standard_normal((500, 130)).astype(np.float32), numba.get_num_threads()
+    sums = []
+    try:
+        for count in (1, threads, threads):
+            numba.set_num_threads(count)
+            sums.append(np.zeros((80, 130), np.float32))
+            Sparse(A).T.add_product(R, sums[-1])
+    finally:
+        numba.set_num_threads(threads)
+    np.testing.assert_array_equal(sums[0], sums[1])
+    np.testing.assert_array_equal(sums[1], sums[2])

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+if TYPE_CHECKING:
+    from smoothlink.machines.kernels import CSR
+
 Array = NDArray[Any]
 
 # Float32 products of at most this many rows are added in float64 (DESIGN: a longer sum loses digits).
 GRAM_ROWS = 8192
+
+PART_ROWS = 65536  # of X that are transposed together
 
 
 class Sparse:
@@ -20,7 +25,7 @@ class Sparse:
     def __init__(self, A: sp.csr_array) -> None:
         self.csr = A
         self.shape: tuple[int, int] = A.shape
-        self._forward: tuple[Array, ...] | None = None
+        self._forward: CSR | None = None
         self._transpose: _SparseTranspose | None = None
 
     @property
@@ -33,10 +38,10 @@ class Sparse:
         from smoothlink.machines import kernels
 
         if self._forward is None:
-            self._forward = (kernels.pieces(self.csr.indptr), self.csr.indptr, self.csr.indices, self.csr.data)
+            A = self.csr
+            self._forward = kernels.forward(A.indptr, A.indices, A.data, A.shape[1])
         out = np.empty((self.shape[0], B.shape[1]), dtype=B.dtype)
-        cuts, indptr, indices, data = self._forward
-        kernels.csr_dot(cuts, indptr, indices, data, np.ascontiguousarray(B), out)
+        kernels.product(self._forward, np.ascontiguousarray(B), out)
         return out
 
     def take(self, numbers: Array) -> sp.csr_array:
@@ -46,8 +51,10 @@ class Sparse:
         """out (d, d) += X' diag(w) X."""
         from smoothlink.machines import kernels
 
-        A, t = self.csr, self.T
-        kernels.csr_add_gram(t.cuts, t.indptr, t.indices, t.data, t.names, A.indptr, A.indices, A.data, w, out)
+        for start, t in zip(self.T.starts, self.T.parts, strict=True):
+            A = self.csr[start : start + PART_ROWS] if len(self.T.parts) > 1 else self.csr
+            part = w[start : start + PART_ROWS]
+            kernels.csr_add_gram(*t[:5], A.indptr, A.indices, A.data, part, out)
 
     def add_square_sums(self, w: Array, out: Array) -> None:
         """out (d,) += the diagonal of X' diag(w) X."""
@@ -57,23 +64,28 @@ class Sparse:
 
 
 class _SparseTranspose:
-    """X' in CSR with only the columns of X that are not empty: small even where d is millions."""
+    """X' in CSR, some rows of X at a time, with only their columns that are not empty: small even where d is millions.
+
+    Features read the rows of R from all over it, so it must not outgrow the caches.
+    """
 
     def __init__(self, A: sp.csr_array) -> None:
         from smoothlink.machines import kernels
 
-        T = A.tocsc()  # the CSC arrays of A are the CSR arrays of A'
-        self.names = np.flatnonzero(np.diff(T.indptr))
-        self.indptr = np.append(T.indptr[:-1][self.names], T.indptr[-1])
-        self.indices, self.data = T.indices, T.data
-        self.cuts = kernels.pieces(self.indptr)
+        self.starts = range(0, max(1, A.shape[0]), PART_ROWS)
+        self.parts = []
+        for start in self.starts:
+            part = A[start : start + PART_ROWS] if len(self.starts) > 1 else A
+            T = part.tocsc()  # the CSC arrays of A are the CSR arrays of A'
+            self.parts.append(kernels.backward(T.indptr, T.indices, T.data, part.shape[0]))
 
     def add_product(self, R: Array, out: Array) -> None:
         """out (d, m) += X' R."""
         from smoothlink.machines import kernels
 
         R = np.ascontiguousarray(R)
-        kernels.csr_add_dot(self.cuts, self.indptr, self.indices, self.data, self.names, R, out)
+        for start, part in zip(self.starts, self.parts, strict=True):
+            kernels.add_product(part, R[start : start + PART_ROWS], out)
 
 
 class Dense:
