@@ -5,10 +5,10 @@ import pytest
 import scipy.sparse as sp
 from problems import Problem, dense_problem, relative_error, rho_of, ridge_solution, sparse_problem
 
-from smoothlink.solve import Cholesky, ConjugateGradient
+from smoothlink.solve import Cholesky, ConjugateGradient, DualCholesky
 from smoothlink.solve.ridge import diagonal, penalties
 
-SOLVERS = [Cholesky(), ConjugateGradient(tol=1e-6)]
+SOLVERS = [Cholesky(), ConjugateGradient(tol=1e-6), DualCholesky()]
 
 
 def solution(p, solver, ridge=0.3, **options):

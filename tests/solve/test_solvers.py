@@ -9,11 +9,12 @@ from problems import Problem, dense_problem, relative_error, ridge_solution, spa
 from scipy.sparse.linalg import lsqr
 from sklearn.linear_model import Ridge
 
+from smoothlink.machines.lanes import WIDTH
 from smoothlink.machines.rows import Rows
-from smoothlink.solve import Cholesky, ConjugateGradient, choose_solver
+from smoothlink.solve import Cholesky, ConjugateGradient, DualCholesky, choose_solver
 from smoothlink.solve.cholesky import factor
 
-SOLVERS = [Cholesky(), ConjugateGradient(tol=1e-6)]
+SOLVERS = [Cholesky(), ConjugateGradient(tol=1e-6), DualCholesky()]
 PROBLEMS = [sparse_problem, dense_problem]
 RIDGES = [1e-3, 0.3, 30.0]
 
@@ -26,7 +27,7 @@ def targets(p, T):
 
 @pytest.mark.parametrize("make", PROBLEMS)
 @pytest.mark.parametrize("ridge", RIDGES)
-@pytest.mark.parametrize(("solver", "accuracy"), [(SOLVERS[0], 2e-5), (SOLVERS[1], 2e-4)])
+@pytest.mark.parametrize(("solver", "accuracy"), [(SOLVERS[0], 2e-5), (SOLVERS[1], 2e-4), (SOLVERS[2], 2e-5)])
 def test_solution_is_numpys(rng, make, ridge, solver, accuracy):
     p = make(rng)
     X, Y = p.dense
@@ -38,7 +39,7 @@ def test_solution_is_numpys(rng, make, ridge, solver, accuracy):
 
 @pytest.mark.parametrize("make", PROBLEMS)
 @pytest.mark.parametrize("ridge", RIDGES)
-@pytest.mark.parametrize(("solver", "accuracy"), [(SOLVERS[0], 2e-5), (SOLVERS[1], 2e-4)])
+@pytest.mark.parametrize(("solver", "accuracy"), [(SOLVERS[0], 2e-5), (SOLVERS[1], 2e-4), (SOLVERS[2], 2e-5)])
 def test_solution_is_scikit_learns_ridge_with_the_constant_as_intercept(rng, make, ridge, solver, accuracy):
     p = make(rng)
     X, Y = p.dense
@@ -109,6 +110,128 @@ def test_features_beyond_the_data_keep_a_weight_of_zero(rng):
         empty = ~X.any(axis=0)
         assert empty.any()
         assert not Z[empty].any()
+
+
+# Fewer rows than features
+
+
+@pytest.mark.parametrize("make", PROBLEMS)
+@pytest.mark.parametrize("penalize_constant", [False, True])
+def test_the_dual_solution_is_the_primal_one_with_rows_of_weight_zero_left_out(rng, make, penalize_constant):
+    p = make(rng, n=60, d=150)
+    w = p.w.copy()
+    w[::4] = 0
+    rows = p.rows(block_rows=17).weighted(w)
+    B = targets(p._replace(w=w), p.dense[1])
+    dual, primal = (s.prepare(rows, penalize_constant=penalize_constant).at(0.3) for s in (DualCholesky(), Cholesky()))
+    np.testing.assert_allclose(dual.rho, primal.rho)
+    assert relative_error(dual(B), primal(B)) < 1e-5
+
+
+def test_the_dual_solves_for_right_hand_sides_outside_the_span_of_the_rows(rng):
+    p = sparse_problem(rng, n=30, d=80)
+    B = rng.standard_normal((81, 5)).astype(np.float32)
+    B[~p.dense[0].any(axis=0)] = 0
+    assert relative_error(DualCholesky().prepare(p.rows()).at(0.3)(B), p.solve(0.3)(B)) < 1e-5
+
+
+def test_the_dual_needs_a_ridge_and_says_so(rng):
+    p = sparse_problem(rng, n=20, d=40)
+    with pytest.warns(RuntimeWarning, match="DualCholesky needs a ridge"):
+        solve = DualCholesky().prepare(p.rows()).at(0.0)
+    X, Y = p.dense
+    assert np.abs(X @ solve(targets(p, Y)) - Y).max() < 1e-2
+
+
+def test_the_dual_of_features_that_are_all_zero_is_the_weighted_mean(rng):
+    X = np.zeros((9, 4), np.float32)
+    X[:, -1] = 1
+    p = Problem(sp.csr_array(X), sp.csr_array(np.eye(9, 2, dtype=np.float32)), np.arange(1.0, 10))
+    Z = DualCholesky().prepare(p.rows()).at(0.3)(targets(p, p.dense[1]))
+    np.testing.assert_allclose(Z, np.vstack([np.zeros((3, 2)), [[1 / 45, 2 / 45]]]), atol=1e-7)
+
+
+# Preconditioners, groups and starts
+
+
+def correlated_problem(rng, n=400, d=300, factors=8):
+    """Features that few factors drive: their diagonal says little about them."""
+    A = rng.standard_normal((n, factors)) @ rng.standard_normal((factors, d)) + 0.1 * rng.standard_normal((n, d))
+    Y = (rng.random((n, 150)) < 0.2).astype(np.float32)
+    return Problem(np.hstack([A, np.ones((n, 1))]).astype(np.float32), sp.csr_array(Y), rng.integers(1, 9, n) / 4)
+
+
+@pytest.mark.parametrize("make", [sparse_problem, correlated_problem])
+@pytest.mark.parametrize("ridge", [1e-3, 1.0])
+def test_every_preconditioner_gives_the_same_solution(rng, make, ridge):
+    p = make(rng)
+    B, exact = targets(p, p.dense[1]), p.solve(ridge)(targets(p, p.dense[1]))
+    for preconditioner in ("diagonal", "nystrom", "auto"):
+        knobs = ConjugateGradient(tol=1e-5, preconditioner=preconditioner, rank=20, iterations=1000)
+        assert relative_error(knobs.prepare(p.rows()).at(ridge)(B), exact) < 2e-3
+
+
+def test_where_few_factors_drive_the_features_the_correction_saves_most_iterations(rng):
+    p = correlated_problem(rng)
+    B, solves = targets(p, p.dense[1]), {}
+    for kind in ("diagonal", "nystrom", "auto"):
+        knobs = ConjugateGradient(tol=1e-4, preconditioner=kind, rank=20, iterations=1000)
+        solves[kind] = knobs.prepare(p.rows()).at(1e-4)
+        solves[kind](B)
+    assert solves["nystrom"].iterations < solves["diagonal"].iterations / 2
+    assert solves["diagonal"].iterations > 30  # so that "auto" looks, after its first group
+    assert solves["nystrom"].products < solves["auto"].products < solves["diagonal"].products
+
+
+def test_auto_leaves_the_diagonal_alone_where_no_eigenvalue_is_large(rng):
+    X = np.hstack([rng.standard_normal((400, 300)), np.ones((400, 1))]).astype(np.float32)
+    p = Problem(X, sp.csr_array((rng.random((400, 200)) < 0.2).astype(np.float32)), np.ones(400))
+    solve = ConjugateGradient(tol=1e-6, rank=10, iterations=1000).prepare(p.rows()).at(1e-4)
+    solve(targets(p, p.dense[1]))
+    assert solve.iterations > 30
+    assert solve.flat
+    assert solve.correction is None
+
+
+def test_one_sketch_serves_every_ridge(rng):
+    p = correlated_problem(rng)
+    system = ConjugateGradient(tol=1e-5, preconditioner="nystrom", rank=20, iterations=1000).prepare(p.rows())
+    B = targets(p, p.dense[1])[:, :5]
+    for ridge in (1.0, 1e-2):
+        assert relative_error(system.at(ridge)(B), p.solve(ridge)(B)) < 1e-3
+    assert len(system._sketches) == 1
+
+
+def test_an_unknown_preconditioner_is_refused():
+    with pytest.raises(ValueError, match="preconditioner is 'jacobi'; possible are 'auto', 'diagonal', 'nystrom'"):
+        ConjugateGradient(preconditioner="jacobi")
+
+
+def test_a_start_changes_nothing_but_the_count_of_iterations(rng):
+    p = sparse_problem(rng)
+    B = targets(p, p.dense[1])
+    system = ConjugateGradient(tol=1e-5).prepare(p.rows())
+    solve = system.at(0.1)
+    cold, near = solve(B), system.at(0.12)(B)
+    solve(B)
+    iterations = solve.iterations
+    assert relative_error(solve(B, start=near), cold) < 1e-3
+    assert solve.iterations < iterations
+    solve(B, start=p.solve(0.1)(B))
+    assert solve.iterations == 0
+
+
+@pytest.mark.parametrize("group", [1, 5, 64])
+def test_groups_of_any_width_give_the_same_solution(rng, group):
+    p = sparse_problem(rng)
+    B = targets(p, p.dense[1])
+    solve = ConjugateGradient(tol=1e-6, group=group).prepare(p.rows()).at(0.3)
+    assert relative_error(solve(B), p.solve(0.3)(B)) < 2e-4
+    assert solve.residual <= 1e-6
+
+
+def test_columns_advance_in_the_groups_that_kernels_like():
+    assert ConjugateGradient().group == WIDTH
 
 
 # When it goes wrong
@@ -211,7 +334,9 @@ class Sized:
         (2000, 104, 104, 34, Cholesky),  # yeast
         (20_000, 50_000, 75, 148, ConjugateGradient),  # rcv1: too wide for a Gram matrix
         (500_000, 150_000, 5, 520, ConjugateGradient),
-        (1_000, 19_000, 20, 30, ConjugateGradient),  # few rows: d^3 would cost more
+        (1_000, 19_000, 20, 30, DualCholesky),  # few rows: n^3 costs next to nothing
+        (600, 1_400, 13, 53, DualCholesky),  # medical
+        (300_000, 1_000, 1_000, 100, Cholesky),  # dense and long
     ],
 )
 def test_small_d_is_factored_and_large_d_iterated(n, d, entries_a_row, columns, kind):

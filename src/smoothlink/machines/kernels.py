@@ -85,7 +85,7 @@ def whole_panels(A: CSR, B: Array, out: Array) -> int:
 def panels(A: CSR, B: Array, out: Array) -> Iterator[tuple[int, Array, Array, int]]:
     """(column of out, indices, array that they mean, column there) of each whole panel."""
     columns = whole_panels(A, B, out)
-    if len(A.data) < READS_A_ROW * len(A.used):
+    if B.shape[1] == WIDTH or len(A.data) < READS_A_ROW * len(A.used):  # one panel is alone already
         yield from ((c, A.indices, B, c) for c in range(0, columns, WIDTH))
     elif columns:
         panel = np.empty((len(A.used), WIDTH), np.float32)

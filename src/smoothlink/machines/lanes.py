@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic, models, register_model
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import extending, types
+from numba.extending import models, register_model
 
 WIDTH = 64
 
 VECTOR = ir.VectorType(ir.FloatType(), WIDTH)
 FAST = ("fast",)
+intrinsic: Any = extending.intrinsic  # it changes the signature in a way that types cannot say
 
 
 class Lanes(types.Type):
@@ -29,7 +30,7 @@ class Lanes(types.Type):
 @register_model(Lanes)
 class LanesModel(models.PrimitiveModel):
     def __init__(self, manager: Any, kind: Any) -> None:
-        super().__init__(manager, kind, VECTOR)
+        super().__init__(manager, kind, VECTOR)  # type: ignore[no-untyped-call]
 
 
 LANES = Lanes()

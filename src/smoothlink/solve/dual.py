@@ -1,0 +1,116 @@
+"""Ridge systems by Cholesky factorisation of the n x n kernel matrix, for fewer rows than features."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+from smoothlink.machines.rows import Block, Rows
+from smoothlink.machines.threads import calm
+from smoothlink.solve.cholesky import factor
+from smoothlink.solve.ridge import diagonal, penalties
+
+Array = NDArray[Any]
+
+KERNEL_ROWS = 256  # of X that are made dense together
+LEAST_RIDGE = 1e-7
+
+
+@dataclass(frozen=True)
+class DualCholesky:
+    """Exact solves from (K + rho)^-1, K = W^1/2 X X' W^1/2; the cost is n^3 / 3 for a factor and n^2 a right-hand side.
+
+    The constant is free, so it is not in K: it is eliminated, as the intercept of a regression is.
+    """
+
+    def prepare(self, rows: Rows, *, penalize_constant: bool = False) -> KernelSystem:
+        return KernelSystem(rows, kernel_matrix(rows), diagonal(rows), penalize_constant)
+
+
+@dataclass(frozen=True)
+class KernelSystem:
+    """W^1/2 X X' W^1/2 without the constant: `at(ridge)` gives the solver of (X'WX + rho) Z = B."""
+
+    rows: Rows
+    K: Array  # (n, n) float64
+    squares: Array  # (d,) diagonal of X'WX
+    penalize_constant: bool = False
+
+    def at(self, ridge: float) -> KernelSolve:
+        rho = penalties(ridge, self.squares, penalize_constant=self.penalize_constant)
+        if rho[0] <= 0 and self.squares[:-1].any():
+            warnings.warn(
+                f"DualCholesky needs a ridge above 0 and takes {LEAST_RIDGE:g}. Cholesky does without.",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+            rho = penalties(LEAST_RIDGE, self.squares, penalize_constant=self.penalize_constant)
+        return KernelSolve(self, rho)
+
+
+class KernelSolve:
+    """B -> (X'WX + rho)^-1 B.
+
+    With A0 = X0'WX0 + rho of the features without the constant and s = X0'W1, the constant's weight is
+    (b_c - s'A0^-1 b_0) / (w + rho_c - s'A0^-1 s), and the others' A0^-1 (b_0 - s z_c).
+    """
+
+    def __init__(self, system: KernelSystem, rho: Array) -> None:
+        self.rows, self.rho = system.rows, rho
+        self.scale = rho[0] if rho[0] > 0 else 1.0  # features that are all zero need no ridge
+        self.L = factor(system.K, np.full(len(system.K), self.scale))
+        w = self.rows.w.astype(np.float64)
+        self.root = np.sqrt(w)[:, None]
+        s = self.rows.sum(xt_r, w[:, None], out=(self.rows.d, 1), dtype=np.float64)
+        s[-1] = 0
+        self.free = self._without_constant(s)  # (d, 1) A0^-1 s
+        self.pivot = system.squares[-1] + rho[-1] - float(s[:, 0] @ self.free[:, 0])
+
+    def __call__(self, B: Array) -> Array:
+        others = B.astype(np.float64)
+        others[-1] = 0
+        constant = (B[-1] - self.free[:, 0] @ others) / self.pivot
+        Z = self._without_constant(others)
+        Z -= self.free * constant
+        Z[-1] = constant
+        return Z.astype(B.dtype)
+
+    def _without_constant(self, B: Array) -> Array:
+        """A0^-1 B = (B - X0'W^1/2 (K + rho)^-1 W^1/2 X0 B) / rho; B is 0 at the constant, and so is the answer."""
+        R = self.root * self.rows.map(xb, B)
+        with calm(len(R)):
+            R = scipy.linalg.cho_solve((self.L, True), R, overwrite_b=True, check_finite=False)
+        Z = (B - self.rows.sum(xt_r, self.root * R, out=B.shape, dtype=np.float64)) / self.scale
+        Z[-1] = 0
+        return Z
+
+
+def kernel_matrix(rows: Rows) -> Array:
+    """K (n, n) = W^1/2 X0 X0' W^1/2 in float64, some of its columns at a time."""
+    K = np.empty((rows.n, rows.n))
+    for block in rows.blocks:
+        for first in range(0, len(block.w), KERNEL_ROWS):
+            numbers = np.arange(first, min(first + KERNEL_ROWS, len(block.w)))
+            part = block.X.take(numbers)
+            part = np.array((part if isinstance(part, np.ndarray) else part.toarray()).T, np.float64, order="C")
+            part[-1] = 0
+            K[:, block.start + numbers] = rows.map(xb, part)
+    root = np.sqrt(rows.w.astype(np.float64))
+    K *= root
+    K *= root[:, None]
+    return K
+
+
+def xb(block: Block, B: Array) -> Array:
+    """XB of one block."""
+    return block.X @ B
+
+
+def xt_r(block: Block, R: Array, out: Array) -> None:
+    """Adds X'R of one block into out (d, m); R has a row for each of all rows."""
+    block.X.T.add_product(R[block.start : block.start + len(block.w)], out)
