@@ -34,8 +34,8 @@ class Solver(Protocol):
     def prepare(self, rows: Rows, *, penalize_constant: bool = False) -> System: ...
 
 
-# Rates measured on two cores, in operations a second (decision 0009): only their ratios matter here. A sparse Gram
-# matrix jumps about in memory, so a pair of non-zeros costs as much as a hundred dense operations.
+# Rates of two cores in operations a second (decision 0009); those of dense products and of vectors are estimates. Only
+# ratios matter. A sparse Gram matrix jumps about in memory: a pair of non-zeros costs as much as 200 dense operations.
 FACTOR_RATE = 40e9  # of Cholesky factors and solves, float64
 DENSE_RATE = 120e9  # of float32 matrix products
 PANEL_RATE = 9.6e9  # of products with sparse X and X'
