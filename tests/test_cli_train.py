@@ -195,6 +195,12 @@ def test_json_is_the_summary_of_the_model(files):
     }
 
 
+def test_half_precision_makes_the_weights_half_as_large(files):
+    succeed("train", files.train, "-o", files.model, "--half", *FIXED)
+    assert smoothlink.load(files.model).model_.V.values.dtype == np.float16
+    assert succeed("predict", files.model, files.train, "-k", 1).out
+
+
 def test_quiet_is_silent(files):
     ran = succeed("train", files.train, "-o", files.folder / "other.safetensors", "--quiet", *FIXED)
     assert (ran.out, ran.err) == ("", "")

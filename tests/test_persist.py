@@ -22,7 +22,7 @@ from small import classes, dense, fixed, multilabel, words
 
 import smoothlink
 from smoothlink import Cholesky, ConjugateGradient, ModelFileError, SmoothLinkClassifier
-from smoothlink.persist import model_arrays, model_meta
+from smoothlink.persist import SCALES, model_arrays, model_meta
 from smoothlink.steps import save as files
 
 DOCS = Path(__file__).parents[1] / "docs" / "file-format.md"
@@ -473,5 +473,91 @@ def test_every_array_and_key_is_documented_and_nothing_else():
     numbers = fixed().fit(X, y)
     names = {"label_names", "feature_names", "class_names"}
     arrays = {re.sub("_(utf8|offsets)$", "", name) for name in [*ARRAYS, *model_arrays(numbers)]}
-    assert documented("Arrays of a model") == arrays | names | {"input_points"}
+    assert documented("Arrays of a model") == arrays | names | {"input_points", *SCALES}
     assert documented("Meta of a model") == set(META)
+
+
+# Half precision
+
+REAL = Path(os.environ.get("SMOOTHLINK_DATA", Path(__file__).parents[2] / "shared" / "data"))
+
+
+def version_of(path):
+    raw = path.read_bytes()
+    header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
+    return json.loads(header["__metadata__"]["smoothlink"])["format_version"]
+
+
+@pytest.mark.parametrize("mmap", [True, False])
+@pytest.mark.parametrize("kind", MODELS)
+def test_half_the_bytes_predict_almost_the_same(rng, path, kind, mmap):
+    data, changes = MODELS[kind]
+    X, y = labelled(data, rng)
+    made = SmoothLinkClassifier(n_features=30) if kind == "everything auto" else fixed(**changes)
+    fitted = made.fit(X, y)
+    fitted.save(path, dtype="float16")
+    loaded = smoothlink.load(path, mmap=mmap)
+    assert version_of(path) == 2
+    assert loaded.model_.V.values.dtype == np.float16
+    scores = fitted.decision_function(X)
+    np.testing.assert_allclose(loaded.decision_function(X), scores, atol=0.02 * np.abs(scores).max())
+    single = loaded.predict_proba(X[:1])
+    np.testing.assert_allclose(single, loaded.predict_proba(X)[:1], rtol=1e-3, atol=1e-5)
+    again = path.with_name("again.safetensors")
+    loaded.save(again)
+    assert again.read_bytes() == path.read_bytes()
+    loaded.save(again, dtype="float32")
+    assert version_of(again) == 1
+    wide = smoothlink.load(again)
+    np.testing.assert_array_equal(wide.model_.V, loaded.model_.V.wide())
+    np.testing.assert_allclose(wide.predict_proba(X), loaded.predict_proba(X), rtol=1e-3, atol=1e-5)
+
+
+def test_a_precision_that_no_file_has_is_refused(rng, path):
+    with pytest.raises(ValueError, match="'float8'; possible are"):
+        fixed().fit(*multilabel(rng)).save(path, dtype="float8")
+
+
+@pytest.mark.parametrize(
+    "damage", [{"V_scale": None}, {"V_scale": np.ones(2, np.float32)}, {"W_scale": np.ones(4)}], ids=str
+)
+def test_halves_without_fitting_scales_are_refused(rng, path, damage):
+    fixed().fit(*multilabel(rng)).save(path, dtype="float16")
+    rewritten(path, **damage)
+    refused(path, "do not fit together")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_predictions_read_the_mapped_file_and_copy_nothing_of_it(rng, path, dtype):
+    X, Y = words(rng)
+    fixed().fit(X, Y).save(path, dtype=dtype)
+    loaded = smoothlink.load(path)
+    model = loaded.model_
+    V = model.V if dtype == "float32" else model.V.values
+    W = model.W if dtype == "float32" else model.W.values
+    for array in (V, W, model.features.R, model.counts):
+        assert not array.flags.writeable
+        assert not array.flags.owndata
+        base = array
+        while isinstance(base.base, np.ndarray):
+            base = base.base
+        assert isinstance(base, np.memmap)
+    for method in METHODS:
+        getattr(loaded, method)(X)
+        getattr(loaded, method)(X[[0]])
+    loaded.predict_f1(X, over="batch")
+    loaded.evaluate(X, Y, bootstraps=2)
+    assert (model.V if dtype == "float32" else model.V.values) is V
+
+
+@pytest.mark.skipif(not REAL.is_dir(), reason=f"no real data in {REAL}; set SMOOTHLINK_DATA")
+@pytest.mark.parametrize("name", ["bibtex", "delicious"])
+def test_halves_lose_less_than_a_tenth_of_a_point_on_real_data(path, name):
+    train, test = (smoothlink.read(REAL / name / f"{part}.txt.xz") for part in ("train", "test"))
+    given_rank = fixed(rank=100, n_features=1000, final_ridge=0.01, calibrate=True, input_kernel=None)
+    given_rank.fit(train.X, train.Y).save(path, dtype="float16")
+    exact = given_rank.evaluate(test.X, test.Y, bootstraps=0).metrics
+    found = smoothlink.load(path).evaluate(test.X, test.Y, bootstraps=0).metrics
+    for key in ("p@1", "p@3", "p@5", "hamming", "macro_f1_alg4"):
+        assert found[key].value == pytest.approx(exact[key].value, abs=1e-3), key
+    assert found["logloss"].value == pytest.approx(exact["logloss"].value, rel=1e-3)

@@ -1,14 +1,17 @@
 """Answers in blocks: no array of all rows by all labels is ever made, and labels never seen stay last."""
 
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from small import classes, fixed, multilabel
+from small import classes, fixed, multilabel, words
 
 from smoothlink import model as module
-from smoothlink.predict import best, label_gains, one_each, predict_f1, predict_topk, predictions
+from smoothlink import predict
+from smoothlink.machines.half import halved
+from smoothlink.predict import label_gains, one_each, predict_f1, predict_proba, predict_topk, predictions
 from smoothlink.steps.infer import f1_thresholds, propensities
 
 
@@ -58,7 +61,7 @@ def test_the_default_block_bounds_the_rows_and_the_labels_at_a_time(many_labels)
     rows = [part.stop - part.start for part in model.row_blocks(1000)]
     assert sum(rows) == 1000
     assert max(rows) * model.n_labels * 4 <= module.BLOCK_BYTES
-    labels = [len(part) for part in model.label_blocks(1000)]
+    labels = [part.stop - part.start for part in model.label_blocks(1000)]
     assert sum(labels) == model.n_labels
     assert max(labels) * 1000 * 4 <= module.BLOCK_BYTES
 
@@ -81,12 +84,12 @@ def test_ties_go_to_the_lower_label_in_both_rankings(rng):
     X, Y = multilabel(rng)
     Y[:, 4] = Y[:, 1]
     model = fixed().fit(X, Y).model_
-    H = model.embed(X.astype(np.float32))
-    S = model.scores(H)
-    S[:, 4] = S[:, 1]
+    V = np.zeros_like(model.V)
+    V[-1] = [0.25, 0.5, 0, 0.125, 0.5, 0.75]  # the constant alone: whatever the order of summation, no rounding
+    model = replace(model, V=V)
     for rank_by in ("probability", "psp"):
-        ranked = best(model, S, 6, rank_by).indices
-        assert (np.argwhere(ranked == 1)[:, 1] < np.argwhere(ranked == 4)[:, 1]).all()
+        order = predict_topk(model, model.embed(X.astype(np.float32)), 6, rank_by=rank_by).indices.reshape(-1, 6)
+        assert (np.argwhere(order == 1)[:, 1] < np.argwhere(order == 4)[:, 1]).all()
 
 
 def test_one_each_puts_one_label_in_a_row():
@@ -123,3 +126,93 @@ def test_a_model_without_any_features_in_a_row_ranks_by_frequency(rng):
     fitted = fixed().fit(sp.csr_array(np.where(rng.random(X.shape) < 0.15, X, 0)), Y)
     order = predict_topk(fitted.model_, fitted.model_.embed(sp.csr_array((1, X.shape[1]), dtype=np.float32)), 6)
     assert (np.diff(Y.sum(axis=0)[order.indices]) <= 0).all()
+
+
+# Any block size, any precision
+
+SIZES = [1, 64, 700, 1 << 20]  # bytes, for 90 rows and 6 labels or 3
+
+
+def tasks(rng, task):
+    return multilabel(rng) if task != "multiclass" else classes(rng)
+
+
+def settings_of(task):
+    loss = {"multilabel": "squared", "logistic": "logistic", "multiclass": "softmax"}[task]
+    return fixed(calibrate=True, loss=loss, passes=2)
+
+
+@pytest.mark.parametrize("task", ["multilabel", "logistic", "multiclass"])
+@pytest.mark.parametrize("rank_by", ["probability", "psp"])
+@pytest.mark.parametrize("size", SIZES)
+def test_the_best_in_blocks_of_any_size_are_the_best_of_all_probabilities(rng, monkeypatch, task, rank_by, size):
+    X, y = tasks(rng, task)
+    fitted = settings_of(task).set_params(rank_by=rank_by).fit(X, y)
+    P = fitted.predict_proba(X)
+    S = fitted.decision_function(X)
+    worth = P * label_gains(fitted.model_) if rank_by == "psp" else S
+    order = np.argsort(-worth, axis=1, kind="stable")[:, :3]
+    monkeypatch.setattr(module, "BLOCK_BYTES", size)
+    found = fitted.predict_topk(X, k=3)
+    ranked = found.indices.reshape(len(X), 3)
+    same = (ranked == order).all(axis=1)
+    # Products of other blocks round otherwise: an order may differ only where two labels are worth the same to 1e-5.
+    swapped = np.abs(np.take_along_axis(worth, ranked, 1) - np.take_along_axis(worth, order, 1)).max(axis=1)
+    assert (swapped[~same] < 1e-5).all()
+    np.testing.assert_allclose(found.data.reshape(-1, 3), np.take_along_axis(P, ranked, 1), rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("task", ["multilabel", "logistic", "multiclass"])
+@pytest.mark.parametrize("kept", [0, 1 << 30])
+def test_sets_and_losses_do_not_depend_on_blocks_or_on_keeping_features(rng, monkeypatch, task, kept):
+    X, y = tasks(rng, task)
+    fitted = settings_of(task).fit(X, y)
+    H, Y = fitted.model_.embed(X.astype(np.float32)), fitted._truth(y)
+    expected = predictions(fitted.model_, H, Y)
+    monkeypatch.setattr(predict, "FEWEST_LABELS", 2)
+    monkeypatch.setattr(predict, "BATCH_BYTES", 1)
+    monkeypatch.setattr(predict, "KEPT_BYTES", kept)
+    monkeypatch.setattr(module, "BLOCK_BYTES", 700)
+    found = predictions(fitted.model_, H, Y)
+    for name in ("sets", "f1_sets"):
+        np.testing.assert_array_equal(getattr(found, name).toarray(), getattr(expected, name).toarray(), err_msg=name)
+    np.testing.assert_array_equal(found.topk.indices, expected.topk.indices)
+    np.testing.assert_allclose(found.row_logloss, expected.row_logloss, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found.top_probability, expected.top_probability, rtol=1e-4)
+    np.testing.assert_array_equal(fitted.predict_f1(X).shape, expected.sets.shape)
+
+
+@pytest.mark.parametrize("task", ["multilabel", "multiclass"])
+def test_probabilities_of_some_labels_are_columns_of_those_of_all(rng, task):
+    X, y = tasks(rng, task)
+    fitted = settings_of(task).fit(X, y)
+    found = fitted.predict_proba(X, labels=[2, 0, 2])
+    np.testing.assert_allclose(found, fitted.predict_proba(X)[:, [2, 0, 2]], rtol=1e-4, atol=1e-6)
+
+
+def test_scores_of_some_labels_read_no_other_column(rng):
+    X, Y = multilabel(rng)
+    model = fixed().fit(X, Y).model_
+    V = np.full_like(model.V, np.nan)
+    V[:, [1, 4]] = model.V[:, [1, 4]]
+    H = model.embed(X.astype(np.float32))
+    np.testing.assert_allclose(
+        predict_proba(replace(model, V=V), H, np.array([4, 1])), predict_proba(model, H)[:, [4, 1]], atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("scale", ["unit", "variance", "none"])
+@pytest.mark.parametrize("normalize", [False, True])
+def test_one_sparse_row_is_embedded_as_among_others(rng, scale, normalize):
+    X, Y = words(rng)
+    X = sp.csr_array(X.toarray() * (np.arange(X.shape[0]) != 5)[:, None])
+    model = fixed(scale=scale, normalize_embedding=normalize).fit(X, Y).model_
+    assert model.plain
+    X = X.astype(np.float32)
+    alone = np.concatenate([model.embed(X[[i]]) for i in range(10)])
+    np.testing.assert_allclose(alone, model.embed(X)[:10], rtol=1e-4, atol=1e-5)
+    assert np.isnan(alone[5]).all()
+    half = replace(model, W=halved(model.W), V=halved(model.V))
+    np.testing.assert_allclose(half.embed(X), model.embed(X), rtol=5e-3, atol=5e-3)
+    np.testing.assert_allclose(half.embed(X[[3]]), half.embed(X)[[3]], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(half.scores(half.embed(X)), model.scores(model.embed(X)), atol=0.02)

@@ -20,13 +20,14 @@ from smoothlink.fitting.options import Options
 from smoothlink.fitting.train import feature_count, train
 from smoothlink.machines.threads import alone
 from smoothlink.model import Model
-from smoothlink.predict import one_each, predict_f1, predict_sets, predict_topk, predictions
+from smoothlink.predict import one_each, predict_f1, predict_proba, predict_sets, predict_topk, predictions
 from smoothlink.steps.evaluate import Evaluation, evaluate
 from smoothlink.targets import read_classes, read_indicator, read_targets, weigh
 
 Array = NDArray[Any]
 
 RANKINGS = ("probability", "psp")
+FEW_ENTRIES = 1 << 16  # of rows that are looked through in the blink that scikit-learn's own checks take
 
 
 class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
@@ -262,9 +263,23 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         )
 
     def _embed(self, X: Any) -> Array:
-        check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse="csr", dtype=np.float32, reset=False)
-        return self.model_.embed(_tidy(X))
+        ready = self._ready(X)
+        if ready is None:
+            check_is_fitted(self)
+            ready = validate_data(self, X, accept_sparse="csr", dtype=np.float32, reset=False)
+        return self.model_.embed(_tidy(ready))
+
+    def _ready(self, X: Any) -> Any:
+        """What `validate_data` returns of a few CSR rows that are as they should be, without the time it takes, which
+        is longer than all else that one row needs; None of all others."""
+        if not (sp.issparse(X) and X.format == "csr" and X.ndim == 2 and X.nnz <= FEW_ENTRIES and X.dtype.kind == "f"):
+            return None
+        fits = X.shape[0] > 0 and X.shape[1] == getattr(self, "n_features_in_", None) and hasattr(self, "model_")
+        if not fits or hasattr(self, "feature_names_in_"):
+            return None
+        with np.errstate(over="ignore"):
+            X = X if X.dtype == np.float32 else X.astype(np.float32)
+        return X if np.isfinite(X.data).all() else None
 
     def predict(self, X: Any) -> Any:
         """Class ids, or label sets at probability > 1/2: CSR when y was sparse, else a dense 0/1 array."""
@@ -278,14 +293,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         """Probabilities (n, c), dense; of some labels (positions in classes_) where given."""
         H = self._embed(X)
         some = None if labels is None else self._positions(labels)
-        blocks = []
-        for part in self.model_.row_blocks(len(H)):
-            if some is None or self.model_.multiclass:
-                P = self.model_.probabilities(self.model_.scores(H[part]))
-                blocks.append(P if some is None else P[:, some])
-            else:
-                blocks.append(self.model_.probabilities(self.model_.scores(H[part], some)))
-        return np.concatenate(blocks)
+        return predict_proba(self.model_, H, some)
 
     def _positions(self, labels: Any) -> Array:
         positions = np.asarray(labels, dtype=None if np.size(labels) else np.int64)
@@ -353,8 +361,12 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         known = self.classes_[place] == ids
         return one_each(np.where(known, place, c), c + 1).astype(np.float32)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the fitted model to one safetensors file (docs/file-format.md)."""
+    def save(self, path: str | os.PathLike[str], dtype: str | None = None) -> None:
+        """Writes the fitted model to one safetensors file (docs/file-format.md).
+
+        dtype="float16" stores the weights in half the space, at a cost in accuracy that is hard to measure, and a
+        loaded model computes from the halves; "float32" widens them again; None leaves them as they are.
+        """
         check_is_fitted(self)
         persist.save(self, path)
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from smoothlink.machines.half import Half
 from smoothlink.machines.matrix import matrix
-from smoothlink.steps.calibrate import LEAST, Calibration
+from smoothlink.steps.calibrate import FEW, LEAST, Calibration
 from smoothlink.steps.featurize import Features, unit_rows
 from smoothlink.steps.fit import prior
 from smoothlink.steps.landmarks import Landmarks
@@ -20,6 +22,15 @@ from smoothlink.steps.scale import Scaling
 Array = NDArray[Any]
 
 BLOCK_BYTES = 64 << 20  # of scores or features at a time
+BLOCK_ROWS = 2048  # more do not make a product faster, and labels of a block would be few
+ALL = slice(None)
+
+
+class Seen(NamedTuple):
+    """What the decoder sees of some rows."""
+
+    Phi: Array  # (b, s + 1)
+    blank: Array  # (b,) rows of which nothing is known
 
 
 @dataclass(frozen=True)
@@ -28,11 +39,11 @@ class Model:
 
     scaling: Scaling
     input_features: Features | Landmarks | None  # the kernel first stage, where there is one
-    W: Array | None  # (d + 1, k); None: h is x, or the classifier's activations
+    W: Array | Half | None  # (d + 1, k); None: h is x, or the classifier's activations
     classifier: Any  # a scikit-learn first stage that is not linear (Algorithm 2); such a model cannot be saved
     normalize: bool  # whether h is scaled to unit length
     features: Features
-    V: Array  # (s + 1, c)
+    V: Array | Half  # (s + 1, c)
     loss: str  # "squared", "logistic" or "softmax"
     multiclass: bool
     calibration: Calibration
@@ -40,17 +51,23 @@ class Model:
     total: float  # total training weight
     thresholds: Array  # (c,) Algorithm 4's, from held-out rows
 
-    @property
+    @cached_property
     def n_labels(self) -> int:
         return int(self.V.shape[1])
 
-    @property
+    @cached_property
     def unseen(self) -> Array:
         """Whether each label (c,) was never seen in training."""
         return np.asarray(self.counts <= 0)
 
+    @cached_property
+    def any_unseen(self) -> bool:
+        return bool(self.unseen.any())
+
     def embed(self, X: Any) -> Array:
         """h (n, k) of raw rows X (n, d); nan marks sparse rows without any feature."""
+        if X.shape[0] == 1 and sp.issparse(X) and self.W is not None and self.plain:
+            return self.embed_one(X, self.W)
         A = self.scaling(X)
         blank = np.diff(A.indptr) == 1 if sp.issparse(A) else np.zeros(len(A), bool)  # the constant alone
         if self.input_features is not None:
@@ -60,21 +77,50 @@ class Model:
         elif self.W is None:
             H = A[:, :-1].toarray() if sp.issparse(A) else A[:, :-1]
         else:
-            H = matrix(A) @ self.W
+            H = project(A, self.W)
         H = unit_rows(H) if self.normalize else np.ascontiguousarray(H)
         H[blank] = np.nan
         return H
 
+    @property
+    def plain(self) -> bool:
+        """Whether h = W'x has nothing between W and a sparse x but a scale."""
+        return not (self.scaling.dense or self.classifier is not None or self.input_features is not None)
+
+    def embed_one(self, X: sp.csr_array, W: Array | Half) -> Array:
+        """`embed` of one sparse row, to within rounding, in a tenth of the time: only its rows of W are touched."""
+        k = int(W.shape[1])
+        if not X.nnz:
+            return np.full((1, k), np.nan, np.float32)
+        x = X.data.astype(np.float32)
+        if self.scaling.kind == "unit":
+            x = x / np.sqrt(x.astype(np.float64) @ x).astype(np.float32)
+        elif self.scaling.kind == "variance":
+            x = x * self.scaling.factor[X.indices]
+        names = np.append(X.indices, W.shape[0] - 1)
+        rows = W.rows(names) if isinstance(W, Half) else W[names]
+        H = (np.append(x, np.float32(1)) @ rows)[None]
+        return unit_rows(H) if self.normalize else H
+
+    def see(self, H: Array) -> Seen:
+        """The link's features of embedded rows."""
+        blank: Array = np.isnan(H[:, 0])
+        return Seen(self.features(np.where(blank[:, None], np.float32(0), H) if blank.any() else H), blank)
+
     def scores(self, H: Array, labels: Array | None = None) -> Array:
         """Scores (n, c) of embedded rows, for all labels or the given ones; never-seen labels score -inf."""
-        some = slice(None) if labels is None else labels
-        V, unseen = self.V[:, some], self.unseen[some]
-        blank: Array = np.isnan(H[:, 0])
-        S: Array = self.features(np.where(blank[:, None], np.float32(0), H) if blank.any() else H) @ V
-        if blank.any():
-            S[blank] = self.prior_scores[some]
-        if unseen.any():
-            S[:, unseen] = -np.inf
+        return self.score(self.see(H), ALL if labels is None else labels)
+
+    def score(self, seen: Seen, labels: slice | Array = ALL, out: Array | None = None) -> Array:
+        """Scores (b, m) of these labels, which alone are read: s + 1 products for each row and label."""
+        if isinstance(self.V, Half):
+            S = self.V.left(seen.Phi, labels, out)
+        else:
+            S = np.matmul(seen.Phi, self.V[:, labels], out=out)
+        if seen.blank.any():
+            S[seen.blank] = self.prior_scores[labels]
+        if self.any_unseen:
+            S[:, self.unseen[labels]] = -np.inf
         return S
 
     @property
@@ -91,39 +137,73 @@ class Model:
         None is 0 or 1: no finite training set says so. Multiclass rows sum to 1; where S has not all labels, the
         `normalisers` (n,) of its rows are needed.
         """
-        P = self.calibrated(S, normalisers)
-        if not self.multiclass:
-            np.clip(P, LEAST, 1 - LEAST, out=P)
-        if unseen := np.count_nonzero(self.unseen):
-            c = self.n_labels if self.multiclass else 2  # half a row is added to each class, or to either side
-            little = 0.5 / (self.total + 0.5 * c)
-            if self.multiclass:
-                P *= np.float32(1 - little * unseen)
-            P[np.isneginf(S)] = little
-        return P
+        return self.finished(self.calibrated(S, normalisers), S)
+
+    def finished(self, P: Array, S: Array) -> Array:
+        """Calibrated probabilities P of scores S away from 0 and 1, in place; never-seen labels get their prior."""
+        c = self.n_labels if self.multiclass else 2  # half a row is added to each class, or to either side
+        little = 0.5 / (self.total + 0.5 * c)
+        if self.multiclass and self.any_unseen:
+            P *= np.float32(1 - little * np.count_nonzero(self.unseen))
+        return self.settled(P, S, *((-np.inf, np.inf) if self.multiclass else (LEAST, 1 - LEAST)), little)
 
     def calibrated(self, S: Array, normalisers: Array | None = None) -> Array:
         """What held-out rows make of scores, as Algorithm 4 and its thresholds see it: 0 for labels never seen."""
         if self.multiclass:
             normalisers = self.normalisers(S) if normalisers is None else normalisers
             return np.asarray(np.exp(S * np.float32(self.calibration.temperature) - normalisers[:, None]))
-        P = self.calibration.probabilities(np.maximum(S, -1e6), loss=self.loss)
-        if self.unseen.any():
-            P[np.isneginf(S)] = 0
+        return self.settled(self.calibration.probabilities(S, loss=self.loss), S, 0, 1, 0)
+
+    def settled(self, P: Array, S: Array, least: float, most: float, never: float) -> Array:
+        """P cut to least .. most, in place; `never` for labels never seen."""
+        if self.any_unseen and P.size > FEW:
+            from smoothlink.machines import selection
+
+            selection.settle(P, S, float(least), float(most), float(never))
+            return P
+        np.clip(P, np.float32(least), np.float32(most), out=P)
+        if self.any_unseen:
+            P[np.isneginf(S)] = never
         return P
 
     def normalisers(self, S: Array) -> Array:
         """log sum exp (n,) of each row's tempered scores."""
         Z = S * np.float32(self.calibration.temperature)
-        top = Z.max(axis=1)
-        return np.asarray(top + np.log(np.exp(Z - top[:, None]).sum(axis=1)))
+        top = np.maximum(Z.max(axis=1, initial=-np.inf), np.finfo(Z.dtype).min)  # finite, even if no label was seen
+        with np.errstate(divide="ignore"):
+            return np.asarray(top + np.log(np.exp(Z - top[:, None]).sum(axis=1)))
+
+    def all_normalisers(self, seen: Seen) -> Array:
+        """`normalisers` over all labels, a block of them at a time."""
+        total = np.full(len(seen.Phi), -np.inf, np.float32)
+        for labels in self.label_blocks(len(total)):
+            total = np.logaddexp(total, self.normalisers(self.score(seen, labels)))
+        return total
 
     def row_blocks(self, n: int) -> Iterator[slice]:
         """Rows whose features and scores fit a block."""
-        step = max(1, BLOCK_BYTES // (4 * max(self.n_labels, self.V.shape[0])))
-        yield from (slice(start, min(n, start + step)) for start in range(0, n, step))
+        yield from blocks(n, BLOCK_BYTES // (4 * max(self.n_labels, self.V.shape[0])))
 
-    def label_blocks(self, n: int) -> Iterator[Array]:
-        """Labels whose scores for all n rows fit a block."""
-        step = max(1, BLOCK_BYTES // (4 * max(1, n)))
-        yield from (np.arange(start, min(self.n_labels, start + step)) for start in range(0, self.n_labels, step))
+    def feature_blocks(self, n: int) -> Iterator[slice]:
+        """Rows whose features fit a block; of their scores a block holds `label_blocks`."""
+        yield from blocks(n, min(BLOCK_ROWS, BLOCK_BYTES // (4 * self.V.shape[0])))
+
+    def label_blocks(self, n: int) -> Iterator[slice]:
+        """Labels whose scores for all n rows fit a quarter of a block: they stay in the cache until they are ranked."""
+        yield from blocks(self.n_labels, BLOCK_BYTES // (16 * max(1, n)))
+
+
+def blocks(n: int, size: int) -> Iterator[slice]:
+    """0 .. n in slices of at most `size`, at least 1."""
+    step = max(1, size)
+    yield from (slice(start, min(n, start + step)) for start in range(0, n, step))
+
+
+def project(A: Any, W: Array | Half) -> Array:
+    """A W for sparse or dense A (n, d + 1). Of halves only the rows that A needs are widened."""
+    if isinstance(W, Half):
+        if not sp.issparse(A):
+            return np.asarray(A @ W.wide())
+        names, place = np.unique(A.indices, return_inverse=True)
+        A, W = sp.csr_array((A.data, place.astype(A.indices.dtype), A.indptr), (A.shape[0], len(names))), W.rows(names)
+    return matrix(A) @ W

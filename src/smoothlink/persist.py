@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothlink.errors import ModelFileError
+from smoothlink.machines.half import Half, halved
 from smoothlink.model import Model
 from smoothlink.solve import Cholesky, ConjugateGradient
 from smoothlink.steps.calibrate import Calibration
@@ -29,22 +30,39 @@ Array = NDArray[Any]
 SOLVERS = {solver.__name__: solver for solver in (Cholesky, ConjugateGradient)}
 
 
-def save(classifier: SmoothLinkClassifier, path: str | os.PathLike[str]) -> None:
+DTYPES = (None, "float32", "float16")
+SCALES = ("V_scale", "W_scale")  # present where V and W are float16
+
+
+def save(classifier: SmoothLinkClassifier, path: str | os.PathLike[str], dtype: str | None = None) -> None:
     """Writes a fitted classifier; refuses what a file without code cannot hold."""
+    if dtype not in DTYPES:
+        raise ValueError(f"dtype is {dtype!r}; possible are 'float32', 'float16' and None (as the model is).")
     model = classifier.model_
     if model.classifier is not None:
         raise ModelFileError(
             f"This model's first stage is a fitted {type(classifier.first_stage).__name__}, which a model file cannot "
             "hold without running code.\nUse a linear classifier (with coef_ and intercept_), or pickle the estimator."
         )
-    save_file(path, model_arrays(classifier), model_meta(classifier))
+    arrays = model_arrays(classifier, dtype)
+    # Smoothlink of format 1 knows no scales: version 2 lets it say so.
+    save_file(path, arrays, model_meta(classifier), version=2 if arrays.keys() & set(SCALES) else 1)
 
 
-def model_arrays(classifier: SmoothLinkClassifier) -> dict[str, Array]:
-    """The arrays of a model file, by name (docs/file-format.md lists them)."""
+def weights(name: str, A: Array | Half, dtype: str | None) -> dict[str, Array]:
+    """A weight matrix as it is stored: in one array, or as halves with the scales of their columns."""
+    if dtype == "float16" and not isinstance(A, Half):
+        A = halved(A)
+    elif dtype == "float32" and isinstance(A, Half):
+        A = A.wide()
+    return {name: A.values, f"{name}_scale": A.scale} if isinstance(A, Half) else {name: A}
+
+
+def model_arrays(classifier: SmoothLinkClassifier, dtype: str | None = None) -> dict[str, Array]:
+    """The arrays of a model file, by name (docs/file-format.md lists them); V, W and U of a `dtype`, or as they are."""
     model = classifier.model_
     arrays: dict[str, Array] = {
-        "V": model.V,
+        **weights("V", model.V, dtype),
         "R": model.features.R,
         "b": model.features.b,
         "counts": model.counts,
@@ -55,9 +73,9 @@ def model_arrays(classifier: SmoothLinkClassifier) -> dict[str, Array]:
         "scale_factor": model.scaling.factor,
     }
     if model.W is not None:
-        arrays["W"] = model.W
+        arrays |= weights("W", model.W, dtype)
     if classifier.label_directions_ is not None:
-        arrays["U"] = classifier.label_directions_
+        arrays["U"] = classifier.label_directions_.astype(dtype or classifier.label_directions_.dtype, copy=False)
     if isinstance(model.input_features, Landmarks):
         arrays["input_points"] = model.input_features.points
     elif model.input_features is not None:
@@ -203,11 +221,11 @@ def rebuild(loaded: Loaded) -> Model:
     return Model(
         scaling=Scaling(meta["scale"], arrays["scale_shift"], arrays["scale_factor"], meta["dense"]),
         input_features=input_features(arrays, meta),
-        W=arrays.get("W"),
+        W=matrix_of(arrays, "W"),
         classifier=None,
         normalize=meta["normalize"],
         features=Features(arrays["R"], arrays["b"]),
-        V=arrays["V"],
+        V=matrix_of(arrays, "V"),
         loss=meta["loss"],
         multiclass=meta["multiclass"],
         calibration=Calibration(arrays["calibration_knots"], arrays["calibration_values"], meta["temperature"]),
@@ -215,6 +233,13 @@ def rebuild(loaded: Loaded) -> Model:
         total=meta["total"],
         thresholds=arrays["thresholds"],
     )
+
+
+def matrix_of(arrays: dict[str, Array], name: str) -> Any:
+    """A weight matrix as the file has it: float32, halves, or none."""
+    if f"{name}_scale" in arrays:
+        return Half(arrays[name], arrays[f"{name}_scale"])
+    return arrays.get(name)
 
 
 def input_features(arrays: dict[str, Array], meta: dict[str, Any]) -> Features | Landmarks | None:
@@ -275,13 +300,24 @@ def check_arrays(arrays: dict[str, Array], meta: dict[str, Any]) -> None:
         raise ModelFileError("it has landmarks, but not their kernel. Save the model again.")
     if not {"input_R", "input_b"} & arrays.keys():
         optional |= {"input_R", "input_b"}
-    for kind, shapes in ((np.float32, single), (np.float64, double)):
-        for name, shape in shapes.items():
-            if name in optional and name not in arrays:
-                continue
-            found = arrays[name]
-            if found.shape != shape or found.dtype != kind:
-                raise ModelFileError(
-                    f"its arrays do not fit together: {name} is {found.dtype} {found.shape}, where a model has "
-                    f"{np.dtype(kind)} {shape}. Save the model again."
-                )
+    half: dict[str, tuple[int, ...]] = {}
+    for name in ("V", "W"):
+        if f"{name}_scale" in arrays:
+            half[name] = single.pop(name)
+            single[f"{name}_scale"] = half[name][1:]
+    if "U" in arrays and arrays["U"].dtype == np.float16:
+        half["U"] = single.pop("U")
+    for kind, shapes in ((np.float16, half), (np.float32, single), (np.float64, double)):
+        check_kind(
+            arrays, kind, {name: shape for name, shape in shapes.items() if name in arrays or name not in optional}
+        )
+
+
+def check_kind(arrays: dict[str, Array], kind: type[np.floating[Any]], shapes: dict[str, tuple[int, ...]]) -> None:
+    for name, shape in shapes.items():
+        found = arrays[name]
+        if found.shape != shape or found.dtype != kind:
+            raise ModelFileError(
+                f"its arrays do not fit together: {name} is {found.dtype} {found.shape}, where a model has "
+                f"{np.dtype(kind)} {shape}. Save the model again."
+            )

@@ -1,39 +1,55 @@
-"""Rows -> what a model says of them, in blocks, so that no n x c array is ever whole."""
+"""Rows -> what a model says of them, in blocks of rows and of labels, so that no n x c array is ever whole."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from smoothlink.model import Model
-from smoothlink.steps.calibrate import row_logloss
+from smoothlink.model import Model, Seen, blocks
+from smoothlink.steps.calibrate import LEAST, row_logloss
 from smoothlink.steps.evaluate import Predictions
-from smoothlink.steps.infer import TopK, above_half, f1_thresholds, propensities, sets_at, top_k, topk_csr
+from smoothlink.steps.infer import Ranking, TopK, above_half, f1_thresholds, propensities, sets_at, topk_csr
 
 Array = NDArray[Any]
+
+KEPT_BYTES = 1 << 30  # of features that are kept while the labels pass by
+BATCH_BYTES = 64 << 20  # of scores of all rows at a time
+FEWEST_LABELS = 256  # of all rows at a time: a product of fewer is slow
 
 
 def predict_topk(model: Model, H: Array, k: int, *, rank_by: str = "probability") -> sp.csr_array:
     """The k best labels of each row in order, with their probabilities."""
-    blocks = (best(model, model.scores(H[part]), k, rank_by) for part in model.row_blocks(len(H)))
-    return topk_csr(blocks, model.n_labels)
+    parts = [ranked(model, model.see(H[part]), k, rank_by) for part in model.feature_blocks(len(H))]
+    return topk_csr(parts, model.n_labels)
 
 
-def best(model: Model, S: Array, k: int, rank_by: str, P: Array | None = None) -> TopK:
-    """The k best labels of a block of scores with their probabilities; P (b, c) where all are known already."""
+def ranked(model: Model, seen: Seen, k: int, rank_by: str = "probability") -> TopK:
+    """The k best labels of a block of rows with their probabilities; the scores of a block of labels at a time."""
+    b = len(seen.Phi)
+    ranking = Ranking(b, min(k, model.n_labels))
     if rank_by == "psp":
-        # Inverse propensities lift rare labels: expected propensity-scored gain in place of expected hits.
-        P = model.probabilities(S) if P is None else P
-        ranked = top_k(np.where(model.unseen, -1, P * label_gains(model).astype(np.float32)), k)
-    else:
-        ranked = top_k(S, k)
-    if P is not None:
-        return ranked._replace(values=np.take_along_axis(P, ranked.indices, axis=1))
-    normalisers = model.normalisers(S) if model.multiclass else None
-    return ranked._replace(values=model.probabilities(ranked.values, normalisers))
+        normalisers = model.all_normalisers(seen) if model.multiclass else None
+        for labels in model.label_blocks(b):
+            P = model.probabilities(model.score(seen, labels), normalisers)
+            ranking.add(gains(model, P, labels), P)
+        return ranking.best()
+    total = np.full(b, -np.inf, np.float32)
+    for labels in model.label_blocks(b):
+        S = model.score(seen, labels)
+        ranking.add(S)
+        if model.multiclass:
+            total = np.logaddexp(total, model.normalisers(S))
+    best = ranking.best()
+    return best._replace(values=model.probabilities(best.values, total if model.multiclass else None))
+
+
+def gains(model: Model, P: Array, labels: slice) -> Array:
+    """Expected propensity-scored gain in place of expected hits: inverse propensities lift rare labels."""
+    return np.where(model.unseen[labels], np.float32(-1), P * label_gains(model)[labels].astype(np.float32))
 
 
 def label_gains(model: Model) -> Array:
@@ -43,13 +59,23 @@ def label_gains(model: Model) -> Array:
 
 def predict_sets(model: Model, H: Array) -> sp.csr_array:
     """Labels of probability above 1/2; multiclass: the one best label."""
-    return sp.vstack([sets_of(model, model.scores(H[part])) for part in model.row_blocks(len(H))], format="csr")
+    if model.multiclass:
+        return one_each(predict_topk(model, H, 1).indices, model.n_labels)
+    return by_blocks(model, H, lambda S, labels: above_half(model.probabilities(S)))
 
 
-def sets_of(model: Model, S: Array, P: Array | None = None) -> sp.csr_array:
-    if not model.multiclass:
-        return above_half(model.probabilities(S) if P is None else P)
-    return one_each(S.argmax(axis=1), S.shape[1])
+def by_blocks(model: Model, H: Array, chosen: Any) -> sp.csr_array:
+    """The sets (n, c) of which `chosen(scores, labels)` says a block at a time."""
+    rows = []
+    for part in model.feature_blocks(len(H)):
+        seen = model.see(H[part])
+        sets = [chosen(model.score(seen, labels), labels) for labels in model.label_blocks(len(seen.Phi))]
+        rows.append(side_by_side(sets))
+    return sp.vstack(rows, format="csr") if len(rows) > 1 else rows[0]
+
+
+def side_by_side(sets: list[sp.csr_array]) -> sp.csr_array:
+    return sp.hstack(sets, format="csr") if len(sets) > 1 else sets[0]
 
 
 def one_each(labels: Array, c: int) -> sp.csr_array:
@@ -57,43 +83,99 @@ def one_each(labels: Array, c: int) -> sp.csr_array:
     return sp.csr_array((np.ones(len(labels), np.int64), labels, np.arange(len(labels) + 1)), (len(labels), c))
 
 
+def predict_proba(model: Model, H: Array, labels: Array | None = None) -> Array:
+    """Probabilities (n, c), or of some labels. Only those are scored, but for multiclass, where each row is divided by
+    the sum over all: that costs as much as the k best."""
+    some = slice(None) if labels is None else labels
+    P = np.empty((len(H), model.n_labels if labels is None else len(labels)), np.float32)
+    for part in model.row_blocks(len(H)) if labels is None else model.feature_blocks(len(H)):
+        seen = model.see(H[part])
+        normalisers = model.all_normalisers(seen) if model.multiclass and labels is not None else None
+        P[part] = model.probabilities(model.score(seen, some), normalisers)
+    return P
+
+
 def predict_f1(model: Model, H: Array, *, over: str) -> sp.csr_array:
     """Label sets that maximise each label's F1: at the stored thresholds, or by Algorithm 4 over these rows."""
-    if over == "thresholds":
-        return sp.vstack(
-            [sets_at(model.calibrated(model.scores(H[part])), model.thresholds) for part in model.row_blocks(len(H))],
-            format="csr",
-        )
-    if over != "batch":
+    if over not in ("thresholds", "batch"):
         raise ValueError(f"over is {over!r}; possible are 'thresholds' (stored in the model) and 'batch' (these rows).")
-    normalisers = None
-    if model.multiclass:
-        normalisers = np.concatenate([model.normalisers(model.scores(H[part])) for part in model.row_blocks(len(H))])
-    frequency = np.clip(model.counts / max(model.total, 1e-300), 0, 1)
-    sets = []
-    for labels in model.label_blocks(len(H)):
-        S = np.concatenate([model.scores(H[part], labels) for part in model.row_blocks(len(H))])
-        Z = np.clip(model.calibrated(S, normalisers), 0, 1)
-        sets.append(sets_at(Z, f1_thresholds(Z, frequency[labels])))
-    return sp.hstack(sets, format="csr")
+    if over == "batch":
+        batch = Batch(model, H)
+        return side_by_side([batch.f1_sets(batch.calibrated(S), labels) for labels, S in batch.scores()])
+    if model.multiclass:  # all labels at once, which the sum over them needs
+        rows = model.row_blocks(len(H))
+        return sp.vstack([sets_at(model.calibrated(model.scores(H[r])), model.thresholds) for r in rows], format="csr")
+    return by_blocks(model, H, lambda S, labels: sets_at(model.calibrated(S), model.thresholds[labels]))
+
+
+class Batch:
+    """All rows for a block of labels at a time, as Algorithm 4 needs them."""
+
+    def __init__(self, model: Model, H: Array) -> None:
+        self.model, self.H = model, H
+        fits = 4 * len(H) * model.V.shape[0] <= KEPT_BYTES
+        self.kept = [(part, model.see(H[part])) for part in model.feature_blocks(len(H))] if fits else None
+        self.normalisers = None
+        if model.multiclass:
+            self.normalisers = np.concatenate([model.all_normalisers(seen) for _, seen in self.parts()])
+        self.frequency = np.clip(model.counts / max(model.total, 1e-300), 0, 1)
+
+    def parts(self) -> Iterator[tuple[slice, Seen]]:
+        """Rows and their features: kept where they fit, else made again."""
+        if self.kept is not None:
+            yield from self.kept
+        else:
+            yield from ((part, self.model.see(self.H[part])) for part in self.model.feature_blocks(len(self.H)))
+
+    def scores(self) -> Iterator[tuple[slice, Array]]:
+        """Labels and the scores (n, m) of all rows for them."""
+        n, model = len(self.H), self.model
+        for labels in blocks(model.n_labels, max(FEWEST_LABELS, BATCH_BYTES // (4 * max(1, n)))):
+            S = np.empty((n, labels.stop - labels.start), np.float32)
+            for part, seen in self.parts():
+                model.score(seen, labels, out=S[part])
+            yield labels, S
+
+    def calibrated(self, S: Array) -> Array:
+        return self.model.calibrated(S, self.normalisers)
+
+    def f1_sets(self, Z: Array, labels: slice) -> sp.csr_array:
+        """Algorithm 4's sets (n, m) of calibrated probabilities."""
+        if self.model.multiclass:
+            np.minimum(Z, 1, out=Z)  # exp rounds up at times
+        return sets_at(Z, f1_thresholds(Z, self.frequency[labels]))
 
 
 def predictions(model: Model, H: Array, Y: sp.csr_array, *, k: int = 5, rank_by: str = "probability") -> Predictions:
-    """All that `steps.evaluate` asks for, of embedded rows whose true labels are Y (n, >= c)."""
-    known = sp.csr_array(Y)[:, : model.n_labels]
-    blocks, sets, losses, tops = [], [], [], []
-    for part in model.row_blocks(len(H)):
-        S = model.scores(H[part])
-        P = model.probabilities(S)
-        ranked = best(model, S, k, rank_by, P)
-        blocks.append(ranked)
-        sets.append(sets_of(model, S, P))
-        losses.append(row_logloss(P, known[part], multiclass=model.multiclass))
-        tops.append(ranked.values[:, 0])
+    """All that `steps.evaluate` asks for, of embedded rows whose true labels are Y (n, >= c), in one pass."""
+    n, batch = len(H), Batch(model, H)
+    known = sp.csc_array(sp.csr_array(Y)[:, : model.n_labels])
+    top, first = Ranking(n, min(k, model.n_labels)), Ranking(n, 1)
+    losses, sets, f1_sets = np.zeros(n), [], []
+    for labels, S in batch.scores():
+        P = batch.calibrated(S)
+        f1_sets.append(batch.f1_sets(P, labels))
+        P = model.finished(P, S)
+        top.add(gains(model, P, labels) if rank_by == "psp" else S, P)
+        if model.multiclass:
+            first.add(S)
+        else:
+            sets.append(above_half(P))
+        losses += block_losses(P, sp.csr_array(known[:, labels]), multiclass=model.multiclass)
+    if model.multiclass:
+        losses[np.diff(sp.csr_array(known).indptr) == 0] = -np.log(LEAST)
+        sets.append(one_each(first.best().indices[:, 0], model.n_labels))
+    best = top.best()
     return Predictions(
-        topk=topk_csr(blocks, model.n_labels),
-        sets=sp.vstack(sets, format="csr"),
-        f1_sets=predict_f1(model, H, over="batch"),
-        row_logloss=np.concatenate(losses),
-        top_probability=np.concatenate(tops),
+        topk=topk_csr([best], model.n_labels),
+        sets=side_by_side(sets),
+        f1_sets=side_by_side(f1_sets),
+        row_logloss=losses,
+        top_probability=best.values[:, 0],
     )
+
+
+def block_losses(P: Array, Y: sp.csr_array, *, multiclass: bool) -> Array:
+    """What a block of labels adds to the log-loss (n,) of each row."""
+    losses = row_logloss(P, Y, multiclass=multiclass)
+    return np.where(np.diff(Y.indptr) > 0, losses, 0) if multiclass else losses

@@ -10,6 +10,7 @@ from hypothesis.extra import numpy as hnp
 
 from smoothlink.errors import DataError
 from smoothlink.steps.infer import (
+    Ranking,
     TopK,
     above_half,
     f1_cut,
@@ -198,3 +199,33 @@ def test_inverse_propensities_are_the_formula_of_jain_et_al():
 
 def test_tiny_training_sets_have_propensity_one():
     np.testing.assert_array_equal(propensities([0, 1, 2], 2), [1, 1, 1])
+
+
+# Blocks of labels
+
+
+@given(
+    hnp.arrays(np.float32, hnp.array_shapes(min_dims=2, max_dims=2, max_side=40), elements=TIED.map(np.float32)),
+    st.sampled_from([1, 3, 64, 65, 90]),
+    st.integers(1, 50),
+)
+@settings(max_examples=150, deadline=None)
+def test_the_best_of_blocks_of_labels_are_the_best_of_all_whatever_the_ties(scores, k, step):
+    ranking = Ranking(len(scores), k)
+    for start in range(0, scores.shape[1], step):
+        part = scores[:, start : start + step]
+        ranking.add(part, 2 * part)
+    order, values = full_sort(scores, k)
+    np.testing.assert_array_equal(ranking.best().indices, order)
+    np.testing.assert_array_equal(ranking.best().values, 2 * values)
+
+
+@pytest.mark.parametrize("k", [4, 100])
+def test_wide_blocks_on_all_threads_rank_like_one_sort(rng, k):
+    scores = np.round(rng.random((300, 900)), 2)  # many ties
+    ranking = Ranking(300, k)
+    for part in np.split(scores, [400, 401], axis=1):
+        ranking.add(part)
+    np.testing.assert_array_equal(ranking.best().indices, full_sort(scores, k)[0])
+    with pytest.raises(DataError, match="300 of 30000 scores are NaN"):
+        ranking.add(np.where(np.arange(100) == 7, np.nan, scores[:, :100]))

@@ -35,6 +35,9 @@ def train(
     params_for: Annotated[
         str | None, typer.Option(metavar="METRIC", help="Whose settings, where the file has several.")
     ] = None,
+    half: Annotated[
+        bool, typer.Option("--half", help="Weights in half precision: half the file, about the same predictions.")
+    ] = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
     *,
@@ -53,7 +56,7 @@ def train(
         raise DataError(f"{data} has no rows: there is nothing to learn from.")
     model = fit(found, {**tuned, **parameters}, screen)
     with screen.working(f"writing {output}"):
-        model.save(output)
+        model.save(output, dtype="float16" if half else None)
     if as_json:
         print_json({**model.summary_, "model": output, "bytes": os.path.getsize(output)})
     elif not quiet:

@@ -15,6 +15,7 @@ Array = NDArray[Any]
 TINY = 1e-4  # scores of this size are where the bins turn from linear to logarithmic
 BINS = 1024
 LEAST = 1e-7  # probability that the log-loss reckons with
+FEW = 256  # scores that NumPy maps faster than a kernel can be made ready
 
 
 class Calibration(NamedTuple):
@@ -26,8 +27,13 @@ class Calibration(NamedTuple):
 
     def probabilities(self, scores: Array, *, loss: str) -> Array:
         """Multilabel probabilities of scores of any shape."""
+        if len(self.knots) and np.size(scores) < FEW:
+            wide = stretch(np.asarray(scores, np.float64), loss)
+            return np.interp(wide, self.knots, self.values).astype(np.float32)
         if len(self.knots):
-            return np.interp(stretch(scores, loss), self.knots, self.values).astype(np.float32)
+            from smoothlink.machines import selection
+
+            return selection.interpolate(scores, self.knots, self.values, TINY if loss == "squared" else 0.0)
         if loss == "squared":
             return np.clip(scores, 0, 1)
         return sigmoid(np.array(scores, np.float32))
@@ -124,9 +130,12 @@ def fit_temperature(scores: Array, labels: Array, w: Array) -> tuple[float, Cali
 
 def row_logloss(P: Array, Y: sp.csr_array, *, multiclass: bool) -> Array:
     """The log-loss (b,) of each row: summed over labels, or -log p of the one label (tiny where it is unknown)."""
-    P = np.clip(P, LEAST, 1 - LEAST).astype(np.float64)
     rows = np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr))
-    p = P[rows, Y.indices]
+    p = np.clip(P[rows, Y.indices], LEAST, 1 - LEAST).astype(np.float64)
     if multiclass:
         return np.where(np.diff(Y.indptr) > 0, -np.bincount(rows, np.log(p), Y.shape[0]), -np.log(LEAST))
-    return -np.log1p(-P).sum(axis=1) - np.bincount(rows, np.log(p) - np.log1p(-p), Y.shape[0])
+    from smoothlink.machines import selection
+
+    losses = np.bincount(rows, np.log1p(-p) - np.log(p), Y.shape[0])
+    selection.add_absent_losses(np.ascontiguousarray(P), LEAST, losses)
+    return losses

@@ -21,19 +21,75 @@ class TopK(NamedTuple):
     values: Array  # (b, k) their scores
 
 
+MANY = 64  # labels a row from which on sorting beats inserting
+
+
+class Ranking:
+    """The k best labels of n rows, while blocks of labels come in ascending order; only n x k numbers are kept."""
+
+    def __init__(self, n: int, k: int) -> None:
+        if k < 1:
+            raise DataError(f"k = {k}: a row has at least 1 best label. Pass k >= 1.")
+        self.k, self.labels = k, 0  # labels seen so far
+        self.ids = np.empty((n, k), np.int64)
+        self.keys: Array = np.empty((n, k), np.float32)  # what is ranked by
+        self.values: Array = np.empty((n, k), np.float32)  # what is said of the best
+
+    def add(self, keys: Array, said: Array | None = None) -> None:
+        """Keys (n, m) of the next m labels, and what to say of them: the keys themselves where nothing is given."""
+        said = keys if said is None else said
+        found = min(self.labels, self.k)
+        if not found:
+            self.keys, self.values = np.empty_like(self.keys, keys.dtype), np.empty_like(self.values, said.dtype)
+        fine = self._insert(keys, said, found) if self.k <= MANY else self._merge(keys, said, found)
+        self.labels += keys.shape[1]
+        if not fine:
+            raise DataError(f"{np.isnan(keys).sum()} of {keys.size} scores are NaN. Check the features and the model.")
+
+    def _insert(self, keys: Array, said: Array, found: int) -> bool:
+        from smoothlink.machines import selection
+
+        keep = selection.keep_best_serial if keys.size <= selection.SERIAL else selection.keep_best
+        keys, said = np.ascontiguousarray(keys), np.ascontiguousarray(said)  # one compiled kernel for all
+        return bool(keep(keys, said, self.labels, self.ids, self.keys, self.values, found))
+
+    def _merge(self, keys: Array, said: Array, found: int) -> bool:
+        """Sorts the best of these behind the best so far, so that equal scores stay in the order of their ids."""
+        if keys.size and np.isnan(keys.max()):
+            return False
+        new = _sorted_head(keys, self.k)
+        old = slice(0, found)
+        ids = np.hstack([self.ids[:, old], new.indices + self.labels])
+        ranked = np.hstack([self.keys[:, old], new.values])
+        values = np.hstack([self.values[:, old], np.take_along_axis(said, new.indices, axis=1)])
+        order = np.argsort(-ranked, axis=1, kind="stable")[:, : self.k]
+        head = slice(0, order.shape[1])
+        for kept, all_of in ((self.ids, ids), (self.keys, ranked), (self.values, values)):
+            kept[:, head] = np.take_along_axis(all_of, order, axis=1)
+        return True
+
+    def best(self) -> TopK:
+        """All labels where they are fewer than k."""
+        found = min(self.labels, self.k)
+        return TopK(self.ids[:, :found], self.values[:, :found])
+
+
 def top_k(scores: Array, k: int) -> TopK:
     """The k highest scores of each row of a dense block (b, c); all c where c < k."""
     scores = np.asarray(scores)
-    if not np.issubdtype(scores.dtype, np.floating):
-        scores = scores.astype(np.float64)
-    if k < 1:
-        raise DataError(f"k = {k}: a row has at least 1 best label. Pass k >= 1.")
+    if scores.dtype not in (np.float32, np.float64):
+        scores = scores.astype(np.float32 if scores.dtype == np.float16 else np.float64)
+    ranking = Ranking(len(scores), k)
+    ranking.add(scores)
+    return ranking.best()
+
+
+def _sorted_head(scores: Array, k: int) -> TopK:
+    """`top_k` by a sort: the cost hardly depends on k."""
     b, c = scores.shape
     k = min(k, c)
     if not b * k:
         return TopK(np.empty((b, k), np.int64), np.empty((b, k), scores.dtype))
-    if np.isnan(scores.max()):
-        raise DataError(f"{np.isnan(scores).sum()} of {scores.size} scores are NaN. Check the features and the model.")
     entries = np.flatnonzero(_contenders(scores, k))
     rows, values = entries // c, scores.ravel()[entries]
     order = np.lexsort((-values, rows))  # stable: equal scores stay in the order of their ids
@@ -80,7 +136,8 @@ def above_half(probabilities: Array) -> csr_array:
         raise DataError(
             f"{np.isnan(probabilities).sum()} of {probabilities.size} probabilities are NaN. Check the model."
         )
-    return _indicator(probabilities > 0.5)
+    kind = np.result_type(probabilities, np.float32).type
+    return sets_at(probabilities, np.full(probabilities.shape[1], np.nextafter(kind(0.5), kind(1))))
 
 
 def f1_cut(z: Array, frequency: float, weights: Array | None = None) -> float:
@@ -89,34 +146,12 @@ def f1_cut(z: Array, frequency: float, weights: Array | None = None) -> float:
     `frequency` is the label's share of the training rows: n+ = frequency * n positives are expected. A label with
     n+ = 0, and one without a positive z, is never predicted: its cut is infinite. Rows may have weights (n,).
     """
-    z, w = np.asarray(z, np.result_type(z, np.float32)), np.ones(len(z)) if weights is None else weights
-    n_plus = float(frequency * w.sum())
-    wz = w * z
-    if n_plus <= 0 or not wz.any():
-        return float("inf")
-    rows = _worth_sorting(z, w, wz, n_plus)
-    rows = rows[np.argsort(-z[rows], kind="stable")]
-    m = np.argmax(2 * np.cumsum(wz[rows]) / (n_plus + np.cumsum(w[rows])))
-    return float(z[rows[m]])
-
-
-def _worth_sorting(z: Array, w: Array, wz: Array, n_plus: float) -> Array:
-    """The rows that the best set can hold: those with z at least half its F1 (some 300 of 66,000).
-
-    Adding z to a set S of F1 = 2 sum(z) / (n+ + |S|) raises it only if 2z > F1, and the F1 of any set is a bound
-    from below: first that of the best row alone, then that of the rows it leaves.
-    """
-
-    def half_f1(rows: Array) -> float:
-        return float(wz[rows].sum() / (n_plus + w[rows].sum())) * (1 - 1e-6)  # the slack covers float32
-
-    rows = np.flatnonzero(z >= half_f1(np.argmax(wz, keepdims=True)))
-    return np.asarray(rows[z[rows] >= half_f1(rows)])
+    return float(f1_thresholds(np.asarray(z)[:, None], [frequency], weights)[0])
 
 
 def f1_thresholds(Z: Array, frequencies: ArrayLike, weights: ArrayLike | None = None) -> Array:
     """`f1_cut` for each label of a block: Z (n, b) probabilities, frequencies (b,) -> thresholds (b,)."""
-    Z, frequencies = np.asarray(Z), np.asarray(frequencies, np.float64)
+    Z, frequencies = np.asarray(Z, np.result_type(Z, np.float32)), np.asarray(frequencies, np.float64)
     w = np.ones(len(Z)) if weights is None else np.asarray(weights, np.float64)
     if frequencies.shape != Z.shape[1:] or w.shape != Z.shape[:1]:
         raise DataError(
@@ -128,23 +163,25 @@ def f1_thresholds(Z: Array, frequencies: ArrayLike, weights: ArrayLike | None = 
             f"F1 inference needs probabilities in [0, 1]; these range from {Z.min():.4g} to {Z.max():.4g}. "
             "Pass predict_proba, or clip scores with np.clip(Z, 0, 1)."
         )
-    step = max(1, 2**21 // max(1, len(Z)))  # labels at a time, so that the transposed copy stays in the cache
-    columns = (z for j in range(0, Z.shape[1], step) for z in np.ascontiguousarray(Z[:, j : j + step].T))
-    return np.array([f1_cut(z, float(f), w) for z, f in zip(columns, frequencies, strict=True)], np.float64)
+    from smoothlink.machines import selection
+
+    cuts: Array = selection.f1_cuts(np.ascontiguousarray(Z), frequencies * w.sum(), w)
+    return cuts
 
 
 def sets_at(Z: Array, thresholds: ArrayLike) -> csr_array:
     """The 0/1 sets (CSR, n x b) where z >= the label's threshold and z > 0."""
-    Z, cut = np.asarray(Z), np.asarray(thresholds, np.float64)
-    return _indicator((cut <= Z) & (Z > 0))
+    from smoothlink.machines import selection
 
-
-def _indicator(chosen: Array) -> csr_array:
-    """A dense mask as CSR of int64 ones (the type of scikit-learn's indicators; int8 would overflow in S'S)."""
-    rows, indices = np.nonzero(chosen)
-    width = _index_type(len(indices), chosen.shape[1])
-    indptr = np.searchsorted(rows, np.arange(len(chosen) + 1)).astype(width)
-    return csr_array((np.ones(len(indices), np.int64), indices.astype(width), indptr), chosen.shape)
+    Z = np.ascontiguousarray(Z, np.result_type(Z, np.float32))
+    cuts, counts = np.ascontiguousarray(thresholds, np.float64), np.empty(len(Z), np.int64)
+    selection.count_members(Z, cuts, counts)
+    starts = np.append(0, np.cumsum(counts))
+    width = _index_type(starts[-1], Z.shape[1])
+    indices = np.empty(starts[-1], width)
+    selection.list_members(Z, cuts, starts, indices)
+    # int64 is the type of scikit-learn's indicators; int8 would overflow in S'S.
+    return csr_array((np.ones(len(indices), np.int64), indices, starts.astype(width)), Z.shape)
 
 
 def _index_type(*largest: int) -> type[np.int32] | type[np.int64]:

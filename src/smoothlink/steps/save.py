@@ -23,7 +23,7 @@ from smoothlink.errors import ModelFileError
 Array = NDArray[Any]
 
 KEY = "smoothlink"  # the one entry of the safetensors metadata
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2  # the newest that is read; a file is written in the oldest that can hold it
 MAX_HEADER = 100_000_000  # bytes; the safetensors library refuses larger ones too
 SMALL = 1 << 20  # bytes; smaller arrays are verified even when memory-mapped
 CODES = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "I8": "i1", "I16": "<i2", "I32": "<i4", "I64": "<i8", "U8": "u1"}
@@ -45,11 +45,11 @@ class Loaded(NamedTuple):
     versions: dict[str, str]  # of smoothlink, numpy and python, at the time of saving
 
 
-def save(path: str | os.PathLike[str], arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> None:
-    """Writes the arrays and the JSON-able `meta` to one file, whole or not at all."""
+def save(path: str | os.PathLike[str], arrays: Mapping[str, Array], meta: Mapping[str, Any], version: int = 1) -> None:
+    """Writes the arrays and the JSON-able `meta` to one file of this format version, whole or not at all."""
     ready = {name: _storable(name, array) for name, array in arrays.items()}
     ready = dict(sorted(ready.items(), key=lambda item: (-item[1].itemsize, item[0])))  # so each is aligned
-    header: dict[str, Any] = {"__metadata__": {KEY: _envelope(ready, meta)}}
+    header: dict[str, Any] = {"__metadata__": {KEY: _envelope(ready, meta, version)}}
     begin = 0
     for name, array in ready.items():
         place = [begin, begin := begin + array.nbytes]
@@ -138,12 +138,12 @@ def _code(dtype: np.dtype[Any]) -> str | None:
     return next((code for code, known in DTYPES.items() if known == dtype.newbyteorder("<")), None)
 
 
-def _envelope(arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> str:
+def _envelope(arrays: Mapping[str, Array], meta: Mapping[str, Any], version: int) -> str:
     """The JSON text under KEY: format, versions, what each array must be, the model's own meta, and a checksum."""
     own = importlib.metadata.version("smoothlink")
     content = {
         "format": "smoothlink",
-        "format_version": FORMAT_VERSION,
+        "format_version": version,
         "versions": {"smoothlink": own, "numpy": np.__version__, "python": platform.python_version()},
         "arrays": {name: _description(array) for name, array in arrays.items()},
         "meta": dict(meta),

@@ -1,0 +1,304 @@
+"""Numba kernels of prediction: the best of a row, calibrated probabilities, log-loss, Algorithm 4 and half precision.
+
+Every loop over rows or labels is parallel and none shares an output, so results repeat exactly. Imported at the first
+prediction, never by `import smoothlink`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import get_num_threads, njit, prange
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+CHUNK = 64  # scores compared at a time with the least of the best
+PIECE = 1 << 12  # entries a thread takes at a time
+SERIAL = 1 << 16  # entries up to which waking the other threads costs more than it saves
+STRIPE = 16  # labels whose columns are gathered together: a cache line of float32
+
+# The k best
+
+
+@njit(cache=True, nogil=True)
+def _keep_row(keys: Array, said: Array, first: int, ids: Array, best: Array, values: Array, found: int) -> bool:
+    """Merges one row of a block into its best so far; whether all of it are numbers.
+
+    Labels come in ascending order, so an equal score goes behind those that are there. A chunk is looked into only
+    where some score beats the least of the best, which few do.
+    """
+    k = len(best)
+    fine = True
+    for start in range(0, len(keys), CHUNK):
+        part = keys[start : start + CHUNK]
+        if found == k:
+            least, over = best[k - 1], 0
+            for t in range(len(part)):
+                over += not (part[t] <= least)  # true of NaN as well
+            if over == 0:
+                continue
+        for t in range(len(part)):
+            key = part[t]
+            if found == k and key <= best[k - 1]:
+                continue
+            if key != key:
+                fine = False
+                continue
+            found = min(found + 1, k)
+            p = found - 1
+            while p > 0 and best[p - 1] < key:
+                best[p], ids[p], values[p] = best[p - 1], ids[p - 1], values[p - 1]
+                p -= 1
+            best[p], ids[p], values[p] = key, first + start + t, said[start + t]
+    return fine
+
+
+@njit(cache=True, nogil=True)
+def keep_best_serial(keys: Array, said: Array, first: int, ids: Array, best: Array, values: Array, found: int) -> bool:
+    """`keep_best` without waking other threads."""
+    fine = True
+    for i in range(len(keys)):
+        fine &= _keep_row(keys[i], said[i], first, ids[i], best[i], values[i], found)
+    return fine
+
+
+@njit(parallel=True, cache=True, nogil=True)
+def keep_best(keys: Array, said: Array, first: int, ids: Array, best: Array, values: Array, found: int) -> bool:
+    """Merges a block of keys (b, m), of the labels from `first` on, into the k best (b, k) so far.
+
+    `found` of the k are filled already; `values` get what `said` (b, m) has where the keys are best. False where a key
+    is NaN.
+    """
+    bad = 0
+    for i in prange(len(keys)):
+        bad += not _keep_row(keys[i], said[i], first, ids[i], best[i], values[i], found)
+    return bad == 0
+
+
+# Probabilities
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _stretch_piece(S: Array, tiny: float, out: Array) -> None:
+    """out = sign(s) log(1 + |s| / tiny). The series of log is within 1e-15, and unlike libm's runs four at a time."""
+    for i in range(len(S)):
+        s = np.float64(S[i])
+        x = 1 + abs(s) / tiny
+        bits = np.float64(x).view(np.int64)
+        exponent = (bits >> 52) - 1023
+        m = np.int64((bits & 0xFFFFFFFFFFFFF) | 0x3FF0000000000000).view(np.float64)
+        if m > 1.4142135623730951:
+            m *= 0.5
+            exponent += 1
+        f = (m - 1) / (m + 1)
+        g = f * f
+        series = 1 / 9 + g * (1 / 11 + g * (1 / 13 + g * (1 / 15 + g * (1 / 17 + g * (1 / 19)))))
+        log = 2 * f * (1 + g * (1 / 3 + g * (1 / 5 + g * (1 / 7 + g * series)))) + exponent * 0.6931471805599453
+        out[i] = np.copysign(log, s) if x == x else x
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _map_piece(S: Array, out: Array, tiny: float, knots: Array, values: Array, slopes: Array, cells: Array) -> None:
+    """As np.interp; `cells` say at which knot the search may begin, so that it takes a step or two."""
+    stretched = np.empty(len(S))
+    if tiny > 0:
+        _stretch_piece(S, tiny, stretched)
+    else:
+        for i in range(len(S)):
+            stretched[i] = min(max(np.float64(S[i]), -40.0), 40.0) if S[i] == S[i] else np.nan
+    low, high, last = knots[0], knots[-1], len(cells) - 1
+    scale = last / (high - low)
+    for i in range(len(S)):
+        t = stretched[i]
+        if t >= high:
+            out[i] = values[-1]
+        elif t > low:
+            j = cells[np.uint32((t - low) * scale)]
+            while knots[j] > t:
+                j -= np.uint32(1)
+            while knots[j + 1] <= t:
+                j += np.uint32(1)
+            out[i] = slopes[j] * (t - knots[j]) + values[j]
+        else:
+            out[i] = values[0] if t == t else t
+
+
+@njit(parallel=True, cache=True, nogil=True, error_model="numpy")
+def _map_parallel(S: Array, out: Array, tiny: float, knots: Array, values: Array, slopes: Array, cells: Array) -> None:
+    for piece in prange((len(S) + PIECE - 1) // PIECE):
+        part = slice(piece * PIECE, min(len(S), (piece + 1) * PIECE))
+        _map_piece(S[part], out[part], tiny, knots, values, slopes, cells)
+
+
+def interpolate(S: Array, knots: Array, values: Array, tiny: float) -> Array:
+    """The map through (knots, values) of scores of any shape, as float32; np.interp to within rounding.
+
+    Scores are taken to sign(s) log(1 + |s| / tiny) where tiny > 0, else cut to -40 .. 40.
+    """
+    flat = np.ascontiguousarray(S).reshape(-1)
+    out = np.empty(flat.shape, np.float32)
+    knots, values = np.array(knots, np.float64), np.array(values, np.float64)
+    widths = np.diff(knots)
+    slopes = np.divide(np.diff(values), widths, out=np.zeros(len(widths)), where=widths > 0)
+    borders = np.linspace(knots[0], knots[-1], 4 * len(knots) + 1)
+    cells = np.clip(np.searchsorted(knots, borders, side="right") - 1, 0, max(0, len(knots) - 2)).astype(np.uint32)
+    if len(flat) <= SERIAL:
+        _map_piece(flat, out, tiny, knots, values, slopes, cells)
+    else:
+        _map_parallel(flat, out, tiny, knots, values, slopes, cells)
+    return out.reshape(np.shape(S))
+
+
+@njit(parallel=True, cache=True, nogil=True)
+def settle(P: Array, S: Array, least: float, most: float, never: float) -> None:
+    """Cuts P (b, m) to least .. most in place, but `never` where the score in S is -inf."""
+    for i in prange(len(P)):
+        for j in range(P.shape[1]):
+            P[i, j] = never if S[i, j] == -np.inf else min(max(P[i, j], least), most)
+
+
+@njit(parallel=True, cache=True, nogil=True)
+def add_absent_losses(P: Array, least: float, out: Array) -> None:
+    """out (b,) += the sum over each row's labels of -log(1 - p), p cut to least .. 1 - least."""
+    for i in prange(len(P)):
+        total = 0.0
+        for j in range(P.shape[1]):
+            p = min(max(np.float64(P[i, j]), least), 1 - least)
+            if p < 1e-3:  # the series is exact to 2e-13 there, where most labels are
+                total += p * (1 + p * (1 / 2 + p * (1 / 3 + p * (1 / 4))))
+            else:
+                total -= np.log1p(-p)
+        out[i] += total
+
+
+# Sets
+
+
+@njit(parallel=True, cache=True, nogil=True)
+def count_members(Z: Array, cuts: Array, counts: Array) -> None:
+    """counts (n,) = how many of each row of Z (n, b) are positive and at least their column's cut (b,)."""
+    for i in prange(len(Z)):
+        count = 0
+        for j in range(Z.shape[1]):
+            count += (cuts[j] <= Z[i, j]) & (Z[i, j] > 0)
+        counts[i] = count
+
+
+@njit(parallel=True, cache=True, nogil=True)
+def list_members(Z: Array, cuts: Array, starts: Array, out: Array) -> None:
+    """out[starts[i] : starts[i + 1]] = the columns counted above, ascending."""
+    for i in prange(len(Z)):
+        p = starts[i]
+        if starts[i + 1] > p:
+            for j in range(Z.shape[1]):
+                if (cuts[j] <= Z[i, j]) & (Z[i, j] > 0):
+                    out[p] = j
+                    p += 1
+
+
+# Algorithm 4
+
+
+@njit(cache=True, nogil=True)
+def _f1_cut(z: Array, n_plus: float, w: Array, kept: Array) -> float:
+    """See `steps.infer.f1_cut`. `kept` (n,) is room for row numbers.
+
+    Adding z to a set S of F1 = 2 sum(z) / (n+ + |S|) raises it only if 2z > F1, and the F1 of any set is a bound from
+    below: first that of the best row alone, then that of the rows it leaves (some 300 of 66,000). Those are sorted.
+    """
+    top, most = 0, 0.0
+    for i in range(len(z)):
+        if w[i] * z[i] > most:
+            top, most = i, w[i] * z[i]
+    if n_plus <= 0 or most == 0:
+        return np.inf
+    bound = most / (n_plus + w[top]) * (1 - 1e-6)  # the slack covers float32
+    weight, mass = 0.0, 0.0
+    for i in range(len(z)):
+        if z[i] >= bound:
+            weight += w[i]
+            mass += w[i] * z[i]
+    bound = mass / (n_plus + weight) * (1 - 1e-6)
+    count, low, high = 0, z[top], z[top]
+    for i in range(len(z)):
+        if z[i] >= bound:
+            kept[count] = i
+            count += 1
+            low, high = min(low, z[i]), max(high, z[i])
+    if low == high:  # the rows are alike: all or none
+        return float(low)
+    rows = kept[:count]
+    rows = rows[np.argsort(-z[rows], kind="mergesort")]
+    weight, mass, best, cut = 0.0, 0.0, -1.0, high
+    for i in rows:
+        weight += w[i]
+        mass += w[i] * z[i]
+        if 2 * mass / (n_plus + weight) > best:
+            best, cut = 2 * mass / (n_plus + weight), z[i]
+    return cut
+
+
+@njit(parallel=True, cache=True, nogil=True)
+def f1_cuts(Z: Array, n_plus: Array, w: Array) -> Array:
+    """The cut (b,) of each column of Z (n, b), of which n_plus (b,) positives are expected."""
+    n, b = Z.shape
+    cuts = np.empty(b)
+    for stripe in prange((b + STRIPE - 1) // STRIPE):
+        first = stripe * STRIPE
+        width = min(STRIPE, b - first)
+        columns, kept = np.empty((width, n), Z.dtype), np.empty(n, np.int64)
+        for i in range(n):
+            for j in range(width):
+                columns[j, i] = Z[i, first + j]
+        for j in range(width):
+            cuts[first + j] = _f1_cut(columns[j], n_plus[first + j], w, kept)
+    return cuts
+
+
+# Half precision. Numba has no float16: the bits come as uint16.
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _wide(half: int) -> Any:
+    """2^-112 times the float16 of these bits, which is finite: its exponent is taken as one of float32."""
+    size = (np.uint32(half) & np.uint32(0x7FFF)) << np.uint32(13)
+    sign = (np.uint32(half) & np.uint32(0x8000)) << np.uint32(16)
+    return np.uint32(size | sign).view(np.float32)
+
+
+UP = np.float32(2.0**112)
+
+
+@njit(parallel=True, cache=True, nogil=True)
+def widen(halves: Array, scale: Array, out: Array) -> None:
+    """out (a, b) float32 = the float16 of these bits times its column's scale (b,)."""
+    for i in prange(len(halves)):
+        for j in range(halves.shape[1]):
+            out[i, j] = _wide(halves[i, j]) * UP * scale[j]
+
+
+def half_dot(x: Array, halves: Array, scale: Array) -> Array:
+    """x (a,) float32 @ the float16 matrix (a, b) of these bits times its columns' scale: one pass over its memory."""
+    partial = np.zeros((2 * get_num_threads(), halves.shape[1]), np.float32)
+    _half_dots(x, halves, partial)
+    return np.asarray(partial.sum(axis=0) * scale)
+
+
+@njit(parallel=True, fastmath=True, cache=True, nogil=True)
+def _half_dots(x: Array, halves: Array, partial: Array) -> None:
+    """The same in as many groups of rows as `partial` (pieces, b) has, without the scale."""
+    a, pieces = len(halves), len(partial)
+    for piece in prange(pieces):
+        total = partial[piece]
+        low, high = piece * a // pieces, (piece + 1) * a // pieces
+        for i in range(low, high - 3, 4):
+            x0, x1, x2, x3 = x[i] * UP, x[i + 1] * UP, x[i + 2] * UP, x[i + 3] * UP
+            h0, h1, h2, h3 = halves[i], halves[i + 1], halves[i + 2], halves[i + 3]
+            for j in range(len(total)):
+                total[j] += x0 * _wide(h0[j]) + x1 * _wide(h1[j]) + x2 * _wide(h2[j]) + x3 * _wide(h3[j])
+        for i in range(high - (high - low) % 4, high):
+            x0, h0 = x[i] * UP, halves[i]
+            for j in range(len(total)):
+                total[j] += x0 * _wide(h0[j])
