@@ -271,7 +271,9 @@ def test_an_experiment_names_the_peers_it_lacks_and_goes_on(rng, known, monkeypa
     lacking = known("import no_such_library\n", "lacking", remedy="pip install it")
     there = known(name="there")
     monkeypatch.setattr(mulan, "PEERS", PEERS)
-    monkeypatch.setattr(mulan, "SPACES", dict.fromkeys(mulan.SPACES, Space(n_features=(20, 40), passes=2)))
+    small = {"space": Space(n_features=(20, 40), passes=2)}
+    monkeypatch.setattr(mulan, "SEARCHES", {name: asked | small for name, asked in mulan.SEARCHES.items()})
+    monkeypatch.setattr(mulan, "JOBS", 1)
     monkeypatch.setattr(mulan, "PRESETS", {})
     monkeypatch.setattr(mulan, "TUNED", {})
     field = {name: lambda split, seed, name=name: peers.ask(name, split, seed) for name in (failing, lacking, there)}

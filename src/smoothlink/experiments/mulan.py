@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,12 +41,13 @@ PAPER = {
     },
 }
 AS_PRINTED = "as in the paper: logistic, 90 % of label covariance"
-SEARCHED = "rank, kernel and loss searched too"
+SEARCHED = "rank, kernels and loss searched too"
 DEFAULTS = "defaults, nothing tuned"
 OURS = (AS_PRINTED, SEARCHED, DEFAULTS)
-SPACES = {
-    AS_PRINTED: Space(rank=(0.9,), kernel=("gaussian",), loss=("descent",)),
-    SEARCHED: Space(),
+JOBS = 2
+SEARCHES: dict[str, dict[str, Any]] = {
+    AS_PRINTED: {"space": Space(rank=(0.9,), kernel=("gaussian",), loss=("descent",), input_kernel=(None,))},
+    SEARCHED: {"space": Space(), "sampler": "tpe", "holdouts": 3},
 }
 
 
@@ -89,12 +91,10 @@ def one_set(
     Beside them the peers that failed, each with its reason.
     """
     answers: dict[str, dict[str, Answer]] = {metric: {} for metric in METRICS}
-    for method, space in SPACES.items():
+    for method, asked in SEARCHES.items():
         notify(f"{name}: {method}")
-        space = Space(n_features=(20, 40), passes=2, rank=space.rank, loss=space.loss) if quick else space
-        found = tune(split.train.X, split.train.Y, metrics=list(METRICS), trials=trials, seed=seed, space=space)
-        for metric, best in found.best.items():
-            answers[metric][method] = ours(split, seed, **best.params)
+        for metric, answer in searched(split, trials, quick, seed, asked).items():
+            answers[metric][method] = answer
     others: dict[str, Callable[[], dict[str, Answer]]] = {DEFAULTS: partial(alike, ours, split, seed)}
     others |= {method: partial(alike, ours, split, seed, **params) for method, params in PRESETS.items()}
     others |= {method: partial(baseline, method, split, seed) for method in field}
@@ -108,6 +108,22 @@ def one_set(
             failed[method] = str(failure)
             notify(failed[method])
     return {metric: measured(metric, found, split, seed) for metric, found in answers.items()}, failed
+
+
+def searched(split: Split, trials: int, quick: bool, seed: int, asked: dict[str, Any]) -> dict[str, Answer]:
+    """What the best settings for each metric say of the test rows.
+
+    Draws at random serve all metrics alike; draws that follow a metric are made for each.
+    """
+    if quick:
+        asked = asked | {"space": replace(asked["space"], n_features=(20, 40), passes=2)}
+    jobs = 1 if quick else JOBS
+    steered = [[metric] for metric in METRICS] if asked.get("sampler") == "tpe" else [list(METRICS)]
+    answers: dict[str, Answer] = {}
+    for metrics in steered:
+        found = tune(split.train.X, split.train.Y, metrics=metrics, trials=trials, seed=seed, jobs=jobs, **asked)
+        answers |= {metric: ours(split, seed, **best.params) for metric, best in found.best.items()}
+    return answers
 
 
 def alike(fit: Callable[..., Answer], split: Split, seed: int, **params: Any) -> dict[str, Answer]:
@@ -150,8 +166,9 @@ def page(record: dict[str, Any]) -> str:
         "# The paper's Table 2: mulan data sets",
         "",
         f"Written by `smoothlink reproduce mulan --trials {record['trials']} --seed {record['seed']}`. Settings were",
-        "chosen by random search on a 10 % holdout of the training rows, cut before the embedding was fitted, and",
-        "separately for each metric; each test set was used once, at the end. 90 % bootstrap intervals over test rows.",
+        "chosen on 10 % holdouts of the training rows, cut before the embedding was fitted, and separately for each",
+        "metric: by random search on one holdout as in the paper, and by TPE on three in turn. Each test set was used",
+        "once, at the end. 90 % bootstrap intervals over test rows.",
     ]
     lines += ["", image("mulan", "Hamming loss and macro-F1 of all methods on each data set, with intervals")]
     if "mediamill-reduced" in names and "mediamill" not in names:
