@@ -216,3 +216,13 @@ def test_one_sparse_row_is_embedded_as_among_others(rng, scale, normalize):
     np.testing.assert_allclose(half.embed(X), model.embed(X), rtol=5e-3, atol=5e-3)
     np.testing.assert_allclose(half.embed(X[[3]]), half.embed(X)[[3]], rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(half.scores(half.embed(X)), model.scores(model.embed(X)), atol=0.02)
+
+
+def test_one_row_on_all_threads_scores_as_among_others(rng, monkeypatch):
+    X, Y = words(rng)
+    model = fixed().fit(X, Y).model_
+    H = model.embed(X.astype(np.float32))
+    expected = model.scores(H)[[4]]
+    monkeypatch.setattr(module, "MANY", 0)
+    np.testing.assert_allclose(model.scores(H[[4]]), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(model.scores(H[[4]], np.array([3, 1])), expected[:, [3, 1]], rtol=1e-4, atol=1e-5)

@@ -368,7 +368,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         loaded model computes from the halves; "float32" widens them again; None leaves them as they are.
         """
         check_is_fitted(self)
-        persist.save(self, path)
+        persist.save(self, path, dtype)
 
 
 def _largest_product(X: Any, c: int, options: Options) -> float:
