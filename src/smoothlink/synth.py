@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from smoothlink.errors import DataError
+from smoothlink.machines.sorting import sort_by
 from smoothlink.steps.read import Data
 
 Array = NDArray[Any]
@@ -273,7 +274,8 @@ def draw_rows(
         n_labels = draw_labels(state, min(labels.shape[1], 1 + poisson(state, mean_labels - 1)), tables, tagged)
         wanted = min(words.shape[1], 1 + poisson(state, mean_words - 1))
         n_words = draw_words(state, wanted, tables, tagged[:n_labels], places, times)
-        order = np.argsort(tables.feature[places[:n_words]])
+        order = np.arange(n_words)
+        sort_by(tables.feature[places[:n_words]], order)
         length = 0.0
         for j in range(n_words):
             at = places[order[j]]
@@ -281,5 +283,7 @@ def draw_rows(
             values[i, j] = (1 + np.log(times[order[j]])) * tables.idf[at]
             length += values[i, j] ** 2
         values[i, :n_words] /= np.float32(np.sqrt(length))
-        labels[i, :n_labels] = np.sort(tables.label[tagged[:n_labels]])
+        of_labels = np.arange(n_labels)
+        sort_by(tables.label[tagged[:n_labels]], of_labels)
+        labels[i, :n_labels] = tables.label[tagged[of_labels]]
         counts[i, 0], counts[i, 1] = n_words, n_labels

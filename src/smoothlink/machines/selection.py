@@ -12,6 +12,8 @@ import numpy as np
 from numba import get_num_threads, njit, prange
 from numpy.typing import NDArray
 
+from smoothlink.machines.sorting import sort_by
+
 Array = NDArray[Any]
 
 CHUNK = 64  # scores compared at a time with the least of the best
@@ -230,9 +232,9 @@ def _f1_cut(z: Array, n_plus: float, w: Array, kept: Array) -> float:
     if low == high:  # the rows are alike: all or none
         return float(low)
     rows = kept[:count]
-    rows = rows[np.argsort(-z[rows], kind="mergesort")]
+    sort_by(z, rows)
     weight, mass, best, cut = 0.0, 0.0, -1.0, high
-    for i in rows:
+    for i in rows[::-1]:
         weight += w[i]
         mass += w[i] * z[i]
         if 2 * mass / (n_plus + weight) > best:

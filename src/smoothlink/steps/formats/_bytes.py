@@ -6,6 +6,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from smoothlink.machines.sorting import sort_by
 from smoothlink.steps.formats._floats import number
 
 Bytes = NDArray[np.uint8]
@@ -212,7 +213,8 @@ def order_rows(ptr: Places, ids: Ids, values: Values) -> int:
             rising = rising and ids[i - 1] < ids[i]
         if rising:
             continue
-        order = np.argsort(ids[a:b])
+        order = np.arange(b - a)
+        sort_by(ids[a:b], order)
         ids[a:b] = ids[a:b][order]
         values[a:b] = values[a:b][order]
         for i in range(a + 1, b):
