@@ -16,6 +16,7 @@ NAMES = {
     "arff": "x.arff",
     "vw": "x.vw",
     "npz": "x.npz",
+    "binary": "x.sl",
 }
 
 

@@ -50,6 +50,8 @@ TYPED = {  # another value for each parameter, as it is typed
     "holdout": "0.2",
     "calibrate": False,
     "block_rows": "16",
+    "memory": "3G",
+    "checkpoint": "state",
     "random_state": "7",
     "verbose": "1",
 }
@@ -78,7 +80,8 @@ def test_default_and_help_of_an_option_are_those_of_the_class(parameter):
     assert parameter.flag or f"default: {str(parameter.default).lower()}" in shown
 
 
-def test_every_option_reaches_the_model(files):
+def test_every_option_reaches_the_model(files, monkeypatch):
+    monkeypatch.chdir(files.folder)  # where the checkpoint goes
     flags = {True: "--{}", False: "--no-{}"}
     typed = [
         word
@@ -291,3 +294,18 @@ def test_a_warning_is_one_line_and_quiet_hides_it(files, monkeypatch):
     args = ["train", files.train, "-o", files.folder / "other.safetensors", *FIXED]
     assert "warning: divide by zero encountered" in succeed(*args).err
     assert succeed(*args, "--quiet").err == ""
+
+
+def test_a_data_folder_is_trained_on_and_evaluated_like_the_text(files, tmp_path):
+    for name, path in (("train", files.train), ("test", files.test)):
+        succeed("convert", path, tmp_path / f"{name}.sl", "-q")
+    ran = succeed("train", tmp_path / "train.sl", "-o", tmp_path / "m", *FIXED)
+    succeed("train", files.train, "-o", tmp_path / "text", *FIXED)
+    assert "train.sl: 60 rows, 12 features, 5 labels; mapped." in ran.err
+    found, known = (
+        succeed("evaluate", model, test, "--json", "--quiet", "--bootstraps", 0).json
+        for model, test in ((tmp_path / "m", tmp_path / "test.sl"), (tmp_path / "text", files.test))
+    )
+    assert found == known
+    answers = [succeed("predict", tmp_path / "m", test, "-k", "2").out for test in (tmp_path / "test.sl", files.test)]
+    assert answers[0] == answers[1]

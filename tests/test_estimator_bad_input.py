@@ -196,6 +196,8 @@ WRONG = {
     "holdout": [0.0, 0.6, "tenth"],
     "calibrate": ["isotonic", None],
     "block_rows": [0, -1, 0.5],
+    "memory": ["much", 0, -1, True],
+    "checkpoint": [3, True],
     "random_state": [-1, "seed", 1.5],
     "verbose": [-1, "loud"],
 }

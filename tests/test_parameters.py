@@ -60,6 +60,8 @@ CHANGES = {
     "holdout": Change([0.05, 0.3], {"calibrate": True}),
     "calibrate": Change([False], {"calibrate": True}),
     "block_rows": Change([]),  # below
+    "memory": Change([]),  # below
+    "checkpoint": Change([]),  # below
     "random_state": Change([1, np.random.RandomState(0), None]),
     "verbose": Change([]),  # below
 }
@@ -122,7 +124,7 @@ def test_a_changed_parameter_changes_the_model(name, change, value):
     assert difference > 1e-4, f"{name}={value!r} is ignored"
 
 
-# The two that must not change the model
+# Those that must not change the model
 
 
 @pytest.mark.parametrize("block_rows", [1, 50])
@@ -135,6 +137,22 @@ def test_block_rows_cut_the_rows_and_leave_the_model_alone(block_rows, monkeypat
     found = probabilities("multilabel", block_rows=block_rows)
     assert cuts == [block_rows]
     np.testing.assert_allclose(found, probabilities("multilabel"), rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("memory", ["2G", 2 << 30])
+def test_memory_is_planned_and_leaves_the_model_alone(memory, capsys):
+    X, Y = data("multilabel")
+    fitted = fixed(memory=memory, verbose=1).fit(X, Y)
+    assert fitted.summary_["plan"]["memory"] == 2 << 30
+    assert "smoothlink: Plan for 2.00G: " in capsys.readouterr().err
+    np.testing.assert_allclose(fitted.predict_proba(X), probabilities("multilabel"), rtol=1e-3, atol=1e-5)
+
+
+def test_checkpoint_puts_the_state_by_and_leaves_the_model_alone(tmp_path):
+    found = [probabilities("multilabel", checkpoint=tmp_path / "state") for _ in range(2)]
+    assert (tmp_path / "state" / "job.json").exists()
+    np.testing.assert_array_equal(*found)
+    np.testing.assert_allclose(found[0], probabilities("multilabel"), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("verbose", [1, True])

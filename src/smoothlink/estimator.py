@@ -17,7 +17,9 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from smoothlink import persist
 from smoothlink.fitting.checks import check_options, check_weights, one_of, whole
 from smoothlink.fitting.options import Options
-from smoothlink.fitting.train import feature_count, train
+from smoothlink.fitting.setup import feature_count
+from smoothlink.fitting.train import train
+from smoothlink.machines.files import Mapped
 from smoothlink.machines.threads import alone
 from smoothlink.model import Model
 from smoothlink.predict import one_each, predict_f1, predict_proba, predict_sets, predict_topk, predictions
@@ -109,6 +111,11 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         Whether scores become probabilities through a map fitted on held-out rows.
     block_rows : int or None, default=None
         Rows a block; results do not depend on it beyond rounding.
+    memory : int, str or None, default=None
+        Bytes, or text such as "4G", that the process is to stay within; what goes in parts or to files is planned
+        from it. None: no promise.
+    checkpoint : str or None, default=None
+        A folder where the state of the fit is put by, so that one that was killed goes on from there.
     random_state : int, RandomState or None, default=0
         Seeds every draw; a number makes runs repeat exactly on one machine.
     verbose : int, default=0
@@ -174,6 +181,8 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         holdout: float = 0.1,
         calibrate: bool = True,
         block_rows: int | None = None,
+        memory: Any = None,
+        checkpoint: Any = None,
         random_state: Any = 0,
         verbose: int = 0,
     ) -> None:
@@ -210,6 +219,8 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         self.holdout = holdout
         self.calibrate = calibrate
         self.block_rows = block_rows
+        self.memory = memory
+        self.checkpoint = checkpoint
         self.random_state = random_state
         self.verbose = verbose
 
@@ -227,7 +238,10 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         """
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None.")
-        X = validate_data(self, X, accept_sparse="csr", dtype=np.float32)
+        if isinstance(X, Mapped):  # looked through when it was read
+            self.n_features_in_ = X.shape[1]
+        else:
+            X = _tidy(validate_data(self, X, accept_sparse="csr", dtype=np.float32))
         targets = read_targets(y, self.task)
         if targets.Y.shape[0] != X.shape[0]:
             raise ValueError(f"X has {X.shape[0]} rows and y has {targets.Y.shape[0]}; they must be as many.")
@@ -238,10 +252,16 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         w, label_weight = weigh(targets, w, self.class_weight)
         check_weights(w, targets.Y, label_weight, options)
         notify = getattr(self, "_notify", None) or (_to_stderr if self.verbose else None)
-        X = _tidy(X)
         with alone(_largest_product(X, targets.Y.shape[1], options)):
             trained = train(
-                X, targets.Y, w, options, multiclass=targets.multiclass, label_weight=label_weight, notify=notify
+                X,
+                targets.Y,
+                w,
+                options,
+                multiclass=targets.multiclass,
+                label_weight=label_weight,
+                notify=notify,
+                note=getattr(self, "_note", None) or (_note_to_stderr if self.verbose else None),
             )
         self.classes_ = targets.classes
         self.model_: Model = trained.model
@@ -398,3 +418,7 @@ def _tidy(X: Any) -> Any:
 def _to_stderr(stage: str, share: float) -> None:
     if share == 0.0:
         print(f"smoothlink: {stage}", file=sys.stderr)
+
+
+def _note_to_stderr(text: str) -> None:
+    print(f"smoothlink: {text}", file=sys.stderr)

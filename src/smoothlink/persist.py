@@ -143,6 +143,8 @@ def storable(name: str, value: Any) -> Any:
         return {"pairs": [[storable("", key), float(weight)] for key, weight in value.items()]}
     if isinstance(value, Kernel):
         return str(value)
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
     if isinstance(value, (np.generic, np.ndarray)):
         return value.tolist()
     return value

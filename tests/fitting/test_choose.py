@@ -6,6 +6,7 @@ import scipy.sparse as sp
 from problems import class_problem, options, settled, sparse_problem
 
 from smoothlink.fitting import choose as choosing
+from smoothlink.fitting.checkpoint import Work
 from smoothlink.fitting.choose import (
     RIDGES,
     Trials,
@@ -20,7 +21,8 @@ from smoothlink.fitting.choose import (
     shaped,
     trials_over,
 )
-from smoothlink.fitting.train import set_up
+from smoothlink.fitting.plan import Plan
+from smoothlink.fitting.setup import set_up
 from smoothlink.solve import ConjugateGradient
 from smoothlink.steps.calibrate import Histogram
 from smoothlink.steps.fit import squared
@@ -128,7 +130,7 @@ def test_labels_of_held_out_rows_change_nothing_that_is_fitted(rng, embedding):
         fold = cut(setup.rows, setup.Y, held, setup.stage)
         link = trials_over([fold], setup, asked, 100).link(fold, 0.5, 5, 1.5)
         embedded = fold.embedded[0.5]
-        fits.append((embedded.H, link.features.R, link.sums.gram.G, link.held, squared(link.sums, 0.1)))
+        fits.append((embedded, link.features.R, link.sums.gram.G, link.held, squared(link.sums, 0.1)))
         np.testing.assert_array_equal(fold.held_labels.toarray(), Y.toarray()[held])
         np.testing.assert_array_equal(fold.held_weights, p.w[held])
     for a, b in zip(*fits, strict=True):
@@ -155,7 +157,7 @@ def test_the_loss_of_a_point_is_the_brier_score_of_fits_that_have_not_seen_the_r
         first = setup.stage.fit(setup.rows, setup.stage.prepare(setup.rows), 0.5)
         link = trials.link(fold, 0.5, 5, 1.5)
         # The embedding of the rows kept, fitted on them alone, is the fold's up to signs.
-        np.testing.assert_allclose(np.abs(first.H), np.abs(fold.embedded[0.5].H[kept]), atol=2e-3)
+        np.testing.assert_allclose(np.abs(first.H), np.abs(fold.embedded[0.5][kept]), atol=2e-3)
         V = squared(link.sums, 0.05)
         histogram.add(link.features(link.held) @ V, p.Y[held], p.w[held])
     assert trials.loss((0.5, 5, 1.5, 0.05)) == pytest.approx(histogram.brier(), rel=1e-6)
@@ -165,7 +167,7 @@ def test_points_that_share_a_gram_matrix_share_it(rng, monkeypatch):
     p = sparse_problem(rng)
     trials = trials_of(p, settled())
     count = []
-    monkeypatch.setattr(choosing, "link_sums", lambda *a, _f=choosing.link_sums: count.append(1) or _f(*a))
+    monkeypatch.setattr(choosing, "link_sums", lambda *a, _f=choosing.link_sums, **k: count.append(1) or _f(*a, **k))
     for final in (0.01, 0.1, 1.0):
         trials.loss((0.5, 5, 1.5, final))
     assert len(count) == 10
@@ -174,10 +176,10 @@ def test_points_that_share_a_gram_matrix_share_it(rng, monkeypatch):
     assert all(len(fold.links) == 1 and len(fold.embedded) == 1 for fold in trials.folds)
 
 
-def test_many_rows_are_searched_by_a_sample(rng, monkeypatch):
-    monkeypatch.setattr(choosing, "SEARCH_ROWS", 60)
+def test_many_rows_are_searched_by_a_sample(rng):
     p = sparse_problem(rng)
-    trials = trials_of(p, settled())
+    setup = setup_of(p, settled())._replace(work=Work(Plan(search_rows=60)))
+    trials = search_trials(setup, settled())
     assert {fold.train.n for fold in trials.folds} == {60}
     rows = p.rows()
     numbers = rows.sample(60, 0)
@@ -193,10 +195,15 @@ def test_very_many_labels_are_judged_by_some_of_every_frequency(rng, monkeypatch
     p = sparse_problem(rng)
     setup = setup_of(p, settled())
     fold = cut(setup.rows, setup.Y, np.arange(10), setup.stage)
-    sums = trials_over([fold], setup, settled(), 50).link(fold, 0.5, 5, 1.5).sums
-    np.testing.assert_array_equal(judged_labels(sums), np.arange(12))
+    trials = trials_over([fold], setup, settled(), 50)
+    sums = trials.link(fold, 0.5, 5, 1.5).sums
+    np.testing.assert_array_equal(judged_labels(sums.label_weights), np.arange(12))
     monkeypatch.setattr(choosing, "JUDGED_LABELS", 5)
-    judged = judged_labels(sums)
+    judged = judged_labels(sums.label_weights)
+    fold.links.clear()
+    fewer = trials.link(fold, 0.5, 5, 1.5)
+    np.testing.assert_array_equal(fewer.judged, judged)
+    np.testing.assert_allclose(fewer.sums.targets, sums.targets[:, judged], rtol=1e-6)
     assert len(judged) == 4
     assert (np.diff(judged) > 0).all()
     assert np.argmax(sums.label_weights) in judged

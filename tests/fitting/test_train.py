@@ -11,9 +11,11 @@ from scipy.special import expit, softmax
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 
-from smoothlink.fitting import train as training
+from smoothlink.fitting import resume as resuming
+from smoothlink.fitting import setup as setting
 from smoothlink.fitting.options import Clock, peak_memory_mb
-from smoothlink.fitting.train import candidate_ranks, feature_count, resolve_solver, train
+from smoothlink.fitting.setup import candidate_ranks, feature_count, resolve_solver
+from smoothlink.fitting.train import train
 from smoothlink.machines.rows import Rows
 from smoothlink.solve import Cholesky, ConjugateGradient
 from smoothlink.steps.embed import embed_rows, label_embedding, rank_for_share
@@ -360,9 +362,9 @@ def test_a_multilabel_share_is_the_papers_rule(rng):
 
 def test_with_very_many_labels_auto_tries_powers_of_two_under_its_cap(rng, monkeypatch):
     rows = sparse_problem(rng, n=200, d=100, c=90).rows()
-    monkeypatch.setattr(training, "ALL_DIRECTIONS", 50)
+    monkeypatch.setattr(setting, "ALL_DIRECTIONS", 50)
     assert candidate_ranks(rows, settled(rank="auto"), 200, False) == ((32, 64, 90), None)
-    monkeypatch.setattr(training, "LARGEST_RANK", 64)
+    monkeypatch.setattr(setting, "LARGEST_RANK", 64)
     assert candidate_ranks(rows, settled(rank="auto"), 200, False) == ((32, 64), None)
     assert candidate_ranks(rows, settled(rank="auto", embedding="identity"), 200, False) == ((90,), None)
     assert candidate_ranks(rows, settled(rank="auto", embedding="none"), 200, False) == ((100,), None)
@@ -465,13 +467,13 @@ def test_the_summary_tells_settings_sizes_and_costs(rng, loss):
 def test_the_captured_share_is_that_of_the_rank_kept(rng, monkeypatch):
     p = sparse_problem(rng)
     exact = trained(p, settled(rank=2)).summary
-    settle = training.settle
+    settle = resuming.settle
 
     def two(*a):
         setup, choice = settle(*a)
         return setup, choice._replace(chosen=choice.chosen._replace(rank=2))
 
-    monkeypatch.setattr(training, "settle", two)
+    monkeypatch.setattr(resuming, "settle", two)
     found = trained(p, settled(rank=9))  # nine directions are sought and two kept
     assert found.summary["rank"] == exact["rank"] == 2
     assert found.summary["captured_share"] == pytest.approx(exact["captured_share"], rel=1e-4)
@@ -479,8 +481,8 @@ def test_the_captured_share_is_that_of_the_rank_kept(rng, monkeypatch):
 
 
 def test_a_rank_among_several_is_chosen_on_held_out_rows(rng, monkeypatch):
-    monkeypatch.setattr(training, "ALL_DIRECTIONS", 5)
-    monkeypatch.setattr(training, "RANKS", (2, 4, 8))
+    monkeypatch.setattr(setting, "ALL_DIRECTIONS", 5)
+    monkeypatch.setattr(setting, "RANKS", (2, 4, 8))
     s = trained(sparse_problem(rng), settled(rank="auto")).summary
     assert s["rank"] in (2, 4, 8, 12)
     assert s["chosen_by"]["rank"] == "held-out rows"

@@ -16,7 +16,7 @@ from smoothlink.steps.read import FORMATS, Data, align, read, recognise, write
 
 quick = settings(max_examples=40, deadline=None)
 float32s = st.floats(width=32, allow_nan=False, allow_infinity=False)
-SUFFIX = {"xmc": ".txt", "xmc-new": "_Xf.txt", "lshtc": ".lshtc", "svmlight": ".svm"}
+SUFFIX = {"xmc": ".txt", "xmc-new": "_Xf.txt", "lshtc": ".lshtc", "svmlight": ".svm", "binary": ".sl"}
 
 
 @st.composite
@@ -51,7 +51,7 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("roundtrip")
 
 
-@pytest.mark.parametrize("kind", ["xmc", "xmc-new", "npz"])
+@pytest.mark.parametrize("kind", ["xmc", "xmc-new", "npz", "binary"])
 @quick
 @given(data=datasets(fewest=0))
 def test_formats_with_a_header_give_back_what_was_written(folder, kind, data):
@@ -92,7 +92,7 @@ def test_arff_gives_back_what_was_written_but_for_zeros(folder, data):
     assert (back.label_names, back.feature_names) == (data.label_names, data.feature_names)
 
 
-@pytest.mark.parametrize("kind", ["xmc", "xmc-new", "svmlight", "npz"])
+@pytest.mark.parametrize("kind", ["xmc", "xmc-new", "svmlight", "npz", "binary"])
 @settings(max_examples=20, deadline=None)
 @given(data=datasets(names=True))
 def test_names_come_back_from_inside_or_from_beside(kind, data):

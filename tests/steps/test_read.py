@@ -41,7 +41,7 @@ LOOKS = {
 
 
 @pytest.mark.parametrize("compress", COMPRESS)
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("kind", [kind for kind in FORMATS if kind != "binary"])  # which is a folder
 def test_a_format_is_recognised_by_its_content_whatever_its_name(tmp_path, kind, compress):
     for content in LOOKS[kind]:
         (tmp_path / "file.xz").write_bytes(compress(content))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -18,7 +17,10 @@ def convert(
     source: Annotated[str, typer.Argument(metavar="IN", help="A data file, plain or compressed.")],
     target: Annotated[str, typer.Argument(metavar="OUT", help="Its name says format and compression.")],
     to: Annotated[
-        str, typer.Option(metavar="NAME", help="The format to write: xmc, xmc-new, lshtc, svmlight, arff, vw or npz.")
+        str,
+        typer.Option(
+            metavar="NAME", help="The format to write: xmc, xmc-new, lshtc, svmlight, arff, vw, npz or binary."
+        ),
     ] = "auto",
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -29,21 +31,40 @@ def convert(
 
     Example: smoothlink convert mulan.arff train.txt.xz
     """
+    from smoothlink.steps.formats.binary import bytes_in
+
+    kind = format_of(target, to)
+    writable(target, source, folder_too=kind == "binary")
+    screen = Screen(quiet)
+    n, d, c = streamed(source, target, kind, reading, screen) or whole(source, target, kind, reading, screen)
+    written = bytes_in(target)
+    if as_json:
+        print_json({"path": target, "rows": n, "features": d, "labels": c, "bytes": written})
+    else:
+        screen.note(f"{target}: {size(written)} written.")
+
+
+def streamed(source: str, target: str, kind: str, how: Reading, screen: Screen) -> tuple[int, int, int] | None:
+    """Text to a data folder block by block, where nothing but the rows has to be known."""
+    from smoothlink.steps.read import convert
+
+    if kind != "binary" or how.label_names or how.feature_names or how.labels_file:
+        return None
+    with screen.working(f"writing {target}"):
+        counts: dict[str, Any] = {"n_labels": how.labels, "n_features": how.features}
+        return convert(source, target, format=how.format, to=kind, **counts)
+
+
+def whole(source: str, target: str, kind: str, how: Reading, screen: Screen) -> tuple[int, int, int]:
+    """All rows read, then written."""
     from smoothlink.steps.read import write
 
-    writable(target, source)
-    kind = format_of(target, to)
-    screen = Screen(quiet)
-    data = read_data(source, reading, screen)
+    data = read_data(source, how, screen)
     if kind == "lshtc" and (data.label_names or data.feature_names):
         screen.note("LSHTC files hold numbers only: names that are not whole numbers become column numbers.")
     with screen.working(f"writing {target}"):
         write(data, target, format=kind)
-    if as_json:
-        (n, d), c = data.X.shape, data.Y.shape[1]
-        print_json({"path": target, "rows": n, "features": d, "labels": c, "bytes": os.path.getsize(target)})
-    else:
-        screen.note(f"{target}: {size(os.path.getsize(target))} written.")
+    return (*data.X.shape, data.Y.shape[1])
 
 
 def format_of(target: str, to: str) -> str:

@@ -44,7 +44,8 @@ def option(*names: str, help: str, metavar: str | None = None) -> Any:
 def reading(
     *,
     format: Annotated[
-        str, option(metavar="NAME", help="xmc, xmc-new, lshtc, svmlight, arff, vw or npz; else it is recognised.")
+        str,
+        option(metavar="NAME", help="xmc, xmc-new, lshtc, svmlight, arff, vw, npz or binary; else it is recognised."),
     ] = "auto",
     labels: Annotated[
         str | None, option(metavar="auto|N", help="How many labels there are, if not as the header says; auto counts.")
@@ -89,6 +90,7 @@ def count(option: str, text: str | None) -> int | str | None:
 
 def read_data(path: str, how: Reading, screen: Screen, *, labels_matter: bool = True) -> Data:
     """The data in a file, and a note on what was read and how fast."""
+    from smoothlink.steps.formats.binary import bytes_in
     from smoothlink.steps.read import read
 
     began = time.perf_counter()
@@ -107,8 +109,8 @@ def read_data(path: str, how: Reading, screen: Screen, *, labels_matter: bool = 
         data = data._replace(feature_names=names_in(how.feature_names, data.X.shape[1], "feature"))
     seconds, (n, d), c = time.perf_counter() - began, data.X.shape, data.Y.shape[1]
     counts = ", ".join([plural(n, "row"), plural(d, "feature"), *([plural(c, "label")] if labels_matter else [])])
-    rate = f"{size(os.path.getsize(path) / max(seconds, 1e-9))}/s"
-    screen.note(f"{path}: {counts}; read in {seconds:.1f} s ({rate}).")
+    how_read = f"read in {seconds:.1f} s ({size(bytes_in(path) / max(seconds, 1e-9))}/s)"
+    screen.note(f"{path}: {counts}; {'mapped' if os.path.isdir(path) else how_read}.")
     return data
 
 
@@ -186,12 +188,14 @@ def label_names(model: SmoothLinkClassifier) -> list[Any]:
     return model.label_names_ if model.label_names_ is not None else model.classes_.tolist()
 
 
-def writable(path: str, *inputs: str) -> str:
-    """The path, if a file can be written there; said before hours of work, not after."""
+def writable(path: str, *inputs: str, folder_too: bool = False) -> str:
+    """The path, if a file, or with `folder_too` a data folder, can be written there; said before hours of work."""
+    from smoothlink.steps.formats.binary import is_folder
+
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):
         raise DataError(f"{path}: the folder {folder} does not exist.\nType: mkdir -p {folder}")
-    if os.path.isdir(path):
+    if os.path.isdir(path) and not (folder_too and is_folder(path)):
         raise DataError(f"{path} is a folder.\nName a file in it.")
     if not os.access(folder, os.W_OK):
         raise DataError(f"{path}: the folder {folder} is not writable.\nName a file in a folder of yours.")

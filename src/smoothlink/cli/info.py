@@ -56,13 +56,15 @@ def data_facts(path: str, data: Data, kind: str) -> dict[str, Any]:
     """Sizes, density and the most frequent labels."""
     import numpy as np
 
+    from smoothlink.steps.formats.binary import bytes_in
+
     (n, d), c = data.X.shape, data.Y.shape[1]
     per_row, counts = np.diff(data.Y.indptr), np.bincount(data.Y.indices, minlength=c)
     return {
         "kind": "data",
         "path": path,
         "format": kind,
-        "bytes": os.path.getsize(path),
+        "bytes": bytes_in(path),
         "rows": n,
         "features": d,
         "labels": c,

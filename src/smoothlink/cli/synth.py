@@ -54,8 +54,7 @@ def synth(
         if os.path.abspath(output) == os.path.abspath(test_output):
             raise DataError(f"{output} is named twice.\nName another file with --test-output.")
     for path, _, _ in files:
-        writable(path)
-        format_of(path, to)
+        writable(path, folder_too=format_of(path, to) == "binary")
     shape = Shape(
         features=features,
         labels=labels,
@@ -76,6 +75,7 @@ def synth(
 
 def make(shape: Shape, path: str, start: int, count: int, kind: str, screen: Screen) -> dict[str, Any]:
     """Writes some rows of the stream to a file."""
+    from smoothlink.steps.formats.binary import bytes_in
     from smoothlink.steps.read import write
     from smoothlink.synth import synthesise
 
@@ -83,7 +83,7 @@ def make(shape: Shape, path: str, start: int, count: int, kind: str, screen: Scr
         data = synthesise(shape, count, start=start)
         write(data, path, format=kind)
     means = data.X.nnz / count, data.Y.nnz / count
-    written = os.path.getsize(path)
+    written = bytes_in(path)
     screen.note(
         f"{path}: {plural(count, 'row')}, {means[0]:.1f} features and {means[1]:.2f} labels a row; "
         f"{size(written)} written."

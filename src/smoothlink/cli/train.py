@@ -93,7 +93,7 @@ def fit(data: Data, parameters: dict[str, Any], screen: Screen) -> SmoothLinkCla
         screen.note(ONE_LABEL)
     model = SmoothLinkClassifier(**parameters)
     with screen.stages() as notify:
-        model._notify = None if model.verbose else notify
+        model._notify, model._note = None if model.verbose else notify, None if model.verbose else screen.note
         model.fit(data.X, data.Y)
     model.label_names_ = data.label_names
     if data.feature_names is not None:

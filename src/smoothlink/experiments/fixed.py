@@ -15,7 +15,7 @@ from smoothlink.experiments.data import Split
 from smoothlink.experiments.methods import Answer
 from smoothlink.fitting.choose import RIDGES, Fold, axis, cut, holdouts
 from smoothlink.fitting.options import Setup
-from smoothlink.fitting.train import set_up
+from smoothlink.fitting.setup import set_up
 from smoothlink.model import Model
 from smoothlink.predict import predictions
 from smoothlink.steps.calibrate import Histogram

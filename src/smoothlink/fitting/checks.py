@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from numbers import Integral, Real
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from smoothlink.fitting.first_stage import EMBEDDINGS
 from smoothlink.fitting.options import Options
+from smoothlink.fitting.plan import parse_memory
 from smoothlink.steps.featurize import KERNELS, Kernel, parse_kernel
 
 Array = NDArray[Any]
@@ -47,6 +49,9 @@ def check_options(o: Options, *, multiclass: bool) -> Options:
     for name, value in (("batch_rows", o.batch_rows), ("block_rows", o.block_rows)):
         if value is not None:
             whole(name, value, 1)
+    parse_memory(o.memory)
+    if o.checkpoint is not None and not isinstance(o.checkpoint, (str, PathLike)):
+        raise ValueError(f"checkpoint is {o.checkpoint!r}; possible are None and the path of a folder.")
     for name in ("normalize_embedding", "half_step", "penalize_constant", "calibrate"):
         if not isinstance(getattr(o, name), (bool, np.bool_)):
             raise ValueError(f"{name} is {getattr(o, name)!r}; possible are True and False.")

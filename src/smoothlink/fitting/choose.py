@@ -10,12 +10,14 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from smoothlink.fitting.first_stage import Embedded, FirstStage
+from smoothlink.fitting.checkpoint import Work
+from smoothlink.fitting.first_stage import FirstStage, shaped
 from smoothlink.fitting.options import Chosen, Options, Setup
 from smoothlink.machines.rows import Rows, folds
 from smoothlink.solve import ConjugateGradient, System
 from smoothlink.steps.calibrate import Histogram
-from smoothlink.steps.featurize import Features, Kernel, draw_features, median_squared_distance, unit_rows
+from smoothlink.steps.embed import label_counts
+from smoothlink.steps.featurize import Features, Kernel, draw_features, median_squared_distance
 from smoothlink.steps.fit import LinkSums, Smoothing, link_sums, squared
 
 Array = NDArray[Any]
@@ -28,13 +30,13 @@ BANDWIDTHS = tuple(2.0**e for e in range(-3, 5))  # 1/8 .. 16
 FINAL_RIDGES = tuple(10.0**e for e in range(-5, 2))  # 1e-5 .. 10
 RANKS = (32, 64, 128, 256, 512, 1024, 2048)
 
-SEARCH_ROWS = 20_000  # rows on which ridges, bandwidth and rank are chosen
 SEARCH_FEATURES = 1000
 SEARCH_TOL = 1e-2  # of conjugate gradients there
 HELD_ROWS = 900  # small data sets take several folds until this many rows have been held out
 FEW_ROWS = 2000  # up to here every row is held out once
 JUDGED_LABELS = 4000
 EVALUATED_PAIRS = 20_000_000  # of held-out rows and labels: enough to tell settings apart
+PAIRS_AT_A_TIME = 1 << 22  # whose scores are looked at together
 
 
 class Climb(NamedTuple):
@@ -95,7 +97,7 @@ class Fold:
     held_labels: sp.csr_array
     held_weights: Array
     system: System | None
-    embedded: dict[float, Embedded] = field(default_factory=dict)  # by ridge
+    embedded: dict[float, Array] = field(default_factory=dict)  # h (n, k) by ridge
     links: dict[Point, Link] = field(default_factory=dict)  # the last one only: Gram matrices are large
 
 
@@ -106,15 +108,19 @@ class Link(NamedTuple):
     features: Features
     sums: LinkSums
     held: Array  # (h, k) embeddings of the held-out rows
+    judged: Any = None  # numbers of the labels that settings are judged by
 
 
-def cut(rows: Rows, Y: sp.csr_array, held: Array, stage: FirstStage) -> Fold:
-    """A fold that leaves the rows numbered `held` out, by giving them weight 0."""
+def cut(
+    rows: Rows, Y: sp.csr_array, held: Array, stage: FirstStage, *, judged: int | None = None, prepared: bool = True
+) -> Fold:
+    """A fold that leaves the rows numbered `held` out, by giving them weight 0; `judged` of them are looked at."""
     w = rows.w
     kept = w.copy()
     kept[held] = 0
-    train = rows.weighted(kept)
-    return Fold(train, held, Y[held], w[held].astype(np.float64), stage.prepare(train))
+    train, held = rows.weighted(kept), held[:judged]
+    system = stage.prepare(train) if prepared else None
+    return Fold(train, held, Y[held], w[held].astype(np.float64), system)
 
 
 @dataclass(frozen=True)
@@ -129,31 +135,69 @@ class Trials:
     normalize: bool
     smoothing: Smoothing
     seed: int
+    work: Work | None = None  # of fits at full size; None where few rows are looked at
 
     def loss(self, point: Point) -> float:
         """The calibrated Brier score a held-out row at (ridge, rank, bandwidth, final ridge)."""
         histogram = Histogram("squared")
         for fold in self.folds:
             link = self.link(fold, *point[:3])
-            judged = judged_labels(link.sums)
-            V = squared(link.sums._replace(targets=link.sums.targets[:, judged]), float(point[3]), self.smoothing)
+            judged, sums = link.judged, link.sums
+            if sums.targets.shape[1] > len(judged):
+                sums = sums._replace(targets=sums.targets[:, judged])
+            V = squared(sums, float(point[3]), self.smoothing)
             count = max(100, EVALUATED_PAIRS // len(judged))
-            S = link.features(link.held[:count]) @ V
-            histogram.add(S, fold.held_labels[:count][:, judged], fold.held_weights[:count])
+            Y = fold.held_labels[:count]
+            some = judged if len(judged) < Y.shape[1] else None
+            add_scores(histogram, link.features(link.held[:count]), V, Y, fold.held_weights[:count], some)
         return histogram.brier()
 
     def link(self, fold: Fold, ridge: Value, rank: Value, bandwidth: Value) -> Link:
         """Features, their sums over the training part, and the embedding of the held-out part."""
         ridge, key = float(ridge), (ridge, rank, bandwidth)
-        if ridge not in fold.embedded:
-            fold.embedded[ridge] = self.stage.fit(fold.train, fold.system, ridge)
-        if key not in fold.links:
-            H = shaped(fold.embedded[ridge].H, int(rank), self.normalize)
-            rows = fold.train.with_inputs(H)
-            features = seeded_features(rows, H, self.kernel, self.n_features, float(bandwidth), self.seed, self.quasi)
-            fold.links.clear()
-            fold.links[key] = Link(rows, features, link_sums(rows, features), H[fold.held])
+        if key in fold.links:
+            return fold.links[key]
+        name = f"held{next(i for i, other in enumerate(self.folds) if other is fold)}"
+        if self.work is not None:
+            H = self.stage.fit_in(self.work, name, fold.train, ridge, int(rank), self.normalize).H
+        else:
+            if ridge not in fold.embedded:
+                fold.embedded[ridge] = self.stage.fit(fold.train, fold.system, ridge).H
+            H = shaped(fold.embedded[ridge], int(rank), self.normalize)
+        rows = fold.train.with_inputs(H)
+        features = seeded_features(rows, H, self.kernel, self.n_features, float(bandwidth), self.seed, self.quasi)
+        fold.links.clear()
+        judged = judged_labels(rows.sum(label_counts, out=(rows.c,), dtype=np.float64))
+        if self.work is not None:
+            sums = sums_in(self.work, name, rows, features)
+        else:
+            sums = link_sums(rows, features, labels=judged if len(judged) < rows.c else None)
+        fold.links[key] = Link(rows, features, sums, H[fold.held], judged)
         return fold.links[key]
+
+
+def sums_in(work: Work, name: str, rows: Rows, features: Features) -> LinkSums:
+    """`link_sums` at full size: from a state put by, and into a file, where work says so."""
+    group, saved = work.plan.label_group, work.sums(name)
+    if group is None:
+        return link_sums(rows, features, saved=saved)
+    into = work.array(f"{name}-targets", (rows.c, features.width(rows.d)))
+    return link_sums(rows, features, into=into, group=group, saved=saved)
+
+
+def add_scores(
+    histogram: Histogram, Phi: Array, V: Any, Y: sp.csr_array, w: Array, labels: Array | None = None
+) -> None:
+    """Adds the scores Phi V of held-out rows, or of those with V for some labels, a few million pairs at a time."""
+    step = max(1, PAIRS_AT_A_TIME // max(1, len(Phi)))
+    Y = Y if labels is None else Y[:, labels]
+    if V.shape[1] <= step:
+        histogram.add(Phi @ V[:, :], Y, w)
+        return
+    columns = Y.tocsc()
+    for start in range(0, V.shape[1], step):
+        part = slice(start, min(V.shape[1], start + step))
+        histogram.add(Phi @ V[:, part], columns[:, part].tocsr(), w)
 
 
 class Choice(NamedTuple):
@@ -198,10 +242,11 @@ def axis(value: Any, grid: tuple[Value, ...]) -> tuple[Value, ...]:
 
 
 def search_trials(setup: Setup, options: Options, most_folds: int | None = None) -> Trials | None:
-    """Trials on at most SEARCH_ROWS rows and `most_folds` folds, with fewer random features: to find the region."""
+    """Trials on as many rows as the plan says and `most_folds` folds, with fewer features: to find the region."""
     rows, Y = setup.rows, setup.Y
-    if rows.n > SEARCH_ROWS:
-        numbers = rows.sample(SEARCH_ROWS, options.seed)
+    most = setup.work.plan.search_rows
+    if rows.n > most:
+        numbers = rows.sample(most, options.seed)
         rows, Y = rows.take(numbers), Y[numbers]
     if isinstance(setup.stage.solver, ConjugateGradient):
         setup = setup._replace(stage=replace(setup.stage, solver=replace(setup.stage.solver, tol=SEARCH_TOL)))
@@ -221,7 +266,9 @@ def holdouts(w: Array, options: Options) -> list[Array]:
     return [h for h in held if 0 < len(h) < np.count_nonzero(w)]
 
 
-def trials_over(cuts: list[Fold], setup: Setup, options: Options, most_features: int) -> Trials:
+def trials_over(
+    cuts: list[Fold], setup: Setup, options: Options, most_features: int, work: Work | None = None
+) -> Trials:
     return Trials(
         folds=cuts,
         stage=setup.stage,
@@ -231,23 +278,17 @@ def trials_over(cuts: list[Fold], setup: Setup, options: Options, most_features:
         normalize=options.normalize_embedding,
         smoothing=setup.smoothing,
         seed=options.seed,
+        work=work,
     )
 
 
-def shaped(H: Array, rank: int, normalize: bool) -> Array:
-    """The first `rank` coordinates, of unit length if asked."""
-    H = np.ascontiguousarray(H[:, :rank])
-    return unit_rows(H) if normalize else H
-
-
-def judged_labels(sums: LinkSums) -> Array:
-    """Labels that settings are judged by: all, or where there are very many, a few of every frequency.
+def judged_labels(counts: Array) -> Array:
+    """Labels that settings are judged by: all, or where there are very many, a few of every frequency by these counts.
 
     The squared loss fits each label on its own, so the others need not be fitted at all.
     """
-    c = sums.targets.shape[1]
-    by_frequency = np.argsort(-sums.label_weights, kind="stable")
-    return np.sort(by_frequency[:: -(-c // JUDGED_LABELS)])
+    by_frequency = np.argsort(-counts, kind="stable")
+    return np.sort(by_frequency[:: -(-len(counts) // JUDGED_LABELS)])
 
 
 def seeded_features(

@@ -9,11 +9,13 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from smoothlink.fitting.checkpoint import Work
 from smoothlink.machines.matrix import Dense, Matrix, Sparse
 from smoothlink.machines.rows import Block, Rows, stack
 from smoothlink.solve import Solver, System
 from smoothlink.steps import embed as steps
 from smoothlink.steps.embed import Embedding
+from smoothlink.steps.featurize import unit_rows
 
 Array = NDArray[Any]
 
@@ -26,7 +28,7 @@ class Embedded(NamedTuple):
     U: Array | None  # (c, k)
     W: Array | None  # (d, k); None where h is x itself or a classifier's activations
     classifier: Any  # a fitted scikit-learn classifier, where its activations are not linear
-    H: Array  # (n, k)
+    H: Any  # (n, k), an array or in a file
     spectrum: Array
     captured: float
 
@@ -60,8 +62,33 @@ class FirstStage:
         if system is None:
             H = rows.map(plain_inputs)
             return Embedded(None, None, None, H, np.zeros(0), float("nan"))
-        e = self._directions(rows if self.label_scale is None else scaled_labels(rows, self.label_scale), system, ridge)
+        e = self.directions(rows, system, ridge)
         return Embedded(e.U, e.W, None, rows.map(steps.embed_rows, e.W), e.spectrum, e.captured)
+
+    def fit_in(self, work: Work, name: str, rows: Rows, ridge: float, rank: int, normalize: bool) -> Embedded:
+        """`fit` at full size, with h as the link sees it: from a state put by, and into a file, where work says so."""
+        if self.classifier is not None or self.embedding == "none":
+            found = self.fit(rows, None, ridge)
+            return found._replace(H=shaped(found.H, rank, normalize))
+        kept = work.recall(name)
+        if kept is None:
+            e = self.directions(rows, self.prepare(rows), ridge)
+            work.keep(name, {"captured": e.captured}, U=e.U, W=e.W, spectrum=e.spectrum)
+        else:
+            e = Embedding(captured=kept[0]["captured"], **kept[1])
+        if not work.plan.embedding_in_file:
+            H = shaped(rows.map(steps.embed_rows, e.W), rank, normalize)
+        else:
+            W = np.ascontiguousarray(e.W[:, :rank])
+            H = rows.map(link_inputs, W, normalize, into=work.array(f"{name}-h", (rows.n, W.shape[1])))
+        return Embedded(e.U, e.W, None, H, e.spectrum, e.captured)
+
+    def directions(self, rows: Rows, system: System | None, ridge: float) -> Embedding:
+        """U and W from the rows of positive weight."""
+        assert system is not None
+        return self._directions(
+            rows if self.label_scale is None else scaled_labels(rows, self.label_scale), system, ridge
+        )
 
     def _directions(self, rows: Rows, system: System, ridge: float) -> Embedding:
         rng = np.random.default_rng([self.seed, 1])
@@ -85,6 +112,18 @@ def plain_inputs(block: Block) -> Array:
     return dense(block.X)[:, :-1]
 
 
+def link_inputs(block: Block, W: Array, normalize: bool) -> Array:
+    """h of each row of a block, of unit length if asked."""
+    H = block.X @ W
+    return unit_rows(H) if normalize else H
+
+
+def shaped(H: Array, rank: int, normalize: bool) -> Array:
+    """The first `rank` coordinates, of unit length if asked."""
+    H = np.ascontiguousarray(H[:, :rank])
+    return unit_rows(H) if normalize else H
+
+
 def dense(X: Matrix) -> Array:
     return X.array if isinstance(X, Dense) else X.csr.toarray()
 
@@ -95,7 +134,7 @@ def scaled_labels(rows: Rows, scale: Array) -> Rows:
     for b in rows.blocks:
         Y = b.Y.csr
         blocks.append(b._replace(Y=Sparse(sp.csr_array((Y.data * scale[Y.indices], Y.indices, Y.indptr), Y.shape))))
-    return Rows(blocks, rows.d, rows.c)
+    return Rows(blocks, rows.d, rows.c, rows.columns)
 
 
 @dataclass
@@ -144,7 +183,7 @@ def fit_classifier(classifier: Any, rows: Rows) -> Embedded:
     from sklearn.base import clone
     from sklearn.utils.validation import has_fit_parameter
 
-    X = stack([b.X.array if isinstance(b.X, Dense) else b.X.csr for b in rows.blocks])[:, :-1]
+    X = stack([b.X.array if isinstance(b.X, Dense) else b.X.csr for b in rows.each()])[:, :-1]
     Y, w = stack([b.Y.csr for b in rows.blocks]).tocsc(), rows.w
     live = w > 0
     weights = {"sample_weight": w[live]}

@@ -136,11 +136,16 @@ def ridge_loss(cuts: list[Fold], ridge: float) -> float:
 
 def worth_trying(setup: Setup, options: Options) -> bool:
     """Whether X is a dense table of few enough rows, and the ridge is free to follow."""
-    s = KERNEL_FEATURES if options.input_features == "auto" else int(options.input_features)
     return (
         setup.table
         and options.ridge == "auto"
         and options.embedding != "none"
         and options.first_stage is None
-        and 4 * setup.rows.n * min(s, setup.rows.n) <= KERNEL_BYTES
+        and kernel_bytes(options, setup.rows.n) <= KERNEL_BYTES
     )
+
+
+def kernel_bytes(options: Options, n: int) -> int:
+    """What n rows seen through a kernel take."""
+    s = KERNEL_FEATURES if options.input_features == "auto" else int(options.input_features)
+    return 4 * n * min(s, n)

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothlink.fitting.choose import EVALUATED_PAIRS, Fold, Link, Point, climb, cut, holdouts, trials_over
+from smoothlink.fitting.choose import EVALUATED_PAIRS, Fold, Link, Point, add_scores, climb, cut, holdouts, trials_over
 from smoothlink.fitting.options import Chosen, Options, Setup
 from smoothlink.steps.calibrate import Calibration, Histogram, fit_temperature, no_calibration
 from smoothlink.steps.embed import label_means
-from smoothlink.steps.fit import Descent, softmax_rows, squared, sweeps
+from smoothlink.steps.fit import Descent, Run, softmax_rows, squared, squared_parts, sweeps
 from smoothlink.steps.infer import f1_thresholds
 
 Array = NDArray[Any]
@@ -43,7 +43,7 @@ class HeldFit(NamedTuple):
 
     criterion: float
     calibration: Calibration
-    Vs: list[Array]  # (s + 1, c), one a fold
+    Vs: list[Any]  # (s + 1, c), one a fold, arrays or in files
     passes: int
 
 
@@ -57,8 +57,10 @@ def judge(setup: Setup, options: Options, chosen: Chosen) -> Verdict:
         return Verdict(
             chosen._replace(loss=losses[0], passes=passes), no_calibration(), np.full(setup.rows.c, 0.5), 0, {}
         )
-    cuts = [cut(setup.rows, setup.Y, h, setup.stage) for h in held]
-    trials = trials_over(cuts, setup, options, setup.n_features)
+    work = setup.work
+    most = work.plan.judged_rows
+    cuts = [cut(setup.rows, setup.Y, h, setup.stage, judged=most, prepared=False) for h in held]
+    trials = trials_over(cuts, setup, options, setup.n_features, work)
     links = [trials.link(fold, chosen.ridge, chosen.rank, chosen.bandwidth) for fold in cuts]
     if options.final_ridge == "auto":
         around = tuple(chosen.final_ridge * 10.0 ** (e / 2) for e in range(-3, 4))
@@ -85,7 +87,7 @@ def candidate_losses(setup: Setup, options: Options) -> list[str]:
         return [options.loss]
     descent = "softmax" if setup.multiclass else "logistic"
     flops = 4.0 * setup.rows.n * setup.n_features * setup.rows.c
-    return ["squared", descent] if flops <= LOGISTIC_FLOPS else ["squared"]
+    return ["squared", descent] if flops <= LOGISTIC_FLOPS and setup.work.plan.descent else ["squared"]
 
 
 def held_fit(
@@ -102,7 +104,7 @@ def held_fit(
     A descent that at its latest pace will not get below `to_beat` soon is given up.
     """
     if loss == "squared":
-        Vs = [squared(link.sums, chosen.final_ridge, setup.smoothing) for link in links]
+        Vs: list[Any] = [held_squared(i, link, chosen, setup) for i, link in enumerate(links)]
         return HeldFit(*criterion(loss, cuts, links, Vs, setup), Vs, 0)
     most = MOST_PASSES if options.passes == "auto" else int(options.passes)
     runs = [descent(loss, link, chosen, setup, options) for link in links]
@@ -124,7 +126,20 @@ def held_fit(
     return best
 
 
-def descent(loss: str, link: Link, chosen: Chosen, setup: Setup, options: Options) -> Iterator[Array]:
+def held_squared(fold: int, link: Link, chosen: Chosen, setup: Setup) -> Any:
+    """The squared solution (s + 1, c): in memory, or where its targets are in a file, in a file too."""
+    if setup.work.plan.label_group is None:
+        return squared(link.sums, chosen.final_ridge, setup.smoothing)
+    s, c = link.sums.targets.shape
+    V = setup.work.array(f"held{fold}-decoder", (c, s))
+    for labels, part in squared_parts(link.sums, chosen.final_ridge, setup.smoothing):
+        V[labels] = part.T
+    return V.T
+
+
+def descent(
+    loss: str, link: Link, chosen: Chosen, setup: Setup, options: Options, run: Run | None = None
+) -> Iterator[Array]:
     """V after each pass of the descent that the options ask for."""
     return sweeps(
         link.rows,
@@ -135,12 +150,11 @@ def descent(loss: str, link: Link, chosen: Chosen, setup: Setup, options: Option
         descent=Descent(options.learning_rate, options.momentum, options.decay, options.batch_rows),
         smoothing=setup.smoothing,
         seed=options.seed,
+        run=run,
     )
 
 
-def criterion(
-    loss: str, cuts: list[Fold], links: list[Link], Vs: list[Array], setup: Setup
-) -> tuple[float, Calibration]:
+def criterion(loss: str, cuts: list[Fold], links: list[Link], Vs: list[Any], setup: Setup) -> tuple[float, Calibration]:
     """Multilabel: the Brier score after monotone calibration. Multiclass: the log-loss at the best temperature."""
     if setup.multiclass:
         scores, labels, weights = held_classes(cuts, links, Vs)
@@ -148,35 +162,47 @@ def criterion(
     histogram = Histogram(loss)
     for fold, link, V in zip(cuts, links, Vs, strict=True):
         count = max(100, EVALUATED_PAIRS // V.shape[1])
-        histogram.add(link.features(link.held[:count]) @ V, fold.held_labels[:count], fold.held_weights[:count])
+        Phi = link.features(link.held[:count])
+        add_scores(histogram, Phi, V, fold.held_labels[:count], fold.held_weights[:count])
     return histogram.brier(), histogram.monotone()
 
 
-def held_classes(cuts: list[Fold], links: list[Link], Vs: list[Array]) -> tuple[Array, Array, Array]:
+def held_classes(cuts: list[Fold], links: list[Link], Vs: list[Any]) -> tuple[Array, Array, Array]:
     """Scores, classes and weights of held-out rows that have exactly one label."""
     scores, labels, weights = [], [], []
     for fold, link, V in zip(cuts, links, Vs, strict=True):
         count = max(100, EVALUATED_PAIRS // V.shape[1])
         single = np.flatnonzero(np.diff(fold.held_labels.indptr) == 1)[:count]
-        scores.append(link.features(link.held[single]) @ V)
+        scores.append(all_scores(link.features(link.held[single]), V))
         labels.append(fold.held_labels.indices[fold.held_labels.indptr[single]])
         weights.append(fold.held_weights[single])
     return np.concatenate(scores), np.concatenate(labels), np.concatenate(weights)
 
 
+def all_scores(Phi: Array, V: Any) -> Array:
+    """Phi V (h, c), some labels at a time where V is in a file."""
+    if isinstance(V, np.ndarray):
+        return np.asarray(Phi @ V)
+    S = np.empty((len(Phi), V.shape[1]), np.float32)
+    for start in range(0, V.shape[1], LABEL_BLOCK):
+        S[:, start : start + LABEL_BLOCK] = Phi @ V[:, start : start + LABEL_BLOCK]
+    return S
+
+
 def held_thresholds(
-    cuts: list[Fold], links: list[Link], Vs: list[Array], loss: str, calibration: Calibration, setup: Setup
+    cuts: list[Fold], links: list[Link], Vs: list[Any], loss: str, calibration: Calibration, setup: Setup
 ) -> Array:
     """Algorithm 4 on held-out probabilities, in blocks of labels; softmax couples labels, so there all at once."""
     c, share = setup.rows.c, np.clip(label_means(setup.rows), 0, 1)
-    width = c if setup.multiclass else LABEL_BLOCK
     most = max(100, EVALUATED_PAIRS // c) if setup.multiclass else JUDGED_ROWS
+    pairs, rows = setup.work.plan.pairs, sum(min(most, len(link.held)) for link in links)
+    width = c if setup.multiclass else LABEL_BLOCK if pairs is None else max(16, pairs // max(1, rows))
     Phis = [link.features(link.held[:most]) for link in links]
     weights = np.concatenate([fold.held_weights[:most] for fold in cuts])
     thresholds = np.empty(c)
     for start in range(0, c, width):
         labels = slice(start, min(c, start + width))
-        S = np.concatenate([Phi @ V[:, labels] for Phi, V in zip(Phis, Vs, strict=True)])
+        S = np.concatenate([all_scores(Phi, V[:, labels]) for Phi, V in zip(Phis, Vs, strict=True)])
         if setup.multiclass:
             Z = softmax_rows(S * np.float32(calibration.temperature))
         else:

@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from smoothlink.fitting.checkpoint import Work
 from smoothlink.fitting.first_stage import FirstStage
 from smoothlink.machines.rows import Rows
 from smoothlink.steps.featurize import Features, Kernel
@@ -56,6 +57,8 @@ class Options:
     holdout: float
     calibrate: bool
     block_rows: int | None
+    memory: Any
+    checkpoint: Any
     seed: int
 
     @property
@@ -97,6 +100,7 @@ class Setup(NamedTuple):
     n_features: int
     ranks: tuple[int, ...]  # candidates, ascending
     smoothing: Smoothing
+    work: Work = Work()
 
 
 class Chosen(NamedTuple):
@@ -139,5 +143,10 @@ def peak_memory_mb() -> float:
         import sys
     except ImportError:
         return float("nan")
+    try:  # where the system says it: ru_maxrss starts at the peak of the process that started this one
+        with open("/proc/self/status") as file:
+            return int(next(line for line in file if line.startswith("VmHWM:")).split()[1]) / 1024
+    except (OSError, StopIteration, ValueError):
+        pass
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return float(peak) / (1 << 20 if sys.platform == "darwin" else 1 << 10)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,25 +11,23 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from smoothlink.fitting.baseline import choose_baseline, fit_baseline
-from smoothlink.fitting.choose import RANKS, Link, seeded_features, shaped
-from smoothlink.fitting.first_stage import Embedded, FirstStage
-from smoothlink.fitting.inputs import draw_inputs, settle, with_width
-from smoothlink.fitting.judge import LOGISTIC_FLOPS, Verdict, descent, judge
-from smoothlink.fitting.options import Chosen, Clock, Inputs, Notify, Options, Setup
-from smoothlink.machines.rows import BLOCK_ROWS, Rows
+from smoothlink.fitting.checkpoint import Work, job_of, working
+from smoothlink.fitting.choose import Link, seeded_features, sums_in
+from smoothlink.fitting.first_stage import Embedded
+from smoothlink.fitting.inputs import with_width
+from smoothlink.fitting.judge import Verdict
+from smoothlink.fitting.options import Chosen, Clock, Notify, Options, Setup
+from smoothlink.fitting.plan import make_plan, parse_memory
+from smoothlink.fitting.resume import decode, judged, settled
+from smoothlink.fitting.setup import inputs_for, set_up, sizes_of
+from smoothlink.machines.files import Scaled
 from smoothlink.model import Model
-from smoothlink.solve import Cholesky, ConjugateGradient, Solver, choose_solver
 from smoothlink.steps.calibrate import no_calibration
-from smoothlink.steps.embed import label_counts, rank_for_share
+from smoothlink.steps.embed import label_counts
 from smoothlink.steps.featurize import draw_features, parse_kernel
-from smoothlink.steps.fit import Smoothing, link_sums, squared
 from smoothlink.steps.scale import Scaling, choose_scaling
 
 Array = NDArray[Any]
-
-ALL_DIRECTIONS = 512  # labels up to which rank "auto" keeps every direction
-FEATURE_FLOPS = 7e12  # what n_features "auto" may spend, about a minute on two cores
-LARGEST_RANK = 512  # that rank "auto" considers where there are more
 
 
 class Trained(NamedTuple):
@@ -48,34 +47,49 @@ def train(
     multiclass: bool,
     label_weight: Array | None = None,
     notify: Notify | None = None,
+    note: Callable[[str], None] | None = None,
 ) -> Trained:
     """Fits a model to X (n, d), Y (n, c) and weights w (n,)."""
-    clock = Clock(notify)
+    clock, memory = Clock(notify), parse_memory(options.memory)
     with clock.stage("scale"):
         scaling = choose_scaling(X, options.scale, w)
-        A = scaling(X)
+    with working(
+        options.checkpoint,
+        lambda: job_of(X, Y, w, label_weight, options),
+        lambda: make_plan(memory, sizes_of(X, Y, w, options, dense=scaling.dense), options.block_rows),
+    ) as work:
+        if work.plan.memory is not None and note is not None:
+            note(str(work.plan))
+        A = inputs_for(X, scaling, options, work.plan)
 
-    def make(options: Options) -> Setup:
-        return set_up(A, Y, w, options, multiclass, label_weight, table=scaling.dense and scaling.kind == "variance")
+        def make(options: Options) -> Setup:
+            table = scaling.dense and scaling.kind == "variance" and not isinstance(A, Scaled)
+            return set_up(A, Y, w, options, multiclass, label_weight, table=table, work=work)
 
+        return train_in(make, scaling, options, clock, work)
+
+
+def train_in(make: Callable[[Options], Setup], scaling: Scaling, options: Options, clock: Clock, work: Work) -> Trained:
+    """Chooses, judges and fits; `make` sets up what options ask for."""
     if options.embedding in ("plst", "cplst"):
         return train_baseline(make(with_width(options, make)), scaling, options, clock)
     with warnings.catch_warnings():  # of fits to part of the rows: the one to all of them speaks for itself
         warnings.simplefilter("ignore", RuntimeWarning)
         with clock.stage("choose"):
-            setup, choice = settle(options, make)
+            setup, choice = settled(options, make, work)
         with clock.stage("calibrate"):
-            verdict = judge(setup, options, choice.chosen)
+            verdict = judged(setup, options, choice.chosen)
             chosen = verdict.chosen
     with clock.stage("embed"):
-        first = setup.stage.fit(setup.rows, setup.stage.prepare(setup.rows), chosen.ridge)
-        H = shaped(first.H, chosen.rank, options.normalize_embedding)
+        normalize = options.normalize_embedding
+        first = setup.stage.fit_in(work, "embed", setup.rows, chosen.ridge, chosen.rank, normalize)
+        H = first.H
     with clock.stage("featurize"):
         rows = setup.rows.with_inputs(H)
         features = seeded_features(
             rows, H, setup.kernel, setup.n_features, chosen.bandwidth, options.seed, options.quasi_random
         )
-        link = Link(rows, features, link_sums(rows, features), H[:0])
+        link = Link(rows, features, sums_in(work, "featurize", rows, features), H[:0], np.arange(rows.c))
     with clock.stage("fit"):
         V = decode(link, chosen, setup, options, clock)
     model = Model(
@@ -87,7 +101,7 @@ def train(
         features=features,
         V=V,
         loss=chosen.loss,
-        multiclass=multiclass,
+        multiclass=setup.multiclass,
         calibration=verdict.calibration,
         counts=np.array(link.sums.label_weights, np.float64),
         total=link.sums.weight,
@@ -128,112 +142,6 @@ def train_baseline(setup: Setup, scaling: Scaling, options: Options, clock: Cloc
     return Trained(model, space.U, summarise(chosen, how, first, setup, verdict, clock, scaling.kind))
 
 
-def decode(link: Link, chosen: Chosen, setup: Setup, options: Options, clock: Clock) -> Array:
-    """V by the chosen loss over all rows."""
-    if chosen.loss == "squared":
-        return np.ascontiguousarray(squared(link.sums, chosen.final_ridge, setup.smoothing))
-    run = descent(chosen.loss, link, chosen, setup, options)
-    V = next(run)
-    for sweep in range(1, chosen.passes):
-        clock.tell("fit", sweep / chosen.passes)
-        V = next(run)
-    return V
-
-
-def set_up(
-    A: Any,
-    Y: sp.csr_array,
-    w: Array | None,
-    options: Options,
-    multiclass: bool,
-    label_weight: Array | None,
-    *,
-    table: bool = False,
-) -> Setup:
-    """Rows, first stage and sizes: all that needs no held-out rows."""
-    inputs = Inputs()
-    if options.input_kernel not in (None, "auto"):
-        inputs, A = draw_inputs(A, w, options)
-    rows = Rows.of(A, Y, w, block_rows=options.block_rows or BLOCK_ROWS)
-    n = int(np.count_nonzero(rows.w))
-    ranks, share = candidate_ranks(rows, options, n, multiclass)
-    stage = FirstStage(
-        embedding=options.embedding,
-        solver=resolve_solver(options.solver, rows, ranks[-1] + options.oversample, A),
-        rank=ranks[-1],
-        adaptive=options.rank == "adaptive",
-        share=share,
-        power=options.power,
-        oversample=options.oversample,
-        half_step=options.half_step,
-        penalize_constant=options.penalize_constant,
-        classifier=options.first_stage,
-        seed=options.seed,
-        label_scale=None if label_weight is None else np.sqrt(label_weight).astype(np.float32),
-    )
-    return Setup(
-        rows=rows,
-        Y=Y,
-        multiclass=multiclass,
-        stage=stage,
-        inputs=inputs,
-        table=table,
-        kernel=parse_kernel(options.kernel),
-        n_features=feature_count(options, n, rows.c),
-        ranks=ranks,
-        smoothing=Smoothing.of(options.label_smoothing, rows.c, multiclass=multiclass),
-    )
-
-
-def resolve_solver(solver: Any, rows: Rows, columns: int, A: Any) -> Solver:
-    """A solver object as it is; "auto" by predicted cost; or by name."""
-    if not isinstance(solver, str):
-        return solver
-    if solver == "auto":
-        return choose_solver(rows, columns, A.nnz if sp.issparse(A) else A.size)
-    named: dict[str, Solver] = {"cholesky": Cholesky(), "cg": ConjugateGradient()}
-    if solver not in named:
-        raise ValueError(f"solver is {solver!r}; possible are 'auto', 'cholesky', 'cg' or a solver object.")
-    return named[solver]
-
-
-def candidate_ranks(rows: Rows, options: Options, n: int, multiclass: bool) -> tuple[tuple[int, ...], float | None]:
-    """The ranks to choose among, ascending, and the share of tr Y'PY to cut the embedding at, if any."""
-    if options.embedding == "none":
-        return (rows.d - 1,), None
-    if options.embedding == "identity":
-        return (rows.c,), None
-    most, rank = max(1, min(rows.c, rows.d, n)), options.rank
-    if rank == "adaptive":
-        return (most,), None
-    if rank == "auto":
-        if rows.c <= ALL_DIRECTIONS:
-            return (most,), None
-        most = min(most, LARGEST_RANK)
-        return (*(k for k in RANKS if k < most), most), None
-    if isinstance(rank, (int, np.integer)):
-        return (min(int(rank), most),), None
-    if multiclass:  # Y'Y is diagonal there, so the share is of tr Y'PY and cut when the embedding is known
-        return (most,), float(rank)
-    return (rank_for_share(rows, float(rank), most, np.random.default_rng([options.seed, 5])),), None
-
-
-def feature_count(options: Options, n: int, c: int) -> int:
-    """Two random features a row up to 1000, then three for five rows: more help a little, but cost their square."""
-    if options.n_features != "auto":
-        return int(options.n_features)
-    s = int(np.clip(max(3 * n // 5, min(2 * n, 1000)), 200, 3000))
-    while s > 1000 and fit_flops(n, s, c) > FEATURE_FLOPS:
-        s -= 100
-    return s
-
-
-def fit_flops(n: int, s: int, c: int) -> float:
-    """Operations of the Gram matrix and, where "auto" would try them, of some passes of the descent."""
-    a_pass = 4.0 * n * s * c
-    return n * s * s + (8 * a_pass if a_pass <= LOGISTIC_FLOPS else 0.0)
-
-
 def summarise(
     chosen: Chosen,
     how: dict[str, str],
@@ -269,6 +177,7 @@ def summarise(
         "chosen_by": how,
         "held_out_rows": verdict.held_rows,
         "held_out_criterion": verdict.criteria,
+        "plan": setup.work.plan.told(),
         "seconds": clock.seconds,
         "peak_memory_mb": clock.peak_mb,
     }

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from smoothlink.machines.matrix import Matrix, Sparse, matrix
+from smoothlink.machines.files import Elsewhere, FileArray, Scaled, here
+from smoothlink.machines.matrix import Sparse, matrix
 
 Array = NDArray[Any]
 
@@ -19,21 +20,32 @@ BLOCK_ROWS = 65536
 class Block(NamedTuple):
     """Some consecutive rows of the data."""
 
-    X: Matrix  # (b, d)
+    X: Any  # (b, d) a Matrix; in `rows.blocks` it may be Elsewhere
     Y: Sparse  # (b, c)
     w: Array  # (b,) weights, float32
     start: int  # number of its first row among all rows
+
+
+class SavedSums(Protocol):
+    """Where the totals of a pass are put by."""
+
+    def load(self) -> tuple[int, list[Array] | None]:
+        """How many rows are in the totals put by, and those."""
+
+    def put(self, rows: int, totals: list[Array], *, last: bool) -> None:
+        """Takes note of the totals of so many rows."""
 
 
 class Rows:
     """X (n, d), Y (n, c) and weights w (n,), cut into blocks of rows.
 
     `rows.sum(f, *arrays, out=shape)` calls the top-level function `f(block, *arrays, out)` for each block; f adds
-    into `out`. Nothing else of the data is seen by the algorithms, so where the blocks live is decided here alone.
+    into `out`. Nothing else of the data is seen by the algorithms, so where the blocks live is decided here alone:
+    in memory, or elsewhere until a sum reaches them. `columns` is how many columns of a (d, m) array go at a time.
     """
 
-    def __init__(self, blocks: list[Block], d: int, c: int) -> None:
-        self.blocks, self.d, self.c = blocks, d, c
+    def __init__(self, blocks: list[Block], d: int, c: int, columns: int | None = None) -> None:
+        self.blocks, self.d, self.c, self.columns = blocks, d, c, columns
         self.n = blocks[-1].start + len(blocks[-1].w) if blocks else 0
 
     @classmethod
@@ -44,50 +56,83 @@ class Rows:
         w: Array | None = None,
         *,
         block_rows: int = BLOCK_ROWS,
+        columns: int | None = None,
     ) -> Rows:
-        """Rows over arrays in memory; X already has its constant column."""
+        """Rows over arrays in memory, or over a `Scaled` matrix elsewhere; X already has its constant column."""
         n = X.shape[0]
         w = np.ones(n, np.float32) if w is None else np.asarray(w, np.float32)
         blocks = []
         for start in range(0, n, block_rows):
             part = slice(start, min(n, start + block_rows))
             whole = part == slice(0, n)
-            blocks.append(
-                Block(matrix(X if whole else X[part]), Sparse(Y if whole else Y[part]), w[part], start),
-            )
-        return cls(blocks, X.shape[1], Y.shape[1])
+            inputs = X.block(part) if isinstance(X, Scaled) else matrix(X if whole else X[part])
+            blocks.append(Block(inputs, Sparse(Y if whole else Y[part]), w[part], start))
+        return cls(blocks, X.shape[1], Y.shape[1], columns)
+
+    def each(self) -> Iterator[Block]:
+        """The blocks one after the other, each in memory while it is looked at."""
+        for block in self.blocks:
+            yield block._replace(X=here(block.X))
+
+    def groups(self, m: int) -> list[slice]:
+        """The m columns of a product in groups that memory has room for."""
+        step = m if self.columns is None else self.columns
+        return [slice(start, min(m, start + step)) for start in range(0, m, max(1, step))]
 
     def weighted(self, w: Array) -> Rows:
         """The same blocks under other weights; weight 0 leaves a row out without a copy of X."""
         w = np.asarray(w, np.float32)
-        return Rows([b._replace(w=w[b.start : b.start + len(b.w)]) for b in self.blocks], self.d, self.c)
+        blocks = [b._replace(w=w[b.start : b.start + len(b.w)]) for b in self.blocks]
+        return Rows(blocks, self.d, self.c, self.columns)
 
-    def with_inputs(self, H: Array) -> Rows:
+    def with_inputs(self, H: Array | FileArray) -> Rows:
         """The same labels and weights with the rows of H (n, k) in place of X: what the link function sees."""
-        blocks = [b._replace(X=matrix(H[b.start : b.start + len(b.w)])) for b in self.blocks]
+        blocks = []
+        for b in self.blocks:
+            part = slice(b.start, b.start + len(b.w))
+            blocks.append(b._replace(X=Elsewhere(H, part) if isinstance(H, FileArray) else matrix(H[part])))
         return Rows(blocks, H.shape[1], self.c)
 
     def take(self, numbers: Array) -> Rows:
         """Some of the rows, by number ascending, as one block of their own."""
         parts = [numbers[(numbers >= b.start) & (numbers < b.start + len(b.w))] - b.start for b in self.blocks]
-        X = stack([b.X.take(p) for b, p in zip(self.blocks, parts, strict=True)])
+        X = stack([b.X.take(p) for b, p in zip(self.each(), parts, strict=True)])
         Y = stack([b.Y.take(p) for b, p in zip(self.blocks, parts, strict=True)])
-        return Rows.of(X, Y, self.w[numbers])
+        return Rows.of(X, Y, self.w[numbers], columns=self.columns)
 
     def sum(self, f: Callable[..., None], *arrays: Any, out: tuple[int, ...], dtype: Any = np.float32) -> Array:
         """The sum of f over all blocks: f adds its block's part into an array of shape `out`."""
         return self.sums(f, *arrays, outs=[(out, dtype)])[0]
 
-    def sums(self, f: Callable[..., None], *arrays: Any, outs: list[tuple[tuple[int, ...], Any]]) -> list[Array]:
-        """Several sums from one pass: f(block, *arrays, *totals) adds into arrays of these shapes and types."""
-        totals = [np.zeros(shape, dtype) for shape, dtype in outs]
+    def sums(
+        self,
+        f: Callable[..., None],
+        *arrays: Any,
+        outs: list[tuple[tuple[int, ...], Any]],
+        saved: SavedSums | None = None,
+    ) -> list[Array]:
+        """Several sums from one pass: f(block, *arrays, *totals) adds into arrays of these shapes and types.
+
+        With `saved` the totals are put by now and then, and a pass that was cut off goes on from there.
+        """
+        done, totals = (0, None) if saved is None else saved.load()
+        totals = [np.zeros(shape, dtype) for shape, dtype in outs] if totals is None else totals
         for block in self.blocks:
-            f(block, *arrays, *totals)
+            end = block.start + len(block.w)
+            if end <= done:
+                continue
+            f(block._replace(X=here(block.X)), *arrays, *totals)
+            if saved is not None:
+                saved.put(end, totals, last=end == self.n)
         return totals
 
-    def map(self, f: Callable[..., Array], *arrays: Any) -> Array:
-        """f(block, *arrays) of every block, row under row."""
-        return np.concatenate([f(block, *arrays) for block in self.blocks])
+    def map(self, f: Callable[..., Array], *arrays: Any, into: FileArray | None = None) -> Any:
+        """f(block, *arrays) of every block, row under row: in memory, or in a file."""
+        if into is None:
+            return np.concatenate([f(block, *arrays) for block in self.each()])
+        for block in self.each():
+            into[block.start : block.start + len(block.w)] = f(block, *arrays)
+        return into
 
     @property
     def w(self) -> Array:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from smoothlink.fitting.choose import Fold, Link, Trials, cut
 from smoothlink.fitting.inputs import worth_trying
 from smoothlink.fitting.options import Options, Setup
-from smoothlink.fitting.train import set_up
+from smoothlink.fitting.setup import set_up
 from smoothlink.machines.rows import folds
 from smoothlink.model import Model
 from smoothlink.predict import predictions

@@ -14,6 +14,7 @@ from smoothlink.solve import Solve
 Array = NDArray[Any]
 
 ADAPTIVE_BLOCK = 64
+ROTATED_ROWS = 4096
 ADAPTIVE_GAIN = 0.005  # of tr Y'PY: a block of directions that adds less is the last
 
 
@@ -79,17 +80,34 @@ def refine(rows: Rows, solve: Solve, Q: Array, power: int, outside: Array | None
     """
     trace = float("nan")
     for step in range(max(1, power)):
-        _, T = project(rows, solve, Q)
+        T = project(rows, solve, Q, keep=False).T
         if step == 0:
             trace = float(np.einsum("ij,ij->", Q, T, dtype=np.float64)) / Q.shape[1]
         Q = orthonormal(T, outside)
     return Q, trace
 
 
-def project(rows: Rows, solve: Solve, Q: Array) -> tuple[Array, Array]:
-    """Z (d, m) = argmin |YQ - XZ|^2 + rho |Z|^2, and T (c, m) = Y'XZ = Y'PYQ."""
-    Z = solve(rows.sum(xt_yq, Q, out=(rows.d, Q.shape[1])))
-    return Z, rows.sum(yt_xz, Z, out=(rows.c, Q.shape[1]))
+class Projected(NamedTuple):
+    """What ridge regression makes of some combinations of labels."""
+
+    Z: Array  # (d, m) = argmin |YQ - XZ|^2 + rho |Z|^2; (d, 0) where it was not kept
+    T: Array  # (c, m) = Y'XZ = Y'PYQ
+
+
+def project(rows: Rows, solve: Solve, Q: Array, *, keep: bool = True) -> Projected:
+    """Regresses YQ on X, a group of columns at a time where memory asks for it."""
+    m = Q.shape[1]
+    parts = rows.groups(m)
+    if len(parts) == 1:
+        Z = solve(rows.sum(xt_yq, Q, out=(rows.d, m)))
+        return Projected(Z, rows.sum(yt_xz, Z, out=(rows.c, m)))
+    Z, T = np.empty((rows.d, m if keep else 0), np.float32), np.empty((rows.c, m), np.float32)
+    for part in parts:
+        Zg = solve(rows.sum(xt_yq, np.ascontiguousarray(Q[:, part]), out=(rows.d, part.stop - part.start)))
+        T[:, part] = rows.sum(yt_xz, Zg, out=(rows.c, part.stop - part.start))
+        if keep:
+            Z[:, part] = Zg
+    return Projected(Z, T)
 
 
 def xt_yq(block: Block, Q: Array, out: Array) -> None:
@@ -120,7 +138,15 @@ def best_directions(Q: Array, Z: Array, T: Array, rank: int, trace: float | None
     sign = upright(U)
     trace = float(np.einsum("ij,ij->", Q, T64)) if trace is None else trace
     captured = min(1.0, float(sigma.sum() / trace)) if trace > 0 else 0.0
-    return Embedding((U * sign).astype(np.float32), (Z @ (E * sign)).astype(np.float32), sigma, captured)
+    return Embedding((U * sign).astype(np.float32), rotated(Z, E * sign), sigma, captured)
+
+
+def rotated(Z: Array, E: Array) -> Array:
+    """Z E (d, k) in float64, rounded to float32, some rows at a time: d may be millions."""
+    W = np.empty((len(Z), E.shape[1]), np.float32)
+    for start in range(0, len(Z), ROTATED_ROWS):
+        W[start : start + ROTATED_ROWS] = Z[start : start + ROTATED_ROWS] @ E
+    return W
 
 
 def upright(U: Array) -> Array:
@@ -173,7 +199,14 @@ def every_label(rows: Rows, solve: Solve) -> Embedding:
 
 def fitted_to(rows: Rows, U: Array, solve: Solve) -> Embedding:
     """The ridge fit of the features to given label directions."""
-    W = solve(rows.sum(xt_yq, U, out=(rows.d, U.shape[1])))
+    parts = rows.groups(U.shape[1])
+    W = np.empty((rows.d, U.shape[1] if len(parts) > 1 else 0), np.float32)
+    for part in parts:
+        Wg = solve(rows.sum(xt_yq, np.ascontiguousarray(U[:, part]), out=(rows.d, part.stop - part.start)))
+        if len(parts) == 1:
+            W = Wg
+        else:
+            W[:, part] = Wg
     return Embedding(U, W, np.zeros(0), float("nan"))
 
 

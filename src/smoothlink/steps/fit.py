@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from smoothlink.machines.files import FileArray
 from smoothlink.machines.matrix import Sparse
-from smoothlink.machines.rows import Block, Rows, stack
+from smoothlink.machines.rows import Block, Rows, SavedSums, stack
 from smoothlink.solve.cholesky import GramSystem
 from smoothlink.steps.featurize import Features
 
 Array = NDArray[Any]
+Outs = list[tuple[tuple[int, ...], Any]]
 
 # Rows featurized at a time: float32 products of at most this many rows are added in float64.
 PHI_ROWS = 4096
+SOLVED_LABELS = 4096  # labels whose V is solved for together
 
 
 class LinkSums(NamedTuple):
     """All that the squared loss needs to know of the data, and what preconditions the other losses."""
 
     gram: GramSystem  # Phi'WPhi (s + 1, s + 1)
-    targets: Array  # (s + 1, c) Phi'WY
+    targets: Any  # (s + 1, c) Phi'WY, an array or in a file
     weight: float  # total weight of the rows
 
     @property
@@ -45,23 +49,55 @@ class Smoothing(NamedTuple):
         return cls(a, (1 - a) / c) if multiclass else cls(2 * a - 1, 1 - a)
 
 
-def link_sums(rows: Rows, features: Features) -> LinkSums:
-    """Phi'WPhi and Phi'WY from one pass over rows whose inputs are embeddings; the cost per row is free of c."""
-    s = features.width(rows.d)
-    G, T = rows.sums(add_link_sums, features, outs=[((s, s), np.float64), ((rows.c, s), np.float32)])
-    return LinkSums(GramSystem(G), T.T, float(rows.w.sum(dtype=np.float64)))
+def link_sums(
+    rows: Rows,
+    features: Features,
+    *,
+    labels: Array | None = None,
+    into: FileArray | None = None,
+    group: int | None = None,
+    saved: Callable[[str], SavedSums] | None = None,
+) -> LinkSums:
+    """Phi'WPhi and Phi'WY from a pass over rows whose inputs are embeddings; the cost per row is free of c.
+
+    labels: the targets of these only. into: the targets go to this file, `group` labels a pass. saved: where the
+    totals of the pass of that name are put by.
+    """
+    s, weight = features.width(rows.d), float(rows.w.sum(dtype=np.float64))
+
+    def kept(name: str) -> SavedSums | None:
+        return None if saved is None else saved(name)
+
+    if into is None:
+        some = slice(0, rows.c) if labels is None else labels
+        count = rows.c if labels is None else len(labels)
+        outs: Outs = [((s, s), np.float64), ((count, s), np.float32)]
+        G, T = rows.sums(add_link_sums, features, some, outs=outs, saved=kept("sums"))
+        return LinkSums(GramSystem(G), T.T, weight)
+    step = group or rows.c
+    for start in range(0, rows.c, step):
+        part = slice(start, min(rows.c, start + step))
+        side = s if start == 0 else 0  # the Gram matrix is summed with the first labels
+        outs = [((side, side), np.float64), ((part.stop - start, s), np.float32)]
+        gram, into[part] = rows.sums(add_link_sums, features, part, outs=outs, saved=kept(f"sums{start}"))
+        G = gram if start == 0 else G
+    return LinkSums(GramSystem(G), into.T, weight)
 
 
-def add_link_sums(block: Block, features: Features, gram: Array, targets: Array) -> None:
-    """Adds Phi'WPhi of one block into gram (s + 1, s + 1) and Y'WPhi into targets (c, s + 1): s for each 1 in Y."""
+def add_link_sums(block: Block, features: Features, labels: slice | Array, gram: Array, targets: Array) -> None:
+    """Adds Phi'WPhi of one block into gram (s + 1, s + 1), unless it is empty, and Y'WPhi of some labels into
+    targets (c, s + 1): s for each 1 in Y."""
     parts = list(phi_parts(block))
+    every = isinstance(labels, slice) and labels == slice(0, block.Y.shape[1])
     for part in parts:
-        Phi = features(block.X.array[part])  # type: ignore[union-attr]
+        Phi = features(block.X.array[part])
         root = np.sqrt(block.w[part])[:, None]
         Phi *= root
-        gram += Phi.T @ Phi
+        if len(gram):
+            gram += Phi.T @ Phi
         Phi *= root
-        Y = block.Y if len(parts) == 1 else Sparse(block.Y.csr[part])
+        Y = block.Y.csr if len(parts) == 1 else block.Y.csr[part]
+        Y = block.Y if every and len(parts) == 1 else Sparse(Y if every else Y[:, labels])
         Y.T.add_product(Phi, targets)
 
 
@@ -79,7 +115,22 @@ def smoothed_targets(sums: LinkSums, smoothing: Smoothing) -> Array:
 
 def squared(sums: LinkSums, ridge: float, smoothing: Smoothing = Smoothing()) -> Array:
     """V (s + 1, c) = argmin |Y - Phi V|^2 + rho |V|^2, in closed form."""
-    return sums.gram.at(ridge)(smoothed_targets(sums, smoothing))
+    if sums.targets.shape[1] <= SOLVED_LABELS:
+        return sums.gram.at(ridge)(smoothed_targets(sums, smoothing))
+    V = np.empty(sums.targets.shape, np.float32)
+    for labels, part in squared_parts(sums, ridge, smoothing):
+        V[:, labels] = part
+    return V
+
+
+def squared_parts(
+    sums: LinkSums, ridge: float, smoothing: Smoothing = Smoothing(), start: int = 0
+) -> Iterator[tuple[slice, Array]]:
+    """V some labels at a time, from label `start` on: the solve is in float64, and so of all labels too large."""
+    solve, c = sums.gram.at(ridge), sums.targets.shape[1]
+    for begin in range(start, c, SOLVED_LABELS):
+        labels = slice(begin, min(c, begin + SOLVED_LABELS))
+        yield labels, solve(smoothed_targets(sums._replace(targets=sums.targets[:, labels]), smoothing))
 
 
 class Descent(NamedTuple):
@@ -94,6 +145,15 @@ class Descent(NamedTuple):
 BATCH_BYTES = 256 << 20
 
 
+@dataclass
+class Run:
+    """Where a descent stands: what it needs to go on as if it had not stopped."""
+
+    V: Array | None = None  # (s + 1, c); None before the first pass
+    velocity: Array | None = None
+    sweep: int = 0  # passes done
+
+
 def sweeps(
     rows: Rows,
     features: Features,
@@ -104,13 +164,14 @@ def sweeps(
     descent: Descent = Descent(),
     smoothing: Smoothing = Smoothing(),
     seed: int = 0,
+    run: Run | None = None,
 ) -> Iterator[Array]:
     """V (s + 1, c) after each pass of logistic (or softmax) descent, without end: the caller stops.
 
     A step on a batch B is V += eta M (Phi'(Y - 1p') - (n/b) Phi_B' (sigma(Phi_B V) - 1p') - rho V), with
     M = (Phi'Phi + rho)^-1 and p the predictions of the start: the label part and p's are full sums, and only what
     predictions differ from p is sampled. (Without p the first passes on frequent labels were worse than the start.)
-    The array yielded is overwritten by the next pass.
+    The array yielded is overwritten by the next pass. A `run` is kept up to date, and gone on with.
     """
     solve = sums.gram.at(ridge)
     rho = solve.rho.astype(np.float32)[:, None]
@@ -119,13 +180,17 @@ def sweeps(
     V = start_at_priors(sums, smoothing, softmax=softmax)
     p = softmax_rows(V[-1:].copy()) if softmax else sigmoid(V[-1:].copy())
     targets = targets - (sums.gram.G[:, -1:] * p).astype(np.float32)
-    velocity = np.zeros_like(V) if descent.momentum else None
+    run = Run() if run is None else run
+    if run.V is None:
+        run.V, run.velocity = V, np.zeros_like(V) if descent.momentum else None
+    V, velocity = run.V, run.velocity
     size = descent.batch or default_batch(rows.n, rows.c, len(rho))
     H, _, w = inputs(rows)
     eta = descent.learning_rate * stable_rate(M, sums, size, descent.momentum)
-    sweep = 0
+    for _ in range(run.sweep):
+        eta *= descent.decay
     while True:
-        for batch in rows.batches(size, seed=seed, sweep=sweep):
+        for batch in rows.batches(size, seed=seed, sweep=run.sweep):
             Phi, wb = features(H[batch]), w[batch]
             P = softmax_rows(Phi @ V) if softmax else sigmoid(Phi @ V)
             P -= p
@@ -138,8 +203,8 @@ def sweeps(
                 velocity *= np.float32(descent.momentum)
                 velocity += step
                 V += velocity
+        run.sweep += 1
         yield V
-        sweep += 1
         eta *= descent.decay
 
 
@@ -156,7 +221,7 @@ def stable_rate(M: Array, sums: LinkSums, batch: int, momentum: float) -> float:
 
 def inputs(rows: Rows) -> tuple[Array, Any, Array]:
     """The embeddings H (n, k), labels and weights of rows in memory."""
-    H = stack([b.X.array for b in rows.blocks])  # type: ignore[union-attr]
+    H = stack([b.X.array for b in rows.each()])
     return H, stack([b.Y.csr for b in rows.blocks]), rows.w
 
 

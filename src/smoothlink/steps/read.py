@@ -63,6 +63,7 @@ FORMATS: dict[str, Format] = {
     "arff": Format("arff", "mulan ARFF with an XML of labels, or MEKA ARFF", ("labels_path",), suffixes=(".arff",)),
     "vw": Format("vw", "Vowpal Wabbit text: lines `l1,l2 |namespace f:v f ...`", suffixes=(".vw",)),
     "npz": Format("npz", "NumPy: one .npz, or a pair X.npz and Y.npz", ("labels_path",), suffixes=(".npz",)),
+    "binary": Format("binary", "smoothlink's own: a folder of arrays that are mapped, not read", suffixes=(".sl",)),
 }
 _FLAGS = {
     "labels_path": "--labels-file",
@@ -131,8 +132,11 @@ def write(data: Data, path: FilePath, *, format: str = "auto") -> None:
 def recognise(path: FilePath) -> str:
     """The name of the file's format, from its first bytes, else from its name."""
     from smoothlink.steps.formats._files import bare_name, head, shown
+    from smoothlink.steps.formats.binary import is_folder
 
     name = fspath(path)
+    if is_folder(name):
+        return "binary"
     start = head(name).removeprefix(b"\xef\xbb\xbf")
     if not start:
         raise DataError(f"{name}: the file is empty.\nCheck the path, or make or fetch the file again.")
@@ -149,6 +153,37 @@ def recognise(path: FilePath) -> str:
         what = f"the format is not clear; it starts with '{shown(lines[0] if lines else b'')}'."
         raise DataError(f"{name}: {what}\n{_which_format()}")
     return kind
+
+
+def convert(
+    path: FilePath,
+    target: FilePath,
+    *,
+    format: str = "auto",
+    to: str = "auto",
+    n_labels: Count = None,
+    n_features: Count = None,
+) -> tuple[int, int, int] | None:
+    """Writes the data folder of an XMC text block by block, so that the data is never whole in memory.
+
+    None, and nothing done, where this pair of formats cannot: then `read` and `write` do. Else rows, features, labels.
+    """
+    from smoothlink.steps.formats import binary, xmc
+    from smoothlink.steps.formats._names import beside
+
+    name, goal = fspath(path), fspath(target)
+    kind = recognise(path) if format == "auto" else format
+    if kind != "xmc" or (_format_by_name(goal) if to == "auto" else to) != "binary":
+        return None
+    _check_options(name, kind, Options(None, n_labels, n_features))
+    stream = xmc.Stream(name, Options(None, n_labels, n_features))
+    if stream.header.labels is None:
+        return None
+    names: tuple[list[str] | None, list[str] | None] = (None, None)
+    if stream.counted:
+        d, c = stream.columns()
+        names = beside(name, "labels", c), beside(name, "features", d)
+    return (binary.write_parts(stream.parts(), goal, stream.columns, *names), *stream.columns())
 
 
 def align(data: Data, *, label_names: Sequence[str] | None = None, feature_names: Sequence[str] | None = None) -> Data:

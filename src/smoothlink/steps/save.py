@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import math
+import mmap
 import os
 import platform
 import secrets
@@ -25,6 +26,7 @@ Array = NDArray[Any]
 KEY = "smoothlink"  # the one entry of the safetensors metadata
 FORMAT_VERSION = 2  # the newest that is read; a file is written in the oldest that can hold it
 MAX_HEADER = 100_000_000  # bytes; the safetensors library refuses larger ones too
+PIECE = 16 << 20  # bytes written at a time
 SMALL = 1 << 20  # bytes; smaller arrays are verified even when memory-mapped
 CODES = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "I8": "i1", "I16": "<i2", "I32": "<i4", "I64": "<i8", "U8": "u1"}
 DTYPES: dict[str, np.dtype[Any]] = {code: np.dtype(name) for code, name in (CODES | {"BOOL": "?"}).items()}
@@ -61,7 +63,8 @@ def save(path: str | os.PathLike[str], arrays: Mapping[str, Array], meta: Mappin
     with _replacing(Path(path)) as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for array in ready.values():
-            file.write(_bytes(array))
+            for piece in _pieces(array):
+                file.write(piece)
 
 
 def load(path: str | os.PathLike[str], *, mmap: bool = True, verify: bool = False) -> Loaded:
@@ -158,13 +161,28 @@ def _envelope(arrays: Mapping[str, Array], meta: Mapping[str, Any], version: int
         ) from error
 
 
-def _bytes(array: Array) -> memoryview:
-    return array.reshape(-1).view(np.uint8).data
+def _pieces(array: Array) -> Iterator[memoryview]:
+    """The bytes some megabytes at a time; those of a mapped file leave memory again, so that it may be larger."""
+    raw = array.reshape(-1).view(np.uint8)
+    file: Any = array.base
+    while isinstance(file, np.ndarray):
+        file = file.base
+    for start in range(0, len(raw), PIECE):
+        yield raw[start : start + PIECE].data
+        if isinstance(file, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+            file.madvise(mmap.MADV_DONTNEED)
+
+
+def _checksum(array: Array) -> int:
+    crc = 0
+    for piece in _pieces(array):
+        crc = zlib.crc32(piece, crc)
+    return crc
 
 
 def _description(array: Array) -> dict[str, Any]:
     """What the array must be when it is read again."""
-    return {"dtype": _code(array.dtype), "shape": list(array.shape), "crc32": zlib.crc32(_bytes(array))}
+    return {"dtype": _code(array.dtype), "shape": list(array.shape), "crc32": _checksum(array)}
 
 
 def _refuse_keys_that_json_changes(value: Any) -> None:

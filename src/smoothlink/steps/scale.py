@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
+MOMENT_ROWS = 65536
 DENSE_SHARE = 0.25  # of entries that are not zero: beyond it a dense array is smaller and faster
 
 
@@ -69,9 +70,12 @@ def column_moments(X: Any, w: Array) -> tuple[Array, Array]:
     """Weighted mean and standard deviation (d,) of each column, in float64."""
     share = w / w.sum()
     if sp.issparse(X):
-        data, shares = X.data.astype(np.float64), np.repeat(share, np.diff(X.indptr))
-        mean = np.bincount(X.indices, shares * data, X.shape[1])
-        squares = np.bincount(X.indices, shares * data**2, X.shape[1])
+        mean, squares = np.zeros(X.shape[1]), np.zeros(X.shape[1])
+        for start in range(0, X.shape[0], MOMENT_ROWS):  # the rows may be in a file
+            A = X[start : start + MOMENT_ROWS]
+            data, shares = A.data.astype(np.float64), np.repeat(share[start : start + MOMENT_ROWS], np.diff(A.indptr))
+            mean += np.bincount(A.indices, shares * data, X.shape[1])
+            squares += np.bincount(A.indices, shares * data**2, X.shape[1])
         return mean, np.sqrt(np.maximum(squares - mean**2, 0))
     mean = share @ X
     return mean, np.sqrt(share @ (X - mean) ** 2)

@@ -35,10 +35,11 @@ class Text(NamedTuple):
 
     path: str
     data: NDArray[np.uint8]
+    lines_before: int = 0  # where these bytes are a part of the file
 
     def line(self, position: int) -> int:
         """The number, from 1, of the line that holds this byte."""
-        return 1 + int(np.count_nonzero(self.data[:position] == ord("\n")))
+        return self.lines_before + 1 + int(np.count_nonzero(self.data[:position] == ord("\n")))
 
     def error(self, position: int, what: str, remedy: str) -> DataError:
         return DataError(f"{self.path}, line {self.line(position)}: {what}\n{remedy}")
@@ -81,6 +82,33 @@ def load(path: str) -> Text:
     data = np.asarray(data)
     data.flags.writeable = False  # always, so that the parsers are compiled once
     return Text(path, data)
+
+
+def load_pieces(path: str, size: int) -> Iterator[Text]:
+    """The file in pieces of about `size` bytes that end where lines end, decompressed as they are wanted."""
+    lines = 0
+    with _opened(path) as (stream, kind):
+        found = iter(lambda: stream.read(_PIECE), b"") if kind == "plain" else _decompressed(stream, kind, path)
+        joined = bytearray()
+        for piece in found:
+            joined += piece
+            if len(joined) < size or b"\n" not in piece:
+                continue
+            cut = joined.rindex(b"\n") + 1
+            whole, joined = joined[:cut], joined[cut:]
+            yield _text_of(path, whole, lines)
+            lines += whole.count(b"\n")
+    if joined or not lines:
+        yield _text_of(path, joined, lines)
+
+
+def _text_of(path: str, content: bytearray, lines: int) -> Text:
+    data = np.frombuffer(bytes(content), np.uint8)
+    if not lines and not len(data):
+        raise DataError(f"{path}: the file is empty.\nCheck the path, or make or fetch the file again.")
+    if not lines and bytes(content[:2]) in (b"\xff\xfe", b"\xfe\xff"):
+        raise DataError(f"{path}: the text is UTF-16, only UTF-8 can be read.\nSave it as UTF-8.")
+    return Text(path, data[3:] if not lines and content[:3] == b"\xef\xbb\xbf" else data, lines)
 
 
 def head(path: str, size: int = 1 << 16) -> bytes:

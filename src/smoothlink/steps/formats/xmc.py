@@ -1,13 +1,15 @@
 """XMC. Old: header `n d c`, lines `l1,l2 f:v ...`. New: X and Y in two files, header `rows columns`, lines `i:v`."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from smoothlink.errors import DataError
-from smoothlink.steps.formats._files import Text, compressed_variants, load, other_half, replacing, shown
+from smoothlink.steps.formats._files import Text, compressed_variants, load, load_pieces, other_half, replacing, shown
 from smoothlink.steps.formats._matrix import LARGEST, csr
 from smoothlink.steps.formats._print import Style, write_rows
 from smoothlink.steps.formats._text import Grammar, Limit, Table, parse
@@ -37,6 +39,53 @@ def read(path: str, options: Options) -> Data:
     table = _as_announced(text, table, header)
     X = csr(table.ptr, table.ids, table.values, features.count(table.ids))
     return Data(X, csr(table.label_ptr, table.labels, None, labels.count(table.labels)))
+
+
+PIECE = 64 << 20  # bytes of text at a time
+
+
+class Stream:
+    """The rows of an XMC text of the old form, some megabytes of text at a time."""
+
+    def __init__(self, path: str, options: Options) -> None:
+        self.pieces = load_pieces(path, PIECE)
+        self.text, self.threads = next(self.pieces), options.threads
+        self.header = _header(self.text)
+        self.labels = Limit.of("label", options.n_labels, self.header.labels)
+        self.features = Limit.of("feature", options.n_features, self.header.columns)
+        self.largest = [0, 0]
+
+    @property
+    def counted(self) -> bool:
+        """Whether the number of columns is known before the rows are."""
+        return bool(self.labels.source and self.features.source)
+
+    def columns(self) -> tuple[int, int]:
+        """How many features and labels there are: as said, or as found by now."""
+        d, c = self.largest
+        return (self.features.size if self.features.source else d), (self.labels.size if self.labels.source else c)
+
+    def parts(self) -> Iterator[tuple[csr_array, csr_array]]:
+        """Blocks of rows. Blank lines may follow the rows that the header announces, nothing else."""
+        text: Text | None = self.text
+        start, rows = self.header.end, 0
+        while text is not None:
+            table = parse(text, start, Grammar(empty_is_row=True), self.labels, self.features, self.threads)
+            filled = np.flatnonzero((np.diff(table.ptr) > 0) | (np.diff(table.label_ptr) > 0))
+            wanted = max(0, min(len(table.starts), self.header.rows - rows))
+            wanted = max(wanted, int(filled[-1]) + 1 if len(filled) else 0)
+            rows += wanted
+            table = table._replace(label_ptr=table.label_ptr[: wanted + 1], ptr=table.ptr[: wanted + 1])
+            yield self._part(table)
+            text, start = next(self.pieces, None), 0
+        if rows != self.header.rows:
+            raise _other_count(self.text.path, self.header.rows, rows)
+
+    def _part(self, table: Table) -> tuple[csr_array, csr_array]:
+        ids, labels = table.ids[: table.ptr[-1]], table.labels[: table.label_ptr[-1]]
+        d, c = int(ids.max(initial=-1)) + 1, int(labels.max(initial=-1)) + 1
+        self.largest = [max(self.largest[0], d), max(self.largest[1], c)]
+        return csr(table.ptr, ids, table.values[: len(ids)], d), csr(table.label_ptr, labels, None, c)
 
 
 def write(data: Data, path: str) -> None:
@@ -83,11 +132,15 @@ def _as_announced(text: Text, table: Table, header: Header) -> Table:
     if rows > header.rows:
         rows = max(header.rows, int(filled[-1]) + 1 if len(filled) else 0)
     if rows != header.rows:
-        remedy = "Fetch the file again if it was cut short" if rows < header.rows else "Remove the rows too many"
-        raise DataError(
-            f"{text.path}: the header announces {header.rows} rows, the file has {rows}.\n{remedy}, or fix the header."
-        )
+        raise _other_count(text.path, header.rows, rows)
     return table._replace(label_ptr=table.label_ptr[: rows + 1], ptr=table.ptr[: rows + 1])
+
+
+def _other_count(path: str, announced: int, rows: int) -> DataError:
+    remedy = "Fetch the file again if it was cut short" if rows < announced else "Remove the rows too many"
+    return DataError(
+        f"{path}: the header announces {announced} rows, the file has {rows}.\n{remedy}, or fix the header."
+    )
 
 
 def _read_pair(text: Text, header: Header, options: Options) -> Data:

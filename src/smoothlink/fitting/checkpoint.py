@@ -1,0 +1,182 @@
+"""Where the state of a fit is put by, so that one that was killed goes on, and where its large arrays live."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import shutil
+import tempfile
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from smoothlink.fitting.plan import Plan
+from smoothlink.machines.files import FileArray, fresh
+from smoothlink.machines.rows import SavedSums
+
+Array = NDArray[Any]
+
+EVERY = 60.0  # seconds between two states of one sum
+HASHED = 1 << 16  # rows at a time
+JOB = "job.json"
+
+
+class Work:
+    """The plan of a fit, a folder for arrays that do not fit memory, and the states put by, if any are."""
+
+    def __init__(self, plan: Plan | None = None, folder: Path | None = None, *, keeps: bool = False) -> None:
+        self.plan, self.folder, self.keeps = plan or Plan(), folder, keeps
+
+    def array(self, name: str, shape: tuple[int, int]) -> FileArray:
+        """An array of zeros in a file."""
+        assert self.folder is not None
+        return fresh(self.folder / f"{name}.array", shape)
+
+    def kept_array(self, name: str, shape: tuple[int, int]) -> FileArray:
+        """An array in a file as an earlier run left it; zeros where there was none."""
+        assert self.folder is not None
+        return FileArray(self.folder / f"{name}.array", shape)
+
+    def recall(self, name: str) -> tuple[dict[str, Any], dict[str, Array]] | None:
+        """What an earlier run put by under this name."""
+        if not self.keeps or self.folder is None or not (self.folder / f"{name}.npz").exists():
+            return None
+        with np.load(self.folder / f"{name}.npz", allow_pickle=False) as found:
+            arrays = {key: found[key] for key in found.files}
+        return json.loads(arrays.pop("meta").tobytes()), arrays
+
+    def keep(self, name: str, meta: dict[str, Any], **arrays: Array) -> None:
+        """Puts a state by: the old one stays until the new one is on disk."""
+        if not self.keeps or self.folder is None:
+            return
+        text = np.frombuffer(json.dumps(meta).encode(), np.uint8)
+        with replacing(self.folder / f"{name}.npz") as file:
+            np.savez(file, allow_pickle=False, meta=text, **arrays)
+
+    def forget(self, name: str) -> None:
+        """Drops a state that a later one made superfluous."""
+        if self.keeps and self.folder is not None:
+            (self.folder / f"{name}.npz").unlink(missing_ok=True)
+
+    def sums(self, prefix: str) -> Callable[[str], SavedSums] | None:
+        """Where the sums of a pass over the rows are put by, by the name of the sum."""
+        return None if not self.keeps else lambda name: States(self, f"{prefix}-{name}")
+
+
+class States:
+    """The totals of one sum, put by once in a while and at its end."""
+
+    def __init__(self, work: Work, name: str) -> None:
+        self.work, self.name, self.last = work, name, time.monotonic()
+
+    def load(self) -> tuple[int, list[Array] | None]:
+        found = self.work.recall(self.name)
+        if found is None:
+            return 0, None
+        meta, arrays = found
+        return int(meta["rows"]), [arrays[f"total{i}"] for i in range(len(arrays))]
+
+    def put(self, rows: int, totals: list[Array], *, last: bool) -> None:
+        if last or time.monotonic() - self.last >= EVERY:
+            self.work.keep(self.name, {"rows": rows}, **{f"total{i}": total for i, total in enumerate(totals)})
+            self.last = time.monotonic()
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Any]:
+    """A file that takes its name, in one step, when its content is on disk."""
+    temporary = path.with_name(f".{path.name}.part")
+    with temporary.open("wb") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+@contextmanager
+def working(checkpoint: Any, describe: Callable[[], dict[str, Any]], plan: Callable[[], Plan]) -> Iterator[Work]:
+    """The work of one fit: in the folder named, going on with what is there, else in one that is removed afterwards.
+
+    The plan is part of the state: what a process holds when it starts differs a little from run to run.
+    """
+    if checkpoint is None:
+        made = plan()
+        if made.memory is None:
+            yield Work(made)
+            return
+        folder = Path(tempfile.mkdtemp(prefix="smoothlink-"))
+        try:
+            yield Work(made, folder)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)  # what is still mapped stays until it is not
+        return
+    folder = Path(checkpoint)
+    folder.mkdir(parents=True, exist_ok=True)
+    agree(folder, describe())
+    work = Work(folder=folder, keeps=True)
+    found = work.recall("plan")
+    work.plan = plan() if found is None else Plan(**found[0])
+    if found is None:
+        work.keep("plan", vars(work.plan))
+    yield work
+
+
+def agree(folder: Path, job: dict[str, Any]) -> None:
+    """Notes what the fit is, or refuses to go on with the state of another one."""
+    path = folder / JOB
+    if path.exists():
+        try:
+            known = json.loads(path.read_text())
+        except ValueError as error:
+            raise ValueError(f"checkpoint {folder}: {JOB} cannot be read. Name another folder.") from error
+        differ = [name for name in {**known, **job} if known.get(name) != job.get(name)]
+        if differ:
+            said = "; ".join(f"{name} was {known.get(name)} and is {job.get(name)}" for name in differ)
+            raise ValueError(
+                f"checkpoint {folder} is of another fit: {said}.\nName another folder, or remove it to start anew."
+            )
+        return
+    if any(not entry.name.startswith(".") for entry in folder.iterdir()):
+        raise ValueError(f"checkpoint {folder} is a folder with other files in it. Name a new one.")
+    with replacing(path) as file:
+        file.write(json.dumps(job, indent=1).encode())
+
+
+def job_of(X: Any, Y: sp.csr_array, w: Array | None, label_weight: Array | None, options: Any) -> dict[str, Any]:
+    """What makes two fits the same: the data by size and checksum, every option, and what computes."""
+    asked = {name: repr(value) for name, value in vars(options).items() if name != "checkpoint"}
+    return {
+        **asked,
+        "rows": X.shape[0],
+        "features": X.shape[1],
+        "labels": Y.shape[1],
+        "X": checksum(X),
+        "Y": checksum(Y),
+        "weights": 0 if w is None else zlib.crc32(np.ascontiguousarray(w).data),
+        "label weights": 0 if label_weight is None else zlib.crc32(np.ascontiguousarray(label_weight).data),
+        "version of smoothlink": importlib.metadata.version("smoothlink"),
+        "version of NumPy": np.__version__,
+    }
+
+
+def checksum(A: Any) -> int:
+    """Of all rows, a block at a time."""
+    found = 0
+    for start in range(0, A.shape[0], HASHED):
+        part = A[start : start + HASHED]
+        for array in (part.indptr.astype(np.int64), part.indices, part.data) if sp.issparse(part) else (part,):
+            found = zlib.crc32(np.ascontiguousarray(array).data, found)
+    return found

@@ -1,0 +1,206 @@
+"""Rows that live in files: matrices and arrays that are read a block at a time and forgotten again.
+
+Blocks are read, not mapped: pages of a mapped file count as memory of the process until the system wants them back.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from smoothlink.machines.matrix import Matrix, matrix
+
+Array = NDArray[Any]
+
+CHECKED = 1 << 22  # entries looked at together
+TURNED_ROWS = 4096  # of a file read at a time, where one column of it is wanted
+BYTES_PER_ENTRY = 16  # of X in memory: an index and a value, and again in the transpose
+
+
+class Mapped(sp.csr_array):
+    """A CSR matrix over memory-mapped arrays. A slice of rows is read; anything else is as in scipy."""
+
+    @classmethod
+    def over(cls, indptr: Array, indices: Array, data: Array | None, columns: int) -> Mapped:
+        """The matrix of these arrays as they are, without a copy; data None: ones.
+
+        scipy's constructor would copy 32-bit indices to 64 bits where there are more than 2^31 entries.
+        """
+        A = cls((len(indptr) - 1, columns), dtype=np.float32)
+        A.indptr, A.indices = indptr, indices
+        A.data = np.broadcast_to(np.float32(1), len(indices)) if data is None else data
+        A.has_sorted_indices = A.has_canonical_format = True
+        return A
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, slice) and key.step in (None, 1):
+            start, stop, _ = key.indices(self.shape[0])
+            return self._read(start, max(start, stop))
+        return super().__getitem__(key)
+
+    def _read(self, start: int, stop: int) -> sp.csr_array:
+        """Rows start .. stop in memory, without stored zeros."""
+        indptr = np.array(self.indptr[start : stop + 1])
+        begin, end = int(indptr[0]), int(indptr[-1])
+        index: Any = np.int32 if end - begin < 2**31 else np.int64
+        parts = piece(self.data, begin, end), piece(self.indices, begin, end), (indptr - begin).astype(index)
+        A = sp.csr_array(parts, (stop - start, self.shape[1]))
+        A.has_sorted_indices = A.has_canonical_format = True
+        if not A.data.all():
+            A.eliminate_zeros()
+        return A
+
+    def sound(self) -> bool:
+        """Whether every index is that of a column, those of a row ascend, and every value is finite: one reading.
+
+        Products trust this, and would read or write astray otherwise.
+        """
+        for start in range(0, len(self.indices), CHECKED):
+            end = min(len(self.indices), start + CHECKED)
+            indices, data = piece(self.indices, start, end), piece(self.data, start, end)
+            if indices.min() < 0 or indices.max() >= self.shape[1] or not np.isfinite(data).all():
+                return False
+            ascends = np.diff(indices) > 0
+            first = np.searchsorted(self.indptr, [start + 1, end])  # rows that begin within, whose first may be less
+            begins = self.indptr[first[0] : first[1]] - (start + 1)
+            ascends[begins[begins < len(ascends)]] = True
+            if not ascends.all():
+                return False
+        return True
+
+
+def piece(array: Array, begin: int, end: int) -> Array:
+    """array[begin:end] in memory of its own."""
+    if isinstance(array, np.memmap) and array.filename is not None and array.ndim == 1:
+        place = array.offset + begin * array.itemsize
+        return np.fromfile(array.filename, array.dtype, end - begin, offset=place)
+    return np.array(array[begin:end])
+
+
+class Scaled:
+    """X (n, d) scaled and with its constant, one block of rows at a time; the whole is never made."""
+
+    def __init__(self, X: Any, scaling: Callable[[Any], Any], keep: int | None = None) -> None:
+        self.X, self.scaling = X, scaling
+        self.shape: tuple[int, int] = (X.shape[0], X.shape[1] + 1)
+        self.nnz: int = (X.nnz if sp.issparse(X) else X.size) + X.shape[0]
+        self.left = self.nnz * BYTES_PER_ENTRY if keep is None else keep  # bytes of blocks that may stay in memory
+
+    def block(self, part: slice) -> Elsewhere:
+        """These rows, kept in memory once read where there is room left."""
+        ptr = self.X.indptr if sp.issparse(self.X) else None
+        entries = self.X[part].size if ptr is None else int(ptr[part.stop] - ptr[part.start])
+        need = (entries + part.stop - part.start) * BYTES_PER_ENTRY
+        keep = need <= self.left
+        self.left -= need if keep else 0
+        return Elsewhere(self.X, part, self.scaling, keep=keep)
+
+
+class Elsewhere:
+    """Some consecutive rows of a matrix that is not in memory, or not yet scaled: `here` makes them a Matrix."""
+
+    def __init__(
+        self, source: Any, part: slice, prepare: Callable[[Any], Any] | None = None, *, keep: bool = False
+    ) -> None:
+        self.source, self.part, self.prepare, self.keep = source, part, prepare, keep
+        self.kept: Matrix | None = None
+
+    def here(self) -> Matrix:
+        if self.kept is not None:
+            return self.kept
+        A = self.source[self.part]
+        found = matrix(A if self.prepare is None else self.prepare(A))
+        if self.keep:
+            self.kept = found
+        return found
+
+
+def here(X: Matrix | Elsewhere) -> Matrix:
+    return X.here() if isinstance(X, Elsewhere) else X
+
+
+class FileArray:
+    """A float32 array (n, m) in a file: slices of rows are read and written, a few rows may be taken by number."""
+
+    dtype = np.dtype(np.float32)
+
+    def __init__(self, path: str | os.PathLike[str], shape: tuple[int, int]) -> None:
+        self.path, self.shape = os.fspath(path), shape
+        size = 4 * shape[0] * shape[1]
+        if not os.path.exists(self.path) or os.path.getsize(self.path) != size:
+            with open(self.path, "wb") as file:
+                file.truncate(size)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @property
+    def nbytes(self) -> int:
+        return 4 * self.shape[0] * self.shape[1]
+
+    def __getitem__(self, key: Any) -> Array:
+        width = self.shape[1]
+        if isinstance(key, slice):
+            start, stop, _ = key.indices(len(self))
+            count = max(0, stop - start) * width
+            return np.fromfile(self.path, self.dtype, count, offset=4 * start * width).reshape(-1, width)
+        numbers = np.asarray(key)
+        if not len(numbers):
+            return np.zeros((0, width), np.float32)
+        return np.array(np.memmap(self.path, self.dtype, "r", shape=self.shape)[numbers])  # unmapped right after
+
+    def __setitem__(self, key: slice, rows: Array) -> None:
+        start, stop, _ = key.indices(len(self))
+        assert rows.shape == (stop - start, self.shape[1])
+        with open(self.path, "r+b") as file:
+            file.seek(4 * start * self.shape[1])
+            np.ascontiguousarray(rows, np.float32).tofile(file)
+
+    def put_columns(self, part: slice, columns: Array) -> None:
+        """Writes some columns of every row."""
+        mapped = np.memmap(self.path, self.dtype, "r+", shape=self.shape)
+        mapped[:, part] = columns
+
+    def mapped(self) -> Array:
+        """The array as the system maps it, read-only."""
+        return np.memmap(self.path, self.dtype, "r", shape=self.shape)
+
+    def column(self, number: int) -> Array:
+        """One column (n,)."""
+        return np.concatenate(
+            [self[start : start + TURNED_ROWS][:, number] for start in range(0, len(self), TURNED_ROWS)]
+        )
+
+    def flush(self) -> None:
+        """Waits until what was written is on disk."""
+        with open(self.path, "r+b") as file:
+            os.fsync(file.fileno())
+
+    @property
+    def T(self) -> Turned:
+        return Turned(self)
+
+
+class Turned:
+    """The transpose (m, n) of a file's array: `[:, labels]` and `[-1]` are what is asked of it."""
+
+    def __init__(self, file: FileArray) -> None:
+        self.file = file
+        self.shape: tuple[int, int] = (file.shape[1], file.shape[0])
+
+    def __getitem__(self, key: Any) -> Array:
+        if isinstance(key, tuple):
+            return self.file[key[1]].T
+        return self.file.column(key)
+
+
+def fresh(path: str | os.PathLike[str], shape: tuple[int, int]) -> FileArray:
+    """A new array of zeros in a file."""
+    if os.path.exists(path):
+        os.unlink(path)
+    return FileArray(path, shape)

@@ -1,0 +1,192 @@
+"""smoothlink's own form: a folder of NumPy arrays that are mapped, not read (docs/file-format.md)."""
+
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from smoothlink.errors import DataError
+from smoothlink.machines.files import Mapped
+from smoothlink.steps.formats._matrix import LARGEST
+from smoothlink.steps.read import Data, Options
+
+HEADER = "header.json"
+FORMAT, VERSION = "smoothlink-data", 1
+ARRAYS = {"x_indptr": "<i8", "x_indices": "<i4", "x_data": "<f4", "y_indptr": "<i8", "y_indices": "<i4"}
+NAMES = ("label_names", "feature_names")
+AGAIN = "Make the folder again with `smoothlink convert`."
+
+
+def is_folder(path: str) -> bool:
+    """Whether this is a data folder."""
+    return os.path.isfile(os.path.join(path, HEADER))
+
+
+def read(path: str, options: Options) -> Data:
+    """X and Y over the mapped arrays, which are looked through once: at the speed of the disk, and in little memory."""
+    header = _header(path)
+    n, d, c = (header[size] for size in ("rows", "features", "labels"))
+    found = {name: _mapped(path, name) for name in ARRAYS}
+    matrices = []
+    for letter, columns in (("x", d), ("y", c)):
+        indptr, indices = np.array(found[f"{letter}_indptr"]), found[f"{letter}_indices"]
+        entries = found["x_data"] if letter == "x" else indices
+        if len(indptr) != n + 1 or indptr[0] != 0 or not indptr[-1] == len(indices) == len(entries):
+            raise DataError(f"{path}: the arrays of {letter.upper()} do not fit the header.\n{AGAIN}")
+        if (np.diff(indptr) < 0).any():
+            raise DataError(f"{path}: {letter}_indptr does not count the entries of its rows.\n{AGAIN}")
+        indptr = indptr.astype(np.int32) if indptr[-1] <= LARGEST else indptr
+        matrices.append(Mapped.over(indptr, indices, entries if letter == "x" else None, columns))
+        if not matrices[-1].sound():
+            raise DataError(f"{path}: {letter}_indices or {letter}_data hold what no row can have.\n{AGAIN}")
+    names = (_names(path, key, count) for key, count in zip(NAMES, (c, d), strict=True))
+    return Data(*matrices, *names)
+
+
+def write(data: Data, path: str) -> None:
+    parts = ((data.X[i : i + _ROWS], data.Y[i : i + _ROWS]) for i in range(0, data.X.shape[0], _ROWS))
+    write_parts(parts, path, lambda: (data.X.shape[1], data.Y.shape[1]), data.label_names, data.feature_names)
+
+
+_ROWS = 1 << 16
+
+
+def write_parts(
+    parts: Iterable[tuple[csr_array, csr_array]],
+    path: str,
+    columns: Callable[[], tuple[int, int]],
+    label_names: list[str] | None = None,
+    feature_names: list[str] | None = None,
+) -> int:
+    """Writes blocks of rows as they come; how many features and labels there are is asked at the end. Gives n."""
+    with _replacing(path) as folder:
+        writers = {name: _Writer(folder / f"{name}.npy", kind) for name, kind in ARRAYS.items()}
+        for letter in "xy":
+            writers[f"{letter}_indptr"].add(np.zeros(1, np.int64))
+        ends = {"x": 0, "y": 0}
+        for part in parts:
+            for letter, matrix in zip("xy", part, strict=True):
+                writers[f"{letter}_indptr"].add(matrix.indptr[1:].astype(np.int64) + ends[letter])
+                writers[f"{letter}_indices"].add(matrix.indices)
+                ends[letter] += int(matrix.indptr[-1])
+            writers["x_data"].add(part[0].data)
+        rows = writers["x_indptr"].count - 1
+        for writer in writers.values():
+            writer.close()
+        for key, names in zip(NAMES, (label_names, feature_names), strict=True):
+            if names is not None:
+                (folder / f"{key}.json").write_text(json.dumps(names))
+        d, c = columns()
+        header = {"format": FORMAT, "version": VERSION, "rows": rows, "features": d, "labels": c}
+        (folder / HEADER).write_text(json.dumps({**header, "x_entries": ends["x"], "y_entries": ends["y"]}) + "\n")
+    return rows
+
+
+def bytes_in(path: str) -> int:
+    """How many bytes a file, or all files of a folder, take."""
+    if os.path.isdir(path):
+        return sum(entry.stat().st_size for entry in os.scandir(path) if entry.is_file())
+    return os.path.getsize(path)
+
+
+class _Writer:
+    """A one-dimensional .npy file that grows: its header has room for any length and is written again at the end."""
+
+    def __init__(self, path: Path, kind: str) -> None:
+        self.file: IO[bytes] = path.open("wb")
+        self.dtype, self.count = np.dtype(kind), 0
+        self.begin = self._header()
+
+    def _header(self) -> int:
+        self.file.seek(0)
+        content = {"descr": npy.dtype_to_descr(self.dtype), "fortran_order": False, "shape": (self.count,)}
+        npy.write_array_header_1_0(self.file, content)
+        return self.file.tell()
+
+    def add(self, values: NDArray[Any]) -> None:
+        np.ascontiguousarray(values, self.dtype).tofile(self.file)
+        self.count += len(values)
+
+    def close(self) -> None:
+        assert self._header() == self.begin
+        self.file.close()
+
+
+@contextmanager
+def _replacing(path: str) -> Iterator[Path]:
+    """A new folder beside `path` that takes its name when all went well; an older data folder there gives way."""
+    target = Path(path)
+    if target.exists() and not is_folder(path):
+        raise DataError(f"{path} is there already and is no data folder.\nName another folder.")
+    temporary = Path(f"{path.rstrip(os.sep)}.{secrets.token_hex(4)}.tmp")
+    try:
+        temporary.mkdir()
+        yield temporary
+        old = temporary.with_suffix(".old")
+        if target.exists():
+            target.rename(old)
+        temporary.rename(target)
+        shutil.rmtree(old, ignore_errors=True)
+    except OSError as e:
+        reason = e.strerror or str(e)
+        raise DataError(f"{path}: cannot be written: {reason}.\nCheck that the folder exists and is yours.") from e
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _header(path: str) -> dict[str, Any]:
+    if not is_folder(path):
+        raise DataError(f"{path} is no data folder: it has no {HEADER}.\n{AGAIN}")
+    try:
+        header = json.loads(Path(path, HEADER).read_text())
+        sizes = [header[size] for size in ("rows", "features", "labels")]
+        fits = header["format"] == FORMAT and all(type(v) is int and 0 <= v <= LARGEST for v in sizes)
+        version = header["version"]
+    except (OSError, ValueError, KeyError, TypeError) as e:
+        raise DataError(f"{path}: {HEADER} cannot be read ({e!r}).\n{AGAIN}") from e
+    if fits and version != VERSION:
+        raise DataError(
+            f"{path} has version {version} of the data folder; this smoothlink reads {VERSION}.\n"
+            "Type: pip install --upgrade smoothlink"
+        )
+    if not fits:
+        raise DataError(f"{path}: {HEADER} does not describe a data folder.\n{AGAIN}")
+    return dict(header)
+
+
+def _mapped(path: str, name: str) -> NDArray[Any]:
+    file = os.path.join(path, f"{name}.npy")
+    try:
+        with open(file, "rb") as stream:
+            if npy.read_magic(stream) == (1, 0):
+                shape, fortran, dtype = npy.read_array_header_1_0(stream)
+                if len(shape) == 1 and not fortran and dtype == np.dtype(ARRAYS[name]):
+                    offset = stream.tell()
+                    if os.path.getsize(file) != offset + shape[0] * dtype.itemsize:
+                        raise ValueError("it was cut short")
+                    return np.memmap(file, dtype, "r", offset, shape) if shape[0] else np.zeros(0, dtype)
+        raise ValueError(f"it is not one list of {np.dtype(ARRAYS[name])}")
+    except (OSError, ValueError) as e:
+        raise DataError(f"{file}: not as it should be ({e}).\n{AGAIN}") from e
+
+
+def _names(path: str, key: str, count: int) -> list[str] | None:
+    file = Path(path, f"{key}.json")
+    if not file.exists():
+        return None
+    try:
+        names = json.loads(file.read_text())
+    except (OSError, ValueError) as e:
+        raise DataError(f"{file}: the names cannot be read ({e}).\n{AGAIN}") from e
+    if not isinstance(names, list) or len(names) != count or not all(isinstance(name, str) for name in names):
+        raise DataError(f"{file} is not a list of {count} names.\n{AGAIN}")
+    return names

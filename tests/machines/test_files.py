@@ -1,0 +1,156 @@
+"""Rows in files are the rows themselves: every product is the same wherever the blocks live."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from problems import sparse_problem
+
+from smoothlink.machines.files import FileArray, Mapped, Scaled, Turned, fresh
+from smoothlink.machines.rows import Rows
+from smoothlink.solve.conjugate import xt_xp
+from smoothlink.steps.embed import embed_rows, fitted_to, project, xt_yq
+from smoothlink.steps.read import Data, read, write
+from smoothlink.steps.scale import choose_scaling
+
+
+@pytest.fixture
+def stored(rng, tmp_path):
+    """X and Y in memory, and the same over files."""
+    p = sparse_problem(rng, n=90, d=40, c=12)
+    X, Y = sp.csr_array(p.X[:, :-1].astype(np.float32)), sp.csr_array(p.Y.astype(np.float32))
+    write(Data(X, Y), tmp_path / "a.sl")
+    return X, Y, read(tmp_path / "a.sl")
+
+
+def test_a_slice_of_a_mapped_matrix_is_read_and_owns_its_memory(stored):
+    X, _, data = stored
+    assert isinstance(data.X, Mapped)
+    for part in (slice(0, 10), slice(85, 200), slice(7, 7), slice(None)):
+        found = data.X[part]
+        assert type(found) is sp.csr_array
+        assert not isinstance(found.data, np.memmap)
+        np.testing.assert_array_equal(found.toarray(), X[part].toarray())
+    np.testing.assert_array_equal(data.X[[3, 1]].toarray(), X[[3, 1]].toarray())
+    np.testing.assert_allclose(data.X @ np.ones((40, 2), np.float32), X @ np.ones((40, 2), np.float32))
+
+
+def test_a_mapped_matrix_takes_more_entries_than_32_bits_count_without_a_copy():
+    indptr, indices = np.array([0, 2, 3]), np.array([0, 2, 1], np.int32)
+    A = Mapped.over(indptr, indices, None, 3)
+    assert A.indices is indices
+    assert A.indptr is indptr
+    assert A[0:2].toarray().tolist() == [[1, 0, 1], [0, 1, 0]]
+
+
+@pytest.mark.parametrize("damage", [lambda a: a.indices.__setitem__(1, 40), lambda a: a.indices.__setitem__(0, -1)])
+def test_an_index_outside_is_found(rng, damage):
+    X = sp.random_array((20, 40), density=0.3, format="csr", rng=rng, dtype=np.float32)
+    A = Mapped.over(X.indptr, X.indices.copy(), X.data, 40)
+    assert A.sound()
+    damage(A)
+    assert not A.sound()
+
+
+def test_indices_out_of_order_within_a_row_are_found_and_across_rows_are_not():
+    A = Mapped.over(np.array([0, 2, 2, 4]), np.array([1, 3, 0, 2], np.int32), None, 4)
+    assert A.sound()
+    assert not Mapped.over(np.array([0, 1, 1, 4]), np.array([1, 3, 0, 2], np.int32), None, 4).sound()
+    assert not Mapped.over(np.array([0, 2]), np.array([1, 1], np.int32), None, 4).sound()
+
+
+@pytest.mark.parametrize("keep", [None, 0, 700])
+@pytest.mark.parametrize("kind", ["unit", "variance", "none"])
+def test_rows_elsewhere_give_the_sums_of_rows_in_memory(stored, rng, keep, kind):
+    X, Y, data = stored
+    scaling = choose_scaling(X, kind)
+    w = rng.random(90)
+    here = Rows.of(scaling(X), Y, w, block_rows=20)
+    there = Rows.of(Scaled(data.X, scaling, keep), Y, w, block_rows=20)
+    Q, P = (rng.standard_normal((m, 5)).astype(np.float32) for m in (12, 41))
+    for _ in range(2):  # kept blocks the second time
+        for f, A in ((xt_yq, Q), (xt_xp, P)):
+            np.testing.assert_array_equal(there.sum(f, A, out=(41, 5)), here.sum(f, A, out=(41, 5)))
+    np.testing.assert_array_equal(there.map(embed_rows, P), here.map(embed_rows, P))
+    numbers = np.array([0, 3, 19, 20, 77])
+    np.testing.assert_array_equal(there.take(numbers).map(embed_rows, P), here.take(numbers).map(embed_rows, P))
+    kept = [b.X.kept is not None for b in there.blocks]
+    assert all(kept) if keep is None else not any(kept) if keep == 0 else True
+
+
+def test_columns_in_groups_are_all_columns(stored, rng):
+    X, Y, _ = stored
+    A = choose_scaling(X, "unit")(X)
+    whole, parts = Rows.of(A, Y), Rows.of(A, Y, columns=3)
+    Q = rng.standard_normal((12, 8)).astype(np.float32)
+    assert parts.groups(8) == [slice(0, 3), slice(3, 6), slice(6, 8)]
+
+    def solve(B):
+        return 2 * B
+
+    for found, known in zip(project(parts, solve, Q), project(whole, solve, Q), strict=True):
+        np.testing.assert_allclose(found, known, rtol=1e-5, atol=1e-6)
+    assert project(parts, solve, Q, keep=False).Z.shape == (41, 0)
+    np.testing.assert_allclose(fitted_to(parts, Q, solve).W, fitted_to(whole, Q, solve).W, rtol=1e-5, atol=1e-6)
+    assert parts.weighted(np.ones(90)).columns == parts.take(np.arange(5)).columns == 3
+
+
+def test_an_array_in_a_file_is_an_array(rng, tmp_path):
+    A = rng.standard_normal((50, 7)).astype(np.float32)
+    file = fresh(tmp_path / "a", (50, 7))
+    assert not file[:].any()
+    file[0:30], file[30:50] = A[:30], A[30:]
+    np.testing.assert_array_equal(file[10:20], A[10:20])
+    np.testing.assert_array_equal(file[np.array([3, 1, 44])], A[[3, 1, 44]])
+    assert file[np.zeros(0, int)].shape == (0, 7)
+    turned = file.T
+    assert isinstance(turned, Turned)
+    np.testing.assert_array_equal(turned[:, 4:9], A.T[:, 4:9])
+    np.testing.assert_array_equal(turned[:, np.array([2, 9])], A.T[:, [2, 9]])
+    np.testing.assert_array_equal(turned[-1], A.T[-1])
+    file.put_columns(slice(2, 4), 0 * A[:, 2:4])
+    file.flush()
+    A[:, 2:4] = 0
+    np.testing.assert_array_equal(file.mapped(), A)
+    np.testing.assert_array_equal(FileArray(tmp_path / "a", (50, 7))[:], A)  # as it was left
+    assert not FileArray(tmp_path / "a", (50, 8))[:].any()  # another shape: anew
+
+
+def test_rows_over_embeddings_in_a_file_are_rows_over_embeddings(stored, rng, tmp_path):
+    X, Y, _ = stored
+    rows = Rows.of(choose_scaling(X, "unit")(X), Y, block_rows=25)
+    W = rng.standard_normal((41, 4)).astype(np.float32)
+    H = rows.map(embed_rows, W)
+    file = rows.map(embed_rows, W, into=fresh(tmp_path / "h", (90, 4)))
+    np.testing.assert_array_equal(file[:], H)
+    Q = rng.standard_normal((12, 3)).astype(np.float32)
+    found, known = (rows.with_inputs(h).sum(xt_yq, Q, out=(4, 3)) for h in (file, H))
+    np.testing.assert_array_equal(found, known)
+
+
+class Shelf:
+    """A place for sums that remembers, and that a kill may cut off."""
+
+    def __init__(self, stop=None):
+        self.state, self.stop = (0, None), stop
+
+    def load(self):
+        done, totals = self.state
+        return done, None if totals is None else [t.copy() for t in totals]
+
+    def put(self, rows, totals, *, last):
+        self.state = rows, [t.copy() for t in totals]
+        if self.stop is not None and rows >= self.stop:
+            self.stop = None
+            raise KeyboardInterrupt
+
+
+def test_a_sum_that_was_cut_off_goes_on_to_the_same_bits(stored, rng):
+    X, Y, _ = stored
+    rows = Rows.of(choose_scaling(X, "unit")(X), Y, block_rows=20)
+    Q = rng.standard_normal((12, 3)).astype(np.float32)
+    shelf = Shelf(stop=40)
+    outs = [((41, 3), np.float32)]
+    with pytest.raises(KeyboardInterrupt):
+        rows.sums(xt_yq, Q, outs=outs, saved=shelf)
+    [total] = rows.sums(xt_yq, Q, outs=outs, saved=shelf)
+    np.testing.assert_array_equal(total, rows.sum(xt_yq, Q, out=(41, 3)))

@@ -1,0 +1,153 @@
+"""The data folder: what was written comes back mapped, text becomes one block by block, and damage is said."""
+
+import json
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from smoothlink.errors import DataError
+from smoothlink.machines.files import Mapped
+from smoothlink.steps.formats import binary, xmc
+from smoothlink.steps.read import Data, convert, read, recognise, write
+from smoothlink.synth import Shape, synthesise
+
+
+def small(**names):
+    X = sparse.csr_array(np.array([[0, 1.5, 0], [2, 0, -1]], np.float32))
+    return Data(X, sparse.csr_array(np.array([[1, 0], [1, 1]], np.float32)), **names)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write(small(), tmp_path / "a.sl")
+    return tmp_path / "a.sl"
+
+
+def refusal(path, **options):
+    with pytest.raises(DataError) as caught:
+        read(path, **options)
+    return str(caught.value)
+
+
+def test_the_folder_is_told_by_its_header_and_holds_plain_arrays(folder):
+    assert recognise(folder) == "binary"
+    assert sorted(p.name for p in folder.iterdir()) == sorted(["header.json", *(f"{a}.npy" for a in binary.ARRAYS)])
+    assert np.load(folder / "x_data.npy").tolist() == [1.5, 2, -1]
+    assert np.load(folder / "y_indptr.npy").tolist() == [0, 1, 3]
+    header = json.loads((folder / "header.json").read_text())
+    assert (header["rows"], header["features"], header["labels"], header["x_entries"]) == (2, 3, 2, 3)
+
+
+def test_what_is_read_is_mapped(folder):
+    data = read(folder)
+    assert isinstance(data.X, Mapped)
+    assert isinstance(data.X.data, np.memmap)
+    assert isinstance(data.Y, Mapped)
+    np.testing.assert_array_equal(data.X.toarray(), small().X.toarray())
+    np.testing.assert_array_equal(data.Y.toarray(), small().Y.toarray())
+    assert data.Y.data.tolist() == [1, 1, 1]
+
+
+def test_an_older_folder_gives_way_and_anything_else_does_not(folder, tmp_path):
+    write(small(label_names=["a", "b"]), folder)
+    assert read(folder).label_names == ["a", "b"]
+    (tmp_path / "other.sl").mkdir()
+    with pytest.raises(DataError, match="is there already and is no data folder"):
+        write(small(), tmp_path / "other.sl")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.sl", "other.sl"]
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".xz"])
+@pytest.mark.parametrize("piece", [300, 10_000, 1 << 26])
+def test_text_becomes_a_folder_block_by_block(tmp_path, monkeypatch, suffix, piece):
+    monkeypatch.setattr(xmc, "PIECE", piece)
+    data = synthesise(Shape(features=40, labels=20, features_per_row=4), 300)
+    write(data._replace(label_names=[f"l{i}" for i in range(20)]), tmp_path / f"a.txt{suffix}")
+    assert convert(tmp_path / f"a.txt{suffix}", tmp_path / "a.sl") == (300, 40, 20)
+    back, known = read(tmp_path / "a.sl"), read(tmp_path / f"a.txt{suffix}")
+    for a, b in ((back.X, known.X), (back.Y, known.Y)):
+        for part in ("indptr", "indices", "data"):
+            np.testing.assert_array_equal(getattr(a, part), getattr(b, part))
+    assert back.label_names == known.label_names
+
+
+def test_columns_are_counted_along_the_way(tmp_path):
+    (tmp_path / "a.txt").write_text("2 9 9\n1 3:1\n0 2:1\n")
+    assert convert(tmp_path / "a.txt", tmp_path / "a.sl", n_labels="auto", n_features="auto") == (2, 4, 2)
+    assert convert(tmp_path / "a.txt", tmp_path / "a.svm") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("2 4 3\n0 1:1\n1 2:1\n7 1:1\n", "line 4: label 7 is outside 0..2"),
+        ("3 4 3\n0 1:1\n1 2:1\n", "announces 3 rows, the file has 2"),
+        ("1 4 3\n0 1:1\n1 2:1\n", "announces 1 rows, the file has 2"),
+        ("2 4 3\n0 1:1\n1 x:1\n", "line 3: "),
+    ],
+)
+@pytest.mark.parametrize("piece", [1, 1 << 26])
+def test_trouble_in_text_is_told_by_its_line_and_leaves_nothing(tmp_path, monkeypatch, text, said, piece):
+    monkeypatch.setattr(xmc, "PIECE", piece)
+    monkeypatch.setattr("smoothlink.steps.formats._files._PIECE", 8)
+    (tmp_path / "a.txt").write_text(text)
+    with pytest.raises(DataError, match=said.replace(".", r"\.")):
+        convert(tmp_path / "a.txt", tmp_path / "a.sl")
+    assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_blank_lines_may_follow_the_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr("smoothlink.steps.formats._files._PIECE", 8)
+    monkeypatch.setattr(xmc, "PIECE", 1)
+    (tmp_path / "a.txt").write_text("2 4 3\n0 1:1\n1 2:1\n\n\n\n\n\n\n\n\n\n\n\n")
+    assert convert(tmp_path / "a.txt", tmp_path / "a.sl") == (2, 4, 3)
+
+
+def changed(name, values, kind=None):
+    def change(folder):
+        np.save(folder / f"{name}.npy", np.array(values, kind or binary.ARRAYS[name]))
+
+    return change
+
+
+def header(**other):
+    def change(folder):
+        known = json.loads((folder / "header.json").read_text())
+        (folder / "header.json").write_text(json.dumps(known | other))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (changed("x_indices", [1, 0, 3]), "hold what no row can have"),
+        (changed("x_indices", [1, -1, 2]), "hold what no row can have"),
+        (changed("x_indices", [1, 2, 0]), "hold what no row can have"),
+        (changed("x_data", [1, np.nan, 2]), "hold what no row can have"),
+        (changed("y_indices", [0, 0, 2]), "hold what no row can have"),
+        (changed("x_data", [1, 2]), "do not fit the header"),
+        (changed("x_indptr", [0, 1]), "do not fit the header"),
+        (changed("x_indptr", [0, 7, 3]), "does not count the entries"),
+        (changed("x_data", [1, 2, 3], "f8"), "not one list of float32"),
+        (changed("x_data", [[1], [2], [3]]), "not one list of float32"),
+        (header(rows=3), "do not fit the header"),
+        (header(rows=-1), "does not describe a data folder"),
+        (header(format="other"), "does not describe a data folder"),
+        (header(version=2), "has version 2"),
+        (lambda f: (f / "header.json").write_text("{"), "cannot be read"),
+        (lambda f: (f / "x_data.npy").unlink(), "not as it should be"),
+        (lambda f: (f / "x_data.npy").write_bytes((f / "x_data.npy").read_bytes()[:-1]), "cut short"),
+        (lambda f: (f / "label_names.json").write_text('["a"]'), "not a list of 2 names"),
+        (lambda f: (f / "label_names.json").write_text("["), "the names cannot be read"),
+    ],
+)
+def test_a_damaged_folder_is_refused(folder, change, said):
+    change(folder)
+    assert said in refusal(folder)
+
+
+def test_a_folder_without_a_header_is_no_data(tmp_path):
+    assert "is a folder, not a file" in refusal(tmp_path)
+    assert "has no header.json" in refusal(tmp_path, format="binary")
