@@ -58,7 +58,11 @@ def measure(name: str, split: Split, method: str, asked: Conditions) -> dict[str
         return {**cell, **watch.seen(), "note": f"stopped after {asked.limit:g} s", "stopped_after": asked.limit}
     except peers.PeerFailed as error:
         first, *rest = str(error).splitlines()
-        return {**cell, **watch.seen(), "note": without_paths(" ".join([first, *rest[-1:]]))}
+        return {
+            **cell,
+            **watch.seen(),
+            "note": without_paths(" ".join([first.removeprefix(f"{peer} "), *(line.strip() for line in rest[-1:])])),
+        }
     cell |= watch.seen()
     metrics = evaluate(split.test.Y, found.answer.predictions, **training(split), seed=asked.seed).metrics
     cell["metrics"] = {key: {k: round(v, 5) for k, v in metrics[key]._asdict().items()} for key in METRICS}
@@ -68,8 +72,14 @@ def measure(name: str, split: Split, method: str, asked: Conditions) -> dict[str
 def expected(name: str, split: Split, method: str, asked: Conditions) -> dict[str, Any]:
     """What must be the same for a stored cell to hold still; without versions where the method cannot be run."""
     cell: dict[str, Any] = {"set": name, "method": method, "settings": PEERS[METHODS[method]].settings}
-    cell |= {"seed": asked.seed, "threads": asked.threads, "data": fingerprint(split)}
+    cell |= {"seed": asked.seed, "threads": asked.threads, "data": fingerprint(split), "script": script(method)}
     return cell if peers.absent(METHODS[method]) else {**cell, "versions": versions(METHODS[method])}
+
+
+def script(method: str) -> str:
+    """A digest of how the method is run, with defaults and preparations that settings do not tell."""
+    files = (PEERS[METHODS[method]].script, peers.CHILD)
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:12]
 
 
 def when(asked: Conditions) -> dict[str, Any]:

@@ -182,8 +182,10 @@ def test_an_absent_stopped_or_failed_peer_becomes_a_note(rng, monkeypatch):
 
     stopped = outcome(peers.PeerStopped("It was stopped after 5 s."))
     assert (stopped["note"], stopped["stopped_after"]) == ("stopped after 5 s", 5.0)
-    failed = outcome(peers.PeerFailed("It failed.\n  It said:\n  File /a/b/c.py\n  ValueError: no luck"))
-    assert failed["note"] == "It failed.   ValueError: no luck"
+    failed = outcome(
+        peers.PeerFailed(f"{METHODS['sklearn-ridge']} failed.\n  It said:\n  File /a/b/c.py\n  ValueError: no luck")
+    )
+    assert failed["note"] == "failed. ValueError: no luck"
     assert "metrics" not in failed
     monkeypatch.setattr(peers, "absent", lambda name: f"{name} cannot be run (/a/b/python: none): install it.")
     assert measure("made", split, "pecos", asked)["note"].endswith("(...: none): install it.")

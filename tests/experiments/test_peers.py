@@ -17,6 +17,7 @@ from smoothlink.experiments.record import training
 from smoothlink.search import Space
 from smoothlink.steps.evaluate import evaluate
 from smoothlink.steps.read import write
+from smoothlink.steps.scale import choose_scaling
 
 FREQUENCIES = """
 import json, time
@@ -131,6 +132,17 @@ def test_smoothlink_as_a_peer_answers_as_it_does_here(split):
     assert sum(found.settled["seconds"].values()) <= found.fit_seconds + 0.01
     assert found.settled["compiled"] >= 0
     assert peers.versions(OURS)["smoothlink"]
+
+
+def test_scikit_learns_ridge_is_its_own_unless_one_is_given(split):
+    from sklearn.linear_model import Ridge
+
+    name, scaling = "scikit-learn ridge on dense unit rows", choose_scaling(split.train.X)
+    X, X_test = (scaling(part.X)[:, :-1].toarray() for part in split)
+    for given, alpha in (({}, 1.0), ({"ridge": 3.0}, 3.0 * np.vdot(X, X) / X.shape[1])):
+        expected = Ridge(alpha=alpha).fit(X, split.train.Y.toarray()).predict(X_test)
+        found = peers.ask(name, split, 0, **given).predictions
+        np.testing.assert_allclose(found.top_probability, expected.max(axis=1).clip(0, 1), rtol=1e-4)
 
 
 def test_seed_threads_and_settings_reach_the_peer(split, known):

@@ -75,7 +75,7 @@ PEERS = {
     ),
     "scikit-learn ridge on dense unit rows": _peer(
         "sklearn",
-        "one ridge regression onto all labels, X made dense where it fits",
+        "one ridge regression onto all labels, alpha = 1 unless a ridge is given, X made dense where it fits",
         {"model": "ridge"},
         variables=(),
         dense=_targets,
