@@ -50,7 +50,7 @@ def measure(name: str, split: Split, method: str, asked: Conditions) -> dict[str
     peer = METHODS[method]
     cell = {**expected(name, split, method, asked), **when(asked), "shape": shape(split)}
     if "versions" not in cell:
-        return {**cell, "note": without_paths(f"not run: {peers.absent(peer)}")}
+        return {**cell, "note": without_paths(str(peers.absent(peer)).removeprefix(f"{peer} "))}
     watch, top = Watch(), min(5, split.train.Y.shape[1])
     try:
         found = reported(watch, peer, split, asked.seed, top=top, threads=asked.threads, limit=asked.limit)

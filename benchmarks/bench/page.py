@@ -44,7 +44,7 @@ def publish(results: Path, path: Path, notify: Callable[[str], None]) -> None:
     """Writes the page, and beside it the pictures where matplotlib is there."""
     cells, growth = stored_cells(results), read(results / "growth.json")
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page(cells, growth))
+    path.write_text(page(cells, growth, path.stem))
     pictures = {path.stem: (accuracy_against_seconds, cells), f"{path.stem}-growth": (growth_curves, growth)}
     for name, (draw, found) in pictures.items():
         if not found:

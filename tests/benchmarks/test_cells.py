@@ -48,6 +48,7 @@ def test_a_run_stores_its_cells_writes_the_page_and_measures_nothing_twice(place
     assert cells["smoothlink"]["settled"]["compiled"] == 0
     assert {"smoothlink", "source", "numba"} <= set(cells["smoothlink"]["versions"])
     assert "## tiny" in (place / "page.md").read_text()
+    assert "](page.svg)" in (place / "page.md").read_text()
     assert (place / "page.svg").exists()
     peers.main(options(place, *methods))
     assert capsys.readouterr().out.count("there already") == 2
