@@ -32,6 +32,8 @@ TYPED = {  # another value for each parameter, as it is typed
     "momentum": "0.5",
     "decay": "0.8",
     "batch_rows": "30",
+    "negatives": "all",
+    "direct": False,
     "label_smoothing": "0.95",
     "class_weight": "balanced",
     "rank_by": "psp",

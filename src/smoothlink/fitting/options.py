@@ -43,6 +43,8 @@ class Options:
     momentum: float
     decay: float
     batch_rows: int | None
+    negatives: Any
+    direct: bool
     label_smoothing: float
     scale: str
     normalize_embedding: bool
@@ -154,10 +156,5 @@ def peak_memory_mb() -> float:
         import resource
     except ImportError:
         return float("nan")
-    try:  # where the system says it: ru_maxrss starts at the peak of the process that started this one
-        with open("/proc/self/status") as file:
-            return int(next(line for line in file if line.startswith("VmHWM:")).split()[1]) / 1024
-    except (OSError, StopIteration, ValueError):
-        pass
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return float(peak) / (1 << 20 if sys.platform == "darwin" else 1 << 10)

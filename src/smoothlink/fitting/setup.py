@@ -87,7 +87,7 @@ def set_up(
         stage=stage,
         inputs=inputs,
         table=table,
-        kernel=parse_kernel(options.kernel),
+        kernel=parse_kernel("gaussian" if options.kernel == "auto" else options.kernel),
         n_features=feature_count(options, n, rows.c),
         ranks=ranks,
         smoothing=Smoothing.of(options.label_smoothing, rows.c, multiclass=multiclass),

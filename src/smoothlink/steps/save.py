@@ -24,7 +24,7 @@ from smoothlink.errors import ModelFileError
 Array = NDArray[Any]
 
 KEY = "smoothlink"  # the one entry of the safetensors metadata
-FORMAT_VERSION = 2  # the newest that is read; a file is written in the oldest that can hold it
+FORMAT_VERSION = 3  # the newest that is read; a file is written in the oldest that can hold it
 MAX_HEADER = 100_000_000  # bytes; the safetensors library refuses larger ones too
 PIECE = 16 << 20  # bytes written at a time
 SMALL = 1 << 20  # bytes; smaller arrays are verified even when memory-mapped
