@@ -49,6 +49,7 @@ TYPED = {  # another value for each parameter, as it is typed
     "half_step": True,
     "penalize_constant": True,
     "solver": "cholesky",
+    "effort": "quick",
     "holdout": "0.2",
     "calibrate": False,
     "block_rows": "16",

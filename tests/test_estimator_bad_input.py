@@ -195,6 +195,7 @@ WRONG = {
     "half_step": ["no", 0],
     "penalize_constant": [None, 2],
     "solver": ["lu", None, 3, dict],
+    "effort": ["fast", None, 1],
     "holdout": [0.0, 0.6, "tenth"],
     "calibrate": ["isotonic", None],
     "block_rows": [0, -1, 0.5],

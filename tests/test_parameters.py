@@ -59,6 +59,7 @@ CHANGES = {
     "half_step": Change([True]),
     "penalize_constant": Change([True]),
     "solver": Change([ConjugateGradient(tol=0.5, iterations=1)]),
+    "effort": Change([]),  # fitting/test_quick.py
     "holdout": Change([0.05, 0.3], {"calibrate": True}),
     "calibrate": Change([False], {"calibrate": True}),
     "block_rows": Change([]),  # below

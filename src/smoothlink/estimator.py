@@ -112,6 +112,9 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         Whether the ridge of the first stage counts and penalises the constant, as the authors' code does.
     solver : {"auto", "cholesky", "cg"} or a solver of smoothlink.solve, default="auto"
         How ridge systems are solved.
+    effort : {"full", "quick"}, default="full"
+        "quick": what is "auto" follows rules of thumb instead of trials, and one fit does without the 5 % of the rows
+        (5000 at most) that calibrate it. Often within a point of P@1 of "full", in a tenth of its time.
     holdout : float, default=0.1
         Share of rows held out by each "auto" and by the calibration.
     calibrate : bool, default=True
@@ -149,6 +152,8 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
       not looked at, `ridge`, `power` and `oversample` only serve to find alike rows, and `rank` "auto" is 512.
     - `input_bandwidth`, `input_features`, `input_map`: only with an `input_kernel`; `quasi_random` applies to its
       draws as well where they are random features.
+    - `effort`: not with embedding="plst" or "cplst", nor where labels are drawn, which has no trials. `holdout`: not
+      with effort="quick".
     - embedding="plst" and "cplst" have no link. Only `rank`, `ridge`, `task`, `scale`, `input_kernel` and what goes
       with it, `penalize_constant`, `solver`, `holdout`, `block_rows`, `random_state`, `verbose`, `rank_by` and, for
       one class a row, `class_weight` apply; probabilities are not calibrated.
@@ -189,6 +194,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         half_step: bool = False,
         penalize_constant: bool = False,
         solver: Any = "auto",
+        effort: str = "full",
         holdout: float = 0.1,
         calibrate: bool = True,
         block_rows: int | None = None,
@@ -229,6 +235,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         self.half_step = half_step
         self.penalize_constant = penalize_constant
         self.solver = solver
+        self.effort = effort
         self.holdout = holdout
         self.calibrate = calibrate
         self.block_rows = block_rows

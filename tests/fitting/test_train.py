@@ -367,7 +367,7 @@ def test_with_very_many_labels_auto_tries_powers_of_two_under_its_cap(rng, monke
     rows = sparse_problem(rng, n=200, d=100, c=90).rows()
     monkeypatch.setattr(setting, "ALL_DIRECTIONS", 50)
     assert candidate_ranks(rows, settled(rank="auto"), 200, False) == ((32, 64, 90), None)
-    monkeypatch.setattr(setting, "LARGEST_RANK", 64)
+    monkeypatch.setattr(setting, "MOST_DIRECTIONS", 64)
     assert candidate_ranks(rows, settled(rank="auto"), 200, False) == ((32, 64), None)
     assert candidate_ranks(rows, settled(rank="auto", embedding="identity"), 200, False) == ((90,), None)
     assert candidate_ranks(rows, settled(rank="auto", embedding="none"), 200, False) == ((100,), None)

@@ -24,6 +24,7 @@ def check_options(o: Options, *, multiclass: bool) -> Options:
     """The options themselves, if they make sense together."""
     one_of("embedding", o.embedding, EMBEDDINGS)
     one_of("loss", o.loss, LOSSES)
+    one_of("effort", o.effort, ("full", "quick"))
     one_of("quasi_random", o.quasi_random, (None, "sobol", "latin"))
     one_of("scale", o.scale, ("auto", "none", "unit", "variance"))
     if o.kernel != "auto":

@@ -59,6 +59,7 @@ class Options:
     half_step: bool
     penalize_constant: bool
     solver: Any
+    effort: str
     holdout: float
     calibrate: bool
     block_rows: int | None

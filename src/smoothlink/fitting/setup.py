@@ -27,6 +27,8 @@ from smoothlink.steps.scale import Scaling
 Array = NDArray[Any]
 
 ALL_DIRECTIONS = 512  # labels up to which rank "auto" keeps every direction
+MOST_DIRECTIONS = 1024  # that rank "auto" considers; a budget of memory allows fewer
+QUICK_FEATURES = (200, 2000)
 FEATURE_FLOPS = 7e12  # what n_features "auto" may spend, about a minute on two cores
 
 
@@ -131,7 +133,7 @@ def candidate_ranks(rows: Rows, options: Options, n: int, multiclass: bool) -> t
     if rank == "auto":
         if rows.c <= ALL_DIRECTIONS:
             return (most,), None
-        most = min(most, LARGEST_RANK)
+        most = min(most, MOST_DIRECTIONS)
         return (*(k for k in RANKS if k < most), most), None
     if isinstance(rank, (int, np.integer)):
         return (min(int(rank), most),), None
@@ -144,6 +146,8 @@ def feature_count(options: Options, n: int, c: int) -> int:
     """Two random features a row up to 1000, then three for five rows: more help a little, but cost their square."""
     if options.n_features != "auto":
         return int(options.n_features)
+    if options.effort == "quick":
+        return int(np.clip(n // 3, *QUICK_FEATURES))
     s = int(np.clip(max(3 * n // 5, min(2 * n, 1000)), 200, 3000))
     while s > 1000 and fit_flops(n, s, c) > FEATURE_FLOPS:
         s -= 100

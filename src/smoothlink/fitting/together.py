@@ -9,18 +9,16 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from smoothlink.fitting.choose import EVALUATED_PAIRS, holdouts
-from smoothlink.fitting.judge import JUDGED_ROWS, LOGISTIC_FLOPS
+from smoothlink.fitting.judge import LOGISTIC_FLOPS
 from smoothlink.fitting.options import Chosen, Clock, Options, Setup
+from smoothlink.fitting.quick import calibrate, label_totals, one_holdout, small_holdout, without
 from smoothlink.machines.direct import Direct
 from smoothlink.machines.matrix import Sparse
-from smoothlink.machines.rows import Rows, folds, stack
+from smoothlink.machines.rows import Rows, stack
 from smoothlink.model import Model
 from smoothlink.solve import ConjugateGradient
-from smoothlink.steps.calibrate import Calibration, Histogram, fit_temperature, no_calibration
-from smoothlink.steps.embed import label_counts
+from smoothlink.steps.calibrate import no_calibration
 from smoothlink.steps.featurize import Features
-from smoothlink.steps.infer import f1_thresholds
 from smoothlink.steps.scale import Scaling
 from smoothlink.steps.together import (
     GROUP_ROWS,
@@ -42,7 +40,6 @@ MANY_ROWS = 50_000  # from here on the fit does without the rows that calibrate
 PASSES = 4  # more learn the training rows by heart: on 24,000 package descriptions 10 cost a point of P@1, 30 three
 WIDTH = 512  # directions
 GROUPING = 96  # of them, by which rows are found alike
-HELD_SHARE, HELD_ROWS = 0.05, 5000
 MOST_PAIRS = 200_000_000  # of a label and a feature in one row: more would fill memory
 ROUGH = ConjugateGradient(tol=5e-2, iterations=20)  # the descent goes on from there
 
@@ -104,14 +101,12 @@ def knobs_for(options: Options) -> Together:
 def fit_together(setup: Setup, scaling: Scaling, options: Options, clock: Clock) -> Fitted:
     """Fits without some held-out rows, which calibrate; where rows are few, once more with them."""
     rows, knobs = setup.rows, knobs_for(options)
-    held = joint_holdout(setup, options) if options.calibrate else np.zeros(0, np.int64)
-    w = rows.w.copy()
-    w[held] = 0
-    model = descend(rows.weighted(w), "held", setup, scaling, options, knobs, clock)
+    held = small_holdout(setup, options) if rows.n >= MANY_ROWS else one_holdout(setup, options)
+    model = descend(without(rows, held), "held", setup, scaling, options, knobs, clock)
     value = np.inf
     if len(held):
         with clock.stage("calibrate"):
-            calibration, thresholds, value = calibrate(model, setup, held)
+            calibration, thresholds, value = calibrate(model, setup, held, model.sight_of(sparse_rows(rows.take(held))))
         if rows.n < MANY_ROWS:
             model = descend(rows, "fit", setup, scaling, options, knobs, clock)
         model = replace(model, calibration=calibration, thresholds=thresholds)
@@ -121,25 +116,11 @@ def fit_together(setup: Setup, scaling: Scaling, options: Options, clock: Clock)
     return Fitted(model, chosen, len(held), float(value))
 
 
-def label_totals(rows: Rows) -> dict[str, Any]:
-    counts = rows.sum(label_counts, out=(rows.c,), dtype=np.float64)
-    return {"counts": counts, "total": float(rows.w.sum(dtype=np.float64))}
-
-
-def joint_holdout(setup: Setup, options: Options) -> Array:
-    """The holdout that every "auto" shares; of many rows, a small part, since the fit will do without."""
-    w = setup.rows.w
-    if len(w) < MANY_ROWS:
-        return (holdouts(w, options) or [np.zeros(0, np.int64)])[0]
-    first = np.flatnonzero((folds(len(w), HELD_SHARE, options.seed) == 0) & (w > 0))
-    return first[:: max(1, len(first) // HELD_ROWS)]
-
-
 def descend(
     rows: Rows, name: str, setup: Setup, scaling: Scaling, options: Options, knobs: Together, clock: Clock
 ) -> Model:
     """A model, not yet calibrated, from the rows of positive weight."""
-    X: sp.csr_array = stack([b.X.csr for b in rows.blocks])[:, :-1]
+    X = sparse_rows(rows)[:, :-1]
     Y, w = setup.Y, np.asarray(rows.w, np.float32)
     live = np.flatnonzero((w > 0) & (np.diff(X.indptr) > 0))
     with clock.stage("embed"):
@@ -181,6 +162,11 @@ def descend(
     )
 
 
+def sparse_rows(rows: Rows) -> sp.csr_array:
+    """The rows (n, d + 1), scaled and with their constant, as one matrix."""
+    return stack([b.X.csr for b in rows.blocks])
+
+
 def kept_state(setup: Setup, name: str) -> State | None:
     """Where an earlier run of this descent was after its last pass."""
     kept = setup.work.recall(f"{name}-together")
@@ -197,27 +183,3 @@ def first_directions(rows: Rows, setup: Setup, options: Options) -> Any:
     rank = min(GROUPING, setup.stage.rank)
     stage = replace(setup.stage, rank=rank, solver=ROUGH, adaptive=False, share=None)
     return stage.fit(rows, stage.prepare(rows), 1.0 if options.ridge == "auto" else float(options.ridge))
-
-
-def calibrate(model: Model, setup: Setup, held: Array) -> tuple[Calibration, Array, float]:
-    """Calibration, Algorithm 4's thresholds and the criterion that held-out rows give."""
-    c = setup.rows.c
-    held = held[: max(100, EVALUATED_PAIRS // c) if setup.multiclass else JUDGED_ROWS]
-    X, Y, w = setup.rows.take(held).blocks, setup.Y[held], setup.rows.w[held].astype(np.float64)
-    A = stack([b.X.csr for b in X])
-    seen = model.see(model.sight_of(A))
-    share = np.clip(model.counts / max(model.total, 1e-300), 0, 1)
-    if setup.multiclass:
-        S = model.score(seen)
-        single = np.diff(Y.indptr) == 1
-        value, calibration = fit_temperature(S[single], Y.indices[Y.indptr[:-1][single]], w[single])
-        model = replace(model, calibration=calibration)
-        return calibration, f1_thresholds(np.minimum(model.calibrated(S), 1), share, w), value
-    histogram, columns = Histogram(model.loss), sp.csc_array(Y)
-    for labels in model.label_blocks(len(held)):
-        histogram.add(model.score(seen, labels), columns[:, labels].tocsr(), w)
-    model = replace(model, calibration=histogram.monotone())
-    thresholds = np.empty(c)
-    for labels in model.label_blocks(len(held)):
-        thresholds[labels] = f1_thresholds(model.calibrated(model.score(seen, labels)), share[labels], w)
-    return model.calibration, thresholds, histogram.brier()

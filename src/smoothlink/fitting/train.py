@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,10 +19,12 @@ from smoothlink.fitting.inputs import with_width
 from smoothlink.fitting.judge import Verdict
 from smoothlink.fitting.options import Chosen, Clock, Notify, Options, Setup
 from smoothlink.fitting.plan import make_plan, parse_memory
+from smoothlink.fitting.quick import calibrate, label_totals, rules_of_thumb, small_holdout, without
 from smoothlink.fitting.resume import decode, judged, settled
 from smoothlink.fitting.setup import inputs_for, set_up, sizes_of
 from smoothlink.fitting.together import considered, drawn, fit_together, knobs_for
 from smoothlink.machines.files import Scaled
+from smoothlink.machines.rows import Rows
 from smoothlink.model import Model
 from smoothlink.steps.calibrate import no_calibration
 from smoothlink.steps.embed import label_counts
@@ -69,6 +72,8 @@ def train(
 
         if considered(options, Y.shape[1]) and drawn(setup := make(with_width(options, make)), options):
             return train_drawn(setup, scaling, options, clock)
+        if options.effort == "quick" and options.embedding not in ("plst", "cplst"):
+            return train_quick(make(with_width(options, make)), scaling, options, clock)
         return train_in(make, scaling, options, clock, work)
 
 
@@ -83,12 +88,21 @@ def train_in(make: Callable[[Options], Setup], scaling: Scaling, options: Option
         with clock.stage("calibrate"):
             verdict = judged(setup, options, choice.chosen)
             chosen = verdict.chosen
+    model, first = fit_link(setup, setup.rows, chosen, scaling, options, clock, verdict)
+    U = None if first.U is None else first.U[:, : chosen.rank]
+    return Trained(model, U, summarise(chosen, choice.how, first, setup, verdict, clock, scaling.kind))
+
+
+def fit_link(
+    setup: Setup, rows: Rows, chosen: Chosen, scaling: Scaling, options: Options, clock: Clock, verdict: Verdict
+) -> tuple[Model, Embedded]:
+    """Embeds, featurizes and fits the rows of positive weight, everything being chosen."""
+    work, normalize = setup.work, options.normalize_embedding
     with clock.stage("embed"):
-        normalize = options.normalize_embedding
-        first = setup.stage.fit_in(work, "embed", setup.rows, chosen.ridge, chosen.rank, normalize)
+        first = setup.stage.fit_in(work, "embed", rows, chosen.ridge, chosen.rank, normalize)
         H = first.H
     with clock.stage("featurize"):
-        rows = setup.rows.with_inputs(H)
+        rows = rows.with_inputs(H)
         features = seeded_features(
             rows, H, setup.kernel, setup.n_features, chosen.bandwidth, options.seed, options.quasi_random
         )
@@ -100,7 +114,7 @@ def train_in(make: Callable[[Options], Setup], scaling: Scaling, options: Option
         input_features=setup.inputs.features,
         W=None if first.W is None else setup.inputs.weights(first.W[:, : chosen.rank]),
         classifier=first.classifier,
-        normalize=options.normalize_embedding,
+        normalize=normalize,
         features=features,
         V=V,
         loss=chosen.loss,
@@ -110,8 +124,22 @@ def train_in(make: Callable[[Options], Setup], scaling: Scaling, options: Option
         total=link.sums.weight,
         thresholds=verdict.thresholds,
     )
+    return model, first
+
+
+def train_quick(setup: Setup, scaling: Scaling, options: Options, clock: Clock) -> Trained:
+    """One fit by rules of thumb, without the rows that calibrate it."""
+    chosen, how = rules_of_thumb(setup, options)
+    rows, held = setup.rows, small_holdout(setup, options)
+    verdict = Verdict(chosen, no_calibration(), np.full(rows.c, 0.5), len(held), {})
+    model, first = fit_link(setup, without(rows, held), chosen, scaling, options, clock, verdict)
+    if len(held):
+        with clock.stage("calibrate"):
+            calibration, thresholds, value = calibrate(model, setup, held, first.H[held])
+        verdict = verdict._replace(calibration=calibration, thresholds=thresholds, criteria={model.loss: value})
+        model = replace(model, calibration=calibration, thresholds=thresholds, **label_totals(rows))
     U = None if first.U is None else first.U[:, : chosen.rank]
-    return Trained(model, U, summarise(chosen, choice.how, first, setup, verdict, clock, scaling.kind))
+    return Trained(model, U, summarise(chosen, how, first, setup, verdict, clock, scaling.kind))
 
 
 def train_drawn(setup: Setup, scaling: Scaling, options: Options, clock: Clock) -> Trained:

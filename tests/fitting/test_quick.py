@@ -1,0 +1,84 @@
+"""effort="quick": rules of thumb, one fit, and rows that calibrate it without having been fitted."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from small import classes, multilabel, words
+
+from smoothlink import SmoothLinkClassifier
+from smoothlink.fitting import quick
+
+
+@pytest.fixture(params=["dense", "sparse", "classes"])
+def problem(request, rng):
+    if request.param == "classes":
+        return classes(rng, n=400, d=10, c=5)
+    X, Y = (multilabel if request.param == "dense" else words)(rng, n=400)
+    return X, Y
+
+
+def test_nothing_is_tried_and_everything_is_told(problem):
+    story = SmoothLinkClassifier(effort="quick").fit(*problem).summary_
+    assert set(story["chosen_by"].values()) == {"rule of thumb"}
+    assert story["loss"] == "squared"
+    assert story["held_out_rows"] == 20
+    assert "choose" not in story["seconds"]
+
+
+def test_given_settings_are_kept(problem):
+    given = {"ridge": 0.3, "bandwidth": 1.5, "final_ridge": 0.2, "rank": 3}
+    story = SmoothLinkClassifier(effort="quick", **given).fit(*problem).summary_
+    assert {name: story[name] for name in given} == given
+    assert story["chosen_by"] == {**dict.fromkeys(given, "given"), "loss": "rule of thumb"}
+
+
+@pytest.mark.parametrize("passes", ["auto", 2])
+def test_a_descent_that_was_asked_for_has_few_passes(rng, passes):
+    X, Y = multilabel(rng, n=400)
+    story = SmoothLinkClassifier(effort="quick", loss="logistic", passes=passes).fit(X, Y).summary_
+    assert (story["loss"], story["passes"]) == ("logistic", quick.PASSES if passes == "auto" else 2)
+
+
+def test_it_is_the_fit_of_the_other_rows_with_the_same_settings(rng):
+    X, Y = words(rng, n=400)
+    fast = SmoothLinkClassifier(effort="quick").fit(X, Y)
+    story = fast.summary_
+    w = np.ones(400)
+    w[quick.folds(400, quick.HELD_SHARE, 0) == 0] = 0
+    settings = {name: story[name] for name in ("rank", "ridge", "bandwidth", "final_ridge", "loss")}
+    same = SmoothLinkClassifier(**settings, n_features=story["random_features"], calibrate=False)
+    same.fit(X, Y, sample_weight=w)
+    told = np.diff(X.indptr) > 0  # the others get the frequencies of all rows
+    np.testing.assert_allclose(fast.decision_function(X[told]), same.decision_function(X[told]), rtol=1e-3, atol=1e-4)
+    np.testing.assert_array_equal(fast.model_.counts, np.asarray(Y).sum(axis=0))
+
+
+def test_probabilities_are_calibrated_unless_told_otherwise(rng):
+    X, Y = words(rng, n=2000)
+    P = SmoothLinkClassifier(effort="quick").fit(X, Y).predict_proba(X)
+    assert P.sum() == pytest.approx(Y.sum(), rel=0.1)
+    plain = SmoothLinkClassifier(effort="quick", calibrate=False).fit(X, Y)
+    assert plain.summary_["held_out_rows"] == 0
+    np.testing.assert_allclose(plain.predict_proba(X), np.clip(plain.decision_function(X), 1e-7, 1 - 1e-7), atol=1e-6)
+
+
+def test_a_label_of_held_out_rows_alone_spoils_nothing(rng):
+    X, Y = words(rng, n=400)
+    only = quick.folds(400, quick.HELD_SHARE, 0) == 0
+    Y = np.column_stack([Y, only])
+    with np.errstate(all="raise"):
+        model = SmoothLinkClassifier(effort="quick").fit(X, Y)
+    assert np.isfinite(model.predict_proba(X)).all()
+    assert np.isfinite(model.model_.calibration.knots).all()
+
+
+def test_a_kernel_of_x_and_an_embedding_of_unit_length_are_calibrated_as_they_are(rng):
+    X, Y = multilabel(rng, n=400)
+    for given in ({"input_kernel": "gaussian"}, {"normalize_embedding": True}, {"embedding": "none"}):
+        model = SmoothLinkClassifier(effort="quick", **given).fit(X, Y)
+        assert model.predict_proba(X).sum() == pytest.approx(Y.sum(), rel=0.2)
+
+
+def test_very_few_rows_are_not_held_out(rng):
+    X, y = classes(rng, n=6, d=3, c=2)
+    assert SmoothLinkClassifier(effort="quick").fit(sp.csr_array(X), y).summary_["held_out_rows"] <= 1
