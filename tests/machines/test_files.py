@@ -7,6 +7,7 @@ from problems import sparse_problem
 
 from smoothlink.machines.files import FileArray, Mapped, Scaled, Turned, fresh
 from smoothlink.machines.rows import Rows
+from smoothlink.solve import DualCholesky
 from smoothlink.solve.conjugate import xt_xp
 from smoothlink.steps.embed import embed_rows, fitted_to, project, xt_yq
 from smoothlink.steps.read import Data, read, write
@@ -77,6 +78,15 @@ def test_rows_elsewhere_give_the_sums_of_rows_in_memory(stored, rng, keep, kind)
     assert all(kept) if keep is None else not any(kept) if keep == 0 else True
 
 
+def test_the_dual_solves_over_rows_elsewhere(stored, rng):
+    X, Y, data = stored
+    scaling = choose_scaling(X, "unit")
+    rows = [Rows.of(A, Y, block_rows=20) for A in (scaling(X), Scaled(data.X, scaling, 0))]
+    B = rng.standard_normal((41, 5)).astype(np.float32)
+    here, there = (DualCholesky().prepare(r).at(0.3)(B) for r in rows)
+    np.testing.assert_array_equal(there, here)
+
+
 def test_columns_in_groups_are_all_columns(stored, rng):
     X, Y, _ = stored
     A = choose_scaling(X, "unit")(X)
@@ -111,6 +121,7 @@ def test_an_array_in_a_file_is_an_array(rng, tmp_path):
     file.flush()
     A[:, 2:4] = 0
     np.testing.assert_array_equal(file.mapped(), A)
+    np.testing.assert_array_equal(file.columns(slice(1, 3)), A[:, 1:3])
     np.testing.assert_array_equal(FileArray(tmp_path / "a", (50, 7))[:], A)  # as it was left
     assert not FileArray(tmp_path / "a", (50, 8))[:].any()  # another shape: anew
 

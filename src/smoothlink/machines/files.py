@@ -166,6 +166,10 @@ class FileArray:
         mapped = np.memmap(self.path, self.dtype, "r+", shape=self.shape)
         mapped[:, part] = columns
 
+    def columns(self, part: slice) -> Array:
+        """Some columns of every row."""
+        return np.array(self.mapped()[:, part])
+
     def mapped(self) -> Array:
         """The array as the system maps it, read-only."""
         return np.memmap(self.path, self.dtype, "r", shape=self.shape)

@@ -93,7 +93,7 @@ class KernelSolve:
 def kernel_matrix(rows: Rows) -> Array:
     """K (n, n) = W^1/2 X0 X0' W^1/2 in float64, some of its columns at a time."""
     K = np.empty((rows.n, rows.n))
-    for block in rows.blocks:
+    for block in rows.each():
         for first in range(0, len(block.w), KERNEL_ROWS):
             numbers = np.arange(first, min(first + KERNEL_ROWS, len(block.w)))
             part = block.X.take(numbers)
