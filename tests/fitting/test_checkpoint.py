@@ -280,15 +280,13 @@ def test_a_state_comes_back_as_it_was(tmp_path, rng):
 @pytest.mark.parametrize("task", ["squared", "multiclass"])
 def test_labels_in_groups_and_embeddings_in_files_are_the_same_fit(rng, tmp_path, monkeypatch, task):
     """A plan that puts everything into files, on data that would not need it."""
-    from smoothlink.fitting import train as training
-
     monkeypatch.setattr(fitting, "SOLVED_LABELS", 2)
     X, Y = multilabel(rng, n=120, d=10, c=9)
     y = Y.argmax(axis=1) if task == "multiclass" else Y
     settings = {"calibrate": True, "normalize_embedding": True, "memory": "2G"}
     known = fixed(**settings).fit(X, y)
     tight = Plan(2 << 30, 25, 3, 0, embedding_in_file=True, label_group=4, judged_rows=50, pairs=64)
-    monkeypatch.setattr(training, "make_plan", lambda *a: tight)
+    monkeypatch.setattr("smoothlink.fitting.setup.make_plan", lambda *a: tight)
     found = fixed(**settings).fit(X, y)
     assert isinstance(found.model_.V, np.memmap)
     np.testing.assert_allclose(found.decision_function(X), known.decision_function(X), atol=2e-3)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import importlib.metadata
 import json
 import os
 import shutil
+import sys
 import tempfile
 import time
 import zipfile
@@ -20,7 +22,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from smoothlink.fitting.plan import Plan
+from smoothlink.fitting.plan import Plan, size
 from smoothlink.machines.files import FileArray, fresh
 from smoothlink.machines.rows import SavedSums
 
@@ -36,6 +38,13 @@ class Work:
 
     def __init__(self, plan: Plan | None = None, folder: Path | None = None, *, keeps: bool = False) -> None:
         self.plan, self.folder, self.keeps = plan or Plan(), folder, keeps
+
+    def tidy(self) -> None:
+        """Where memory is counted, has the C library return what was freed: it holds back tens of megabytes."""
+        if self.plan.memory is not None and sys.platform == "linux":
+            trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it, musl does without
+            if trim is not None:
+                trim(0)
 
     def array(self, name: str, shape: tuple[int, int]) -> FileArray:
         """An array of zeros in a file."""
@@ -128,6 +137,7 @@ def working(checkpoint: Any, describe: Callable[[], dict[str, Any]], plan: Calla
             return
         folder = Path(tempfile.mkdtemp(prefix="smoothlink-"))
         try:
+            check_disk(folder, made)
             yield Work(made, folder)
         finally:
             shutil.rmtree(folder, ignore_errors=True)  # what is still mapped stays until it is not
@@ -139,8 +149,19 @@ def working(checkpoint: Any, describe: Callable[[], dict[str, Any]], plan: Calla
         found = work.recall("plan")
         work.plan = plan() if found is None else Plan(**found[0])
         if found is None:
+            check_disk(folder, work.plan)
             work.keep("plan", vars(work.plan))
         yield work
+
+
+def check_disk(folder: Path, plan: Plan) -> None:
+    """Whether there is room for the files that the plan speaks of: said before hours of work, not after."""
+    free = shutil.disk_usage(folder).free
+    if plan.disk > free:
+        raise ValueError(
+            f"memory is {size(plan.memory or 0)}: this fit would write files of {size(plan.disk)}, and {folder} has "
+            f"room for {size(free)}.\nAllow more memory, or name a checkpoint (--checkpoint) on a larger disk."
+        )
 
 
 @contextmanager
