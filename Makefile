@@ -14,6 +14,11 @@ $(VENV)/dev: $(BIN)/smoothlink
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $(VENV)/dev
 
+# PECOS wants an environment of its own: the table says how. SMOOTHLINK_PEERS may name a Python that has the others.
+$(VENV)/bench: $(VENV)/dev
+	test -n "$$SMOOTHLINK_PEERS" || $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+	@touch $(VENV)/bench
+
 demo: $(BIN)/smoothlink
 	$(BIN)/smoothlink demo
 
@@ -27,6 +32,11 @@ check: $(VENV)/dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Hours on quiet cores; stopped and started again it goes on. Needs SMOOTHLINK_DATA, the folder of the data sets.
+bench: $(VENV)/bench
+	$(BIN)/python benchmarks/peers.py
+	$(BIN)/python benchmarks/growth.py
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -178,6 +178,8 @@ WRONG = {
     "momentum": [-0.1, 1.0, "high", None],
     "decay": [0.0, 1.1, None],
     "batch_rows": [0, 1.5, "all"],
+    "negatives": [0, 1.5, "some", True],
+    "direct": ["yes", 1, None],
     "label_smoothing": [0.5, 1.1, None],
     "class_weight": ["uniform", [1.0], {77: 1.0}],
     "rank_by": ["rare", None],

@@ -41,6 +41,8 @@ CHANGES = {
     "momentum": Change([0.0, 0.5], DESCENT),
     "decay": Change([0.5, 1.0], DESCENT),
     "batch_rows": Change([1, 30, 1000], DESCENT),
+    "negatives": Change([]),  # fitting/test_together.py
+    "direct": Change([]),  # there too
     "label_smoothing": Change([0.9, 0.6]),
     "class_weight": Change(["balanced", {3: 30.0}, np.arange(1.0, 36.0)]),
     "rank_by": Change(["psp"]),

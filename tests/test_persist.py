@@ -22,7 +22,7 @@ from small import classes, dense, fixed, multilabel, words
 
 import smoothlink
 from smoothlink import Cholesky, ConjugateGradient, ModelFileError, SmoothLinkClassifier
-from smoothlink.persist import SCALES, model_arrays, model_meta
+from smoothlink.persist import DIRECT, SCALES, model_arrays, model_meta
 from smoothlink.steps import save as files
 
 DOCS = Path(__file__).parents[1] / "docs" / "file-format.md"
@@ -473,7 +473,7 @@ def test_every_array_and_key_is_documented_and_nothing_else():
     numbers = fixed().fit(X, y)
     names = {"label_names", "feature_names", "class_names"}
     arrays = {re.sub("_(utf8|offsets)$", "", name) for name in [*ARRAYS, *model_arrays(numbers)]}
-    assert documented("Arrays of a model") == arrays | names | {"input_points", *SCALES}
+    assert documented("Arrays of a model") == arrays | names | {"input_points", *SCALES, *DIRECT}
     assert documented("Meta of a model") == set(META)
 
 

@@ -21,7 +21,7 @@ from smoothlink.fitting.setup import feature_count
 from smoothlink.fitting.train import train
 from smoothlink.machines.files import Mapped
 from smoothlink.machines.threads import alone
-from smoothlink.model import Model
+from smoothlink.model import Model, Sight
 from smoothlink.predict import one_each, predict_f1, predict_proba, predict_sets, predict_topk, predictions
 from smoothlink.steps.evaluate import Evaluation, evaluate
 from smoothlink.targets import read_classes, read_indicator, read_targets, weigh
@@ -48,8 +48,9 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         published baselines, decoded linearly and cut at 1/2: most parameters do not apply to them (see Notes).
     ridge : "auto" or float, default="auto"
         Relative ridge of the first stage: a multiple of the mean diagonal of X'X.
-    kernel : str, default="gaussian"
-        "gaussian", "matern(NU)", "exponential", "laplacian" or "linear" (no random features, so no bandwidth).
+    kernel : str, default="auto"
+        "gaussian", "matern(NU)", "exponential", "laplacian" or "linear" (no random features, so no bandwidth). "auto":
+        "gaussian", but "linear" where labels are drawn (see `negatives`).
     bandwidth : "auto" or float, default="auto"
         Kernel width in units of the median distance between embedded rows; larger is smoother.
     n_features : "auto" or int, default="auto"
@@ -69,7 +70,13 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
     decay : float, default=0.9
         Of the learning rate, a pass.
     batch_rows : int or None, default=None
-        Rows a step of the descent; None is a tenth of all.
+        Rows a step of the descent; None is a tenth of all, or 544 where labels are drawn.
+    negatives : "auto", "all" or int, default="auto"
+        With very many labels and sparse rows: labels drawn at random for each batch of alike rows, which sees these and
+        those that its rows have; embedding and decoder are then trained together. "all": every batch sees every label,
+        as in the paper. "auto": all, or 500 where from 2000 labels on passes over all of them would take too long.
+    direct : bool, default=True
+        Whether labels also have weights for the single features they were seen with, where labels are drawn.
     label_smoothing : float in (0.5, 1], default=1.0
         a: labels become (2a-1) y + (1-a), or for multiclass a y + (1-a)/c. 1 leaves them as they are.
     class_weight : None, "balanced", dict or array, default=None
@@ -138,6 +145,8 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
     - `ridge`, `penalize_constant`, `solver`: not with embedding="none", nor with a `first_stage`, which has its own.
     - `bandwidth`, `n_features`, `quasi_random`: not with kernel="linear".
     - `passes`, `learning_rate`, `momentum`, `decay`, `batch_rows`: only with the logistic and softmax losses.
+    - `direct`: only where labels are drawn; there embedded rows always have unit length, `momentum` and `decay` are
+      not looked at, `ridge`, `power` and `oversample` only serve to find alike rows, and `rank` "auto" is 512.
     - `input_bandwidth`, `input_features`, `input_map`: only with an `input_kernel`; `quasi_random` applies to its
       draws as well where they are random features.
     - embedding="plst" and "cplst" have no link. Only `rank`, `ridge`, `task`, `scale`, `input_kernel` and what goes
@@ -151,7 +160,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         *,
         embedding: str = "randomized",
         ridge: Any = "auto",
-        kernel: str = "gaussian",
+        kernel: str = "auto",
         bandwidth: Any = "auto",
         n_features: Any = "auto",
         final_ridge: Any = "auto",
@@ -162,6 +171,8 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         momentum: float = 0.9,
         decay: float = 0.9,
         batch_rows: int | None = None,
+        negatives: Any = "auto",
+        direct: bool = True,
         label_smoothing: float = 1.0,
         class_weight: Any = None,
         rank_by: str = "probability",
@@ -200,6 +211,8 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         self.momentum = momentum
         self.decay = decay
         self.batch_rows = batch_rows
+        self.negatives = negatives
+        self.direct = direct
         self.label_smoothing = label_smoothing
         self.class_weight = class_weight
         self.rank_by = rank_by
@@ -284,12 +297,12 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
             seed=int(seed), **{name: getattr(self, name) for name in Options.__dataclass_fields__ if name != "seed"}
         )
 
-    def _embed(self, X: Any) -> Array:
+    def _embed(self, X: Any) -> Array | Sight:
         ready = self._ready(X)
         if ready is None:
             check_is_fitted(self)
             ready = validate_data(self, X, accept_sparse="csr", dtype=np.float32, reset=False)
-        return self.model_.embed(_tidy(ready))
+        return self.model_.sight(_tidy(ready))
 
     def _ready(self, X: Any) -> Any:
         """What `validate_data` returns of a few CSR rows that are as they should be, without the time it takes, which

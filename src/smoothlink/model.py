@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from smoothlink.machines.direct import Direct
 from smoothlink.machines.half import Half
 from smoothlink.machines.matrix import matrix
 from smoothlink.steps.calibrate import FEW, LEAST, Calibration
@@ -32,11 +33,26 @@ class Seen(NamedTuple):
 
     Phi: Array  # (b, s + 1)
     blank: Array  # (b,) rows of which nothing is known
+    X: Any = None  # (b, d + 1) the scaled rows themselves, where labels have weights for single features
+
+
+@dataclass(frozen=True)
+class Sight:
+    """Embedded rows of a model whose labels have weights for single features too, with the rows themselves."""
+
+    H: Array  # (n, k)
+    X: sp.csr_array  # (n, d + 1), scaled
+
+    def __len__(self) -> int:
+        return len(self.H)
+
+    def __getitem__(self, part: Any) -> Sight:
+        return Sight(self.H[part], self.X[part])
 
 
 @dataclass(frozen=True)
 class Model:
-    """x -> scale -> (input features) -> h = W'x -> phi(h) -> scores V'phi -> probabilities."""
+    """x -> scale -> (input features) -> h = W'x -> phi(h) -> scores V'phi (+ D'x) -> probabilities."""
 
     scaling: Scaling
     input_features: Features | Landmarks | None  # the kernel first stage, where there is one
@@ -51,6 +67,7 @@ class Model:
     counts: Array  # (c,) weighted training count of each label
     total: float  # total training weight
     thresholds: Array  # (c,) Algorithm 4's, from held-out rows
+    D: Direct | None = None  # (d + 1, c) weights of labels for single features, of a descent that fitted all together
 
     @cached_property
     def n_labels(self) -> int:
@@ -69,7 +86,10 @@ class Model:
         """h (n, k) of raw rows X (n, d); nan marks sparse rows without any feature."""
         if X.shape[0] == 1 and sp.issparse(X) and self.W is not None and self.plain:
             return self.embed_one(X, self.W)
-        A = self.scaling(X)
+        return self.embed_scaled(self.scaling(X))
+
+    def embed_scaled(self, A: Any) -> Array:
+        """h (n, k) of scaled rows A (n, d + 1), the constant last."""
         blank = np.diff(A.indptr) == 1 if sp.issparse(A) else np.zeros(len(A), bool)  # the constant alone
         if self.input_features is not None:
             A = self.input_features(A[:, :-1])
@@ -82,6 +102,15 @@ class Model:
         H = unit_rows(H) if self.normalize else np.ascontiguousarray(H)
         H[blank] = np.nan
         return H
+
+    def sight(self, X: Any) -> Array | Sight:
+        """What scores are made of: h (n, k) of raw rows X (n, d), and where labels have weights for x, x itself."""
+        return self.embed(X) if self.D is None else self.sight_of(self.scaling(X))
+
+    def sight_of(self, A: sp.csr_array) -> Array | Sight:
+        """`sight` of scaled rows A (n, d + 1)."""
+        H = self.embed_scaled(A)
+        return H if self.D is None else Sight(H, A)
 
     @property
     def plain(self) -> bool:
@@ -103,14 +132,15 @@ class Model:
         H = (np.append(x, np.float32(1)) @ rows)[None]
         return unit_rows(H) if self.normalize else H
 
-    def see(self, H: Array) -> Seen:
+    def see(self, rows: Array | Sight) -> Seen:
         """The link's features of embedded rows."""
+        H, X = (rows.H, rows.X) if isinstance(rows, Sight) else (rows, None)
         blank: Array = np.isnan(H[:, 0])
-        return Seen(self.features(np.where(blank[:, None], np.float32(0), H) if blank.any() else H), blank)
+        return Seen(self.features(np.where(blank[:, None], np.float32(0), H) if blank.any() else H), blank, X)
 
-    def scores(self, H: Array, labels: Array | None = None) -> Array:
+    def scores(self, rows: Array | Sight, labels: Array | None = None) -> Array:
         """Scores (n, c) of embedded rows, for all labels or the given ones; never-seen labels score -inf."""
-        return self.score(self.see(H), ALL if labels is None else labels)
+        return self.score(self.see(rows), ALL if labels is None else labels)
 
     def score(self, seen: Seen, labels: slice | Array = ALL, out: Array | None = None) -> Array:
         """Scores (b, m) of these labels, which alone are read: s + 1 products for each row and label."""
@@ -118,6 +148,8 @@ class Model:
             S = self.V.left(seen.Phi, labels, out)
         else:
             S = product(seen.Phi, self.V[:, labels], out)
+        if self.D is not None:
+            self.D.add(S, seen.X, labels, self.n_labels)
         if seen.blank.any():
             S[seen.blank] = self.prior_scores[labels]
         if self.any_unseen:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothlink.errors import ModelFileError
+from smoothlink.machines.direct import Direct
 from smoothlink.machines.half import Half, halved
 from smoothlink.model import Model
 from smoothlink.solve import Cholesky, ConjugateGradient
@@ -32,6 +33,7 @@ SOLVERS = {solver.__name__: solver for solver in (Cholesky, ConjugateGradient)}
 
 DTYPES = (None, "float32", "float16")
 SCALES = ("V_scale", "W_scale")  # present where V and W are float16
+DIRECT = ("D_indptr", "D_labels", "D_values")  # present where labels have weights for single features
 
 
 def save(classifier: SmoothLinkClassifier, path: str | os.PathLike[str], dtype: str | None = None) -> None:
@@ -45,8 +47,9 @@ def save(classifier: SmoothLinkClassifier, path: str | os.PathLike[str], dtype: 
             "hold without running code.\nUse a linear classifier (with coef_ and intercept_), or pickle the estimator."
         )
     arrays = model_arrays(classifier, dtype)
-    # Smoothlink of format 1 knows no scales: version 2 lets it say so.
-    save_file(path, arrays, model_meta(classifier), version=2 if arrays.keys() & set(SCALES) else 1)
+    # Smoothlink of format 1 knows no scales, of format 2 no weights for single features: the version lets it say so.
+    version = 3 if arrays.keys() & set(DIRECT) else 2 if arrays.keys() & set(SCALES) else 1
+    save_file(path, arrays, model_meta(classifier), version=version)
 
 
 def weights(name: str, A: Array | Half, dtype: str | None) -> dict[str, Array]:
@@ -74,6 +77,8 @@ def model_arrays(classifier: SmoothLinkClassifier, dtype: str | None = None) -> 
     }
     if model.W is not None:
         arrays |= weights("W", model.W, dtype)
+    if model.D is not None:
+        arrays |= dict(zip(DIRECT, model.D, strict=True))
     if classifier.label_directions_ is not None:
         arrays["U"] = classifier.label_directions_.astype(dtype or classifier.label_directions_.dtype, copy=False)
     if isinstance(model.input_features, Landmarks):
@@ -234,7 +239,22 @@ def rebuild(loaded: Loaded) -> Model:
         counts=arrays["counts"],
         total=meta["total"],
         thresholds=arrays["thresholds"],
+        D=direct_of(arrays, meta["n_features_in"]),
     )
+
+
+def direct_of(arrays: dict[str, Array], d: int) -> Direct | None:
+    """The weights for single features, where the file has them; a label that does not exist would be written to."""
+    if not arrays.keys() & set(DIRECT):
+        return None
+    D, c = Direct(*(arrays[name] for name in DIRECT)), arrays["V"].shape[-1]
+    count = len(D.values)
+    shapes = ((D.indptr, np.int64, (d + 2,)), (D.labels, np.int32, (count,)), (D.values, np.float32, (count,)))
+    fits = all(found.dtype == kind and found.shape == shape for found, kind, shape in shapes)
+    fits = fits and D.indptr[0] == 0 and D.indptr[-1] == count and bool((np.diff(D.indptr) >= 0).all())
+    if not fits or (count and not (D.labels.min() >= 0 and D.labels.max() < c)):
+        raise ModelFileError("its weights for single features do not fit the model. Save the model again.")
+    return D
 
 
 def matrix_of(arrays: dict[str, Array], name: str) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from smoothlink.model import Model, Seen, blocks
+from smoothlink.model import Model, Seen, Sight, blocks
 from smoothlink.steps.calibrate import LEAST, row_logloss
 from smoothlink.steps.evaluate import Predictions
 from smoothlink.steps.infer import Ranking, TopK, above_half, f1_thresholds, propensities, sets_at, topk_csr
@@ -21,7 +21,7 @@ BATCH_BYTES = 64 << 20  # of scores of all rows at a time
 FEWEST_LABELS = 256  # of all rows at a time: a product of fewer is slow
 
 
-def predict_topk(model: Model, H: Array, k: int, *, rank_by: str = "probability") -> sp.csr_array:
+def predict_topk(model: Model, H: Array | Sight, k: int, *, rank_by: str = "probability") -> sp.csr_array:
     """The k best labels of each row in order, with their probabilities."""
     parts = [ranked(model, model.see(H[part]), k, rank_by) for part in model.feature_blocks(len(H))]
     return topk_csr(parts, model.n_labels)
@@ -57,14 +57,14 @@ def label_gains(model: Model) -> Array:
     return propensities(model.counts, max(1, round(model.total)))
 
 
-def predict_sets(model: Model, H: Array) -> sp.csr_array:
+def predict_sets(model: Model, H: Array | Sight) -> sp.csr_array:
     """Labels of probability above 1/2; multiclass: the one best label."""
     if model.multiclass:
         return one_each(predict_topk(model, H, 1).indices, model.n_labels)
     return by_blocks(model, H, lambda S, labels: above_half(model.probabilities(S)))
 
 
-def by_blocks(model: Model, H: Array, chosen: Any) -> sp.csr_array:
+def by_blocks(model: Model, H: Array | Sight, chosen: Any) -> sp.csr_array:
     """The sets (n, c) of which `chosen(scores, labels)` says a block at a time."""
     rows = []
     for part in model.feature_blocks(len(H)):
@@ -83,7 +83,7 @@ def one_each(labels: Array, c: int) -> sp.csr_array:
     return sp.csr_array((np.ones(len(labels), np.int64), labels, np.arange(len(labels) + 1)), (len(labels), c))
 
 
-def predict_proba(model: Model, H: Array, labels: Array | None = None) -> Array:
+def predict_proba(model: Model, H: Array | Sight, labels: Array | None = None) -> Array:
     """Probabilities (n, c), or of some labels. Only those are scored, but for multiclass, where each row is divided by
     the sum over all: that costs as much as the k best."""
     some = slice(None) if labels is None else labels
@@ -95,7 +95,7 @@ def predict_proba(model: Model, H: Array, labels: Array | None = None) -> Array:
     return P
 
 
-def predict_f1(model: Model, H: Array, *, over: str) -> sp.csr_array:
+def predict_f1(model: Model, H: Array | Sight, *, over: str) -> sp.csr_array:
     """Label sets that maximise each label's F1: at the stored thresholds, or by Algorithm 4 over these rows."""
     if over not in ("thresholds", "batch"):
         raise ValueError(f"over is {over!r}; possible are 'thresholds' (stored in the model) and 'batch' (these rows).")
@@ -111,7 +111,7 @@ def predict_f1(model: Model, H: Array, *, over: str) -> sp.csr_array:
 class Batch:
     """All rows for a block of labels at a time, as Algorithm 4 needs them."""
 
-    def __init__(self, model: Model, H: Array) -> None:
+    def __init__(self, model: Model, H: Array | Sight) -> None:
         self.model, self.H = model, H
         fits = 4 * len(H) * model.V.shape[0] <= KEPT_BYTES
         self.kept = [(part, model.see(H[part])) for part in model.feature_blocks(len(H))] if fits else None
@@ -146,7 +146,9 @@ class Batch:
         return sets_at(Z, f1_thresholds(Z, self.frequency[labels]))
 
 
-def predictions(model: Model, H: Array, Y: sp.csr_array, *, k: int = 5, rank_by: str = "probability") -> Predictions:
+def predictions(
+    model: Model, H: Array | Sight, Y: sp.csr_array, *, k: int = 5, rank_by: str = "probability"
+) -> Predictions:
     """All that `steps.evaluate` asks for, of embedded rows whose true labels are Y (n, >= c), in one pass."""
     n, batch = len(H), Batch(model, H)
     known = sp.csc_array(sp.csr_array(Y)[:, : model.n_labels])

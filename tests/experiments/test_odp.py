@@ -4,7 +4,6 @@ import json
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,7 +18,6 @@ from smoothlink.experiments.apart import (
     best_labels,
     crowd,
     nearest_neighbour,
-    own_peak_mb,
     some_rows,
 )
 from smoothlink.experiments.data import Split
@@ -171,15 +169,6 @@ def test_a_process_that_is_killed_is_reported_with_its_method(monkeypatch):
     monkeypatch.setattr(ProcessPoolExecutor, "submit", killed)
     with pytest.raises(SmoothLinkError, match="ours was ended from outside"):
         ask_apart(SPLIT, {"ours": partial(best_labels, **FIXED)}, 0, lambda what: None)
-
-
-def test_without_the_files_of_linux_memory_is_told_by_other_means(monkeypatch):
-    monkeypatch.setattr(Path, "read_text", fail_to_read)
-    assert own_peak_mb() > 20
-
-
-def fail_to_read(self):
-    raise FileNotFoundError(self)
 
 
 @pytest.mark.parametrize(("load", "lines"), [(None, 0), (0.1, 0), (5.0, 2)])

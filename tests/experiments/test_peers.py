@@ -8,14 +8,16 @@ import pytest
 import scipy.sparse as sp
 from commands import labelled, one_label_each
 
+from smoothlink import SmoothLinkClassifier
 from smoothlink.experiments import mulan, peers
 from smoothlink.experiments.data import Split
 from smoothlink.experiments.methods import of_probabilities, of_top, tuned
-from smoothlink.experiments.peers.known import PEERS, Peer
+from smoothlink.experiments.peers.known import OURS, PEERS, Peer
 from smoothlink.experiments.record import training
 from smoothlink.search import Space
 from smoothlink.steps.evaluate import evaluate
 from smoothlink.steps.read import write
+from smoothlink.steps.scale import choose_scaling
 
 FREQUENCIES = """
 import json, time
@@ -94,6 +96,55 @@ def predict(model, X, job):
     np.testing.assert_allclose(answer.predictions.top_probability, filled / 2, rtol=1e-6)
 
 
+def test_a_peer_that_scales_by_itself_sees_the_rows_as_they_are(split, known):
+    name = known(
+        """
+def predict(model, X, job):
+    return np.tile(np.asarray(X.sum(axis=1)) / 100, (1, job["labels"]))
+""",
+        own_scaling=True,
+    )
+    answer = peers.ask(name, split, 0)
+    sums = np.asarray(split.test.X.sum(axis=1)).ravel()
+    np.testing.assert_allclose(answer.predictions.top_probability, sums / 100, rtol=1e-6)
+
+
+def test_what_a_peer_settled_is_reported(split, known):
+    assert peers.report(known(), split, 0).settled == {}
+    name = known("def settled(model, job):\n    return {'labels': len(model), 'seed': job['seed']}\n", "telling")
+    assert peers.report(name, split, 0).settled == {"labels": 5, "seed": 0}
+
+
+def test_versions_are_known_before_anything_is_run(known):
+    assert peers.versions(known("print('a chatty library')\n"))["numpy"] == np.__version__
+    with pytest.raises(peers.PeerFailed, match="pip install it"):
+        peers.versions(known("import no_such_library\n", "another", remedy="pip install it"))
+
+
+def test_smoothlink_as_a_peer_answers_as_it_does_here(split):
+    given = {"rank": 4, "ridge": 1.0, "bandwidth": 2.0, "n_features": 40, "final_ridge": 0.1, "loss": "squared"}
+    found = peers.report(OURS, split, 3, top=5, **given)
+    fitted = SmoothLinkClassifier(random_state=3, **given).fit(split.train.X, split.train.Y)
+    expected = fitted.predict_topk(split.test.X, 5)
+    np.testing.assert_array_equal(found.answer.predictions.topk.indices, expected.indices)
+    np.testing.assert_allclose(found.answer.predictions.topk.data, expected.data, rtol=1e-5)
+    assert found.settled["rank"] == 4
+    assert sum(found.settled["seconds"].values()) <= found.fit_seconds + 0.01
+    assert found.settled["compiled"] >= 0
+    assert peers.versions(OURS)["smoothlink"]
+
+
+def test_scikit_learns_ridge_is_its_own_unless_one_is_given(split):
+    from sklearn.linear_model import Ridge
+
+    name, scaling = "scikit-learn ridge on dense unit rows", choose_scaling(split.train.X)
+    X, X_test = (scaling(part.X)[:, :-1].toarray() for part in split)
+    for given, alpha in (({}, 1.0), ({"ridge": 3.0}, 3.0 * np.vdot(X, X) / X.shape[1])):
+        expected = Ridge(alpha=alpha).fit(X, split.train.Y.toarray()).predict(X_test)
+        found = peers.ask(name, split, 0, **given).predictions
+        np.testing.assert_allclose(found.top_probability, expected.max(axis=1).clip(0, 1), rtol=1e-4)
+
+
 def test_seed_threads_and_settings_reach_the_peer(split, known):
     name = known("""
 import os
@@ -143,7 +194,7 @@ def test_a_peer_that_is_killed_is_told_from_one_that_fails(split, known):
 
 
 def test_a_peer_out_of_time_is_stopped(split, known):
-    with pytest.raises(peers.PeerFailed, match=r"made up was stopped after 0\.2 s"):
+    with pytest.raises(peers.PeerStopped, match=r"made up was stopped after 0\.2 s"):
         peers.ask(known("time.sleep(60)\n"), split, 0, limit=0.2)
 
 
@@ -234,6 +285,11 @@ def test_the_best_of_each_row_fill_up_with_frequent_labels(split):
     assert ranked[2, 0] == 0
     assert all(sorted(row) == [0, 1, 2, 3, 4] for row in ranked)
     np.testing.assert_allclose(found.top_probability[:3], [0.9, 0, 0.5])
+
+
+def test_equal_scores_keep_the_order_in_which_they_come(split):
+    scores = sp.csr_array((np.tile([0.5, 0.5, 0.2, 0.5, 0.0], 30), np.tile([3, 1, 0, 4, 2], 30), 5 * np.arange(31)))
+    np.testing.assert_array_equal(of_top(scores, split).topk.indices.reshape(30, 5)[7], [3, 1, 4, 0, 2])
 
 
 def test_of_one_label_a_row_the_set_is_the_best_and_probabilities_sum_to_one(rng):

@@ -1,7 +1,10 @@
 """train(): the path put together, against the steps composed by hand and against closed forms."""
 
+import subprocess
+import sys
 import warnings
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -495,6 +498,24 @@ def test_a_clock_without_listeners_still_measures():
     assert clock.peak_mb["rest"] > 1
 
 
+def test_without_the_files_of_linux_memory_is_told_by_other_means(monkeypatch):
+    monkeypatch.setattr(Path, "read_text", fail_to_read)
+    assert peak_memory_mb() > 20
+
+
 def test_where_the_system_does_not_say_memory_is_not_a_number(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "resource", None)
+    monkeypatch.setattr(Path, "read_text", fail_to_read)
+    monkeypatch.setitem(sys.modules, "resource", None)
     assert np.isnan(peak_memory_mb())
+
+
+def fail_to_read(self):
+    raise FileNotFoundError(self)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="other systems count the parent's memory too")
+def test_the_peak_of_a_child_is_its_own():
+    held = np.ones(1 << 26)  # 512 MB
+    code = "from smoothlink.fitting.options import peak_memory_mb; print(peak_memory_mb())"
+    found = float(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
+    assert 20 < found < held.nbytes / (1 << 20)

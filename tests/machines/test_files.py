@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse as sp
 from problems import sparse_problem
 
+from smoothlink import SmoothLinkClassifier
 from smoothlink.machines.files import FileArray, Mapped, Scaled, Turned, fresh, mapping, pieces
 from smoothlink.machines.matrix import Dense, Sparse
 from smoothlink.machines.rows import Rows
@@ -62,7 +63,7 @@ def test_indices_out_of_order_within_a_row_are_found_and_across_rows_are_not():
     assert not Mapped.over(np.array([0, 2]), np.array([1, 1], np.int32), None, 4).sound()
 
 
-@pytest.mark.parametrize("keep", [None, 0, 12_000])
+@pytest.mark.parametrize("keep", [1 << 30, 0, 12_000])
 @pytest.mark.parametrize("kind", ["unit", "variance", "none"])
 def test_rows_elsewhere_give_the_sums_of_rows_in_memory(stored, rng, keep, kind):
     X, Y, data = stored
@@ -78,8 +79,8 @@ def test_rows_elsewhere_give_the_sums_of_rows_in_memory(stored, rng, keep, kind)
     numbers = np.array([0, 3, 19, 20, 77])
     np.testing.assert_array_equal(there.take(numbers).map(embed_rows, P), here.take(numbers).map(embed_rows, P))
     kept = [b.X.kept for b in there.blocks if b.X.kept is not None]
-    assert len(kept) == 5 if keep is None else len(kept) == 0 if keep == 0 else 0 < len(kept) < 5
-    assert keep is None or sum(block.nbytes for block in kept) <= keep
+    assert len(kept) == 5 if keep == 1 << 30 else len(kept) == 0 if keep == 0 else 0 < len(kept) < 5
+    assert sum(block.nbytes for block in kept) <= keep
     there.let_go()
     assert not any(b.X.kept for b in there.blocks)
     assert there.blocks[0].X.room.left == keep
@@ -180,3 +181,11 @@ def test_a_sum_that_was_cut_off_goes_on_to_the_same_bits(stored, rng):
         rows.sums(xt_yq, Q, outs=outs, saved=shelf)
     [total] = rows.sums(xt_yq, Q, outs=outs, saved=shelf)
     np.testing.assert_array_equal(total, rows.sum(xt_yq, Q, out=(41, 3)))
+
+
+@pytest.mark.parametrize("settings", [{}, {"negatives": 5, "passes": 1}], ids=["link", "drawn labels"])
+def test_without_a_budget_a_data_folder_is_learnt_as_the_rows_in_memory_are(stored, settings):
+    X, Y, data = stored
+    here, there = (SmoothLinkClassifier(rank=3, **settings).fit(A, B) for A, B in ((X, Y), (data.X, data.Y)))
+    np.testing.assert_array_equal(there.model_.V, here.model_.V)
+    np.testing.assert_array_equal(there.model_.W, here.model_.W)

@@ -22,7 +22,8 @@ PANELS = {
     "The embedding": """rank embedding ridge power oversample half_step penalize_constant normalize_embedding
         input_kernel input_bandwidth input_features input_map class_weight solver""",
     "The link": "kernel bandwidth n_features quasi_random final_ridge loss label_smoothing",
-    "The descent, for the logistic and softmax losses": "passes learning_rate momentum decay batch_rows",
+    "The descent, for the logistic and softmax losses": """passes learning_rate momentum decay batch_rows negatives
+        direct""",
 }
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import re
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -85,16 +84,7 @@ def ask_apart(split: Split, methods: dict[str, Method], seed: int, notify: Calla
 def ask_here(path: Path, method: Method, seed: int) -> Asked:
     """The work of the process."""
     answer = method(pickle.loads(path.read_bytes()), seed)
-    return Asked(answer, round(own_peak_mb(), 1))
-
-
-def own_peak_mb() -> float:
-    """The peak of this program alone: Linux carries `ru_maxrss` over from the process that started it."""
-    try:
-        found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    except OSError:
-        found = None
-    return int(found[1]) / 1024 if found else peak_memory_mb()
+    return Asked(answer, round(peak_memory_mb(), 1))
 
 
 def ask_peer(name: str, split: Split, seed: int, notify: Callable[[str], None]) -> Asked | str:

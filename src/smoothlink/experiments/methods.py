@@ -178,7 +178,8 @@ def of_probabilities(P: Array, split: Split) -> Predictions:
 def of_top(scores: sp.csr_array, split: Split) -> Predictions:
     """Rankings from the best scores of each row (CSR, n x c), never dense: there are no label sets.
 
-    A row with fewer than 5 labels is filled up with the most frequent ones, at score 0.
+    Equal scores keep the order in which they come. A row with fewer than 5 labels is filled up with the most frequent
+    ones, at score 0.
     """
     n, c = scores.shape
     frequent = np.argsort(-np.bincount(split.train.Y.indices, minlength=c), kind="stable")[:5]
@@ -186,7 +187,7 @@ def of_top(scores: sp.csr_array, split: Split) -> Predictions:
     rows = np.concatenate([given, np.repeat(np.arange(n), len(frequent))])
     labels = np.concatenate([scores.indices, np.tile(frequent, n)])
     values = np.concatenate([np.clip(scores.data, 0, 1), np.zeros(n * len(frequent), scores.dtype)])
-    order = np.lexsort((labels, -values, rows))
+    order = np.lexsort((-values, rows))  # stable
     rows, labels, values = rows[order], labels[order], values[order]
     first = np.sort(np.unique(rows * c + labels, return_index=True)[1])  # a label's higher score comes first
     indptr = np.searchsorted(rows[first], np.arange(n + 1))

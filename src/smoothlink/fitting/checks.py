@@ -26,7 +26,8 @@ def check_options(o: Options, *, multiclass: bool) -> Options:
     one_of("loss", o.loss, LOSSES)
     one_of("quasi_random", o.quasi_random, (None, "sobol", "latin"))
     one_of("scale", o.scale, ("auto", "none", "unit", "variance"))
-    check_kernel("kernel", o.kernel)
+    if o.kernel != "auto":
+        check_kernel("kernel", o.kernel)
     if o.input_kernel not in (None, "auto") and check_kernel("input_kernel", o.input_kernel).name == "linear":
         raise ValueError("input_kernel is 'linear', which is no kernel stage at all: leave it None.")
     check_rank(o.rank)
@@ -44,6 +45,8 @@ def check_options(o: Options, *, multiclass: bool) -> Options:
     whole("passes", o.passes, 1, auto=True)
     whole("input_features", o.input_features, 1, auto=True)
     one_of("input_map", o.input_map, ("auto", "landmarks", "random"))
+    if o.negatives != "all":
+        whole("negatives", o.negatives, 1, auto=True, also="'all'")
     whole("power", o.power, 1)
     whole("oversample", o.oversample, 0)
     for name, value in (("batch_rows", o.batch_rows), ("block_rows", o.block_rows)):
@@ -52,7 +55,7 @@ def check_options(o: Options, *, multiclass: bool) -> Options:
     parse_memory(o.memory)
     if o.checkpoint is not None and not (isinstance(o.checkpoint, (str, PathLike)) and fspath(o.checkpoint)):
         raise ValueError(f"checkpoint is {o.checkpoint!r}; possible are None and the path of a folder.")
-    for name in ("normalize_embedding", "half_step", "penalize_constant", "calibrate"):
+    for name in ("normalize_embedding", "direct", "half_step", "penalize_constant", "calibrate"):
         if not isinstance(getattr(o, name), (bool, np.bool_)):
             raise ValueError(f"{name} is {getattr(o, name)!r}; possible are True and False.")
     check_together(o, multiclass)
@@ -125,12 +128,13 @@ def one_of(name: str, value: Any, possible: tuple[Any, ...]) -> None:
         raise ValueError(f"{name} is {value!r}; possible are {', '.join(map(repr, possible))}.")
 
 
-def whole(name: str, value: Any, least: int, *, auto: bool = False) -> None:
+def whole(name: str, value: Any, least: int, *, auto: bool = False, also: str = "") -> None:
     if auto and isinstance(value, str) and value == "auto":
         return
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        or_auto = ", or 'auto'" if auto else ""
-        raise ValueError(f"{name} is {value!r}; it must be a whole number of at least {least}{or_auto}.")
+        others = [*(["'auto'"] if auto else []), *([also] if also else [])]
+        said = f", or {' or '.join(others)}" if others else ""
+        raise ValueError(f"{name} is {value!r}; it must be a whole number of at least {least}{said}.")
 
 
 def number(

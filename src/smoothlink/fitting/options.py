@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,6 +43,8 @@ class Options:
     momentum: float
     decay: float
     batch_rows: int | None
+    negatives: Any
+    direct: bool
     label_smoothing: float
     scale: str
     normalize_embedding: bool
@@ -137,16 +142,19 @@ class Clock:
 
 
 def peak_memory_mb() -> float:
-    """The most memory this process has held, in MB; nan where the system does not say."""
+    """The most memory this program has held, in MB; nan where the system does not say.
+
+    experiments/peers/child.py, which must not import smoothlink, has the same.
+    """
+    try:  # Linux, whose ru_maxrss begins with what the parent held when it forked
+        found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+        if found:
+            return int(found[1]) / (1 << 10)
+    except OSError:
+        pass
     try:
         import resource
-        import sys
     except ImportError:
         return float("nan")
-    try:  # where the system says it: ru_maxrss starts at the peak of the process that started this one
-        with open("/proc/self/status") as file:
-            return int(next(line for line in file if line.startswith("VmHWM:")).split()[1]) / 1024
-    except (OSError, StopIteration, ValueError):
-        pass
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return float(peak) / (1 << 20 if sys.platform == "darwin" else 1 << 10)

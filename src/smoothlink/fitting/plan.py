@@ -21,7 +21,7 @@ class Plan:
     memory: int | None = None  # bytes that were promised
     block_rows: int = BLOCK_ROWS
     columns: int | None = None  # that conjugate gradients advance together; None: as the solver says
-    kept: int | None = None  # bytes of X that may stay in memory once read; None: all of X
+    kept: int | None = None  # bytes of X that may stay in memory once read; None: all of X is there
     embedding_in_file: bool = False  # whether h (n, k) is in a file
     label_group: int | None = None  # labels whose Phi'Y is summed at a time, and then in a file; None: all, in memory
     search_rows: int = SEARCH_ROWS

@@ -17,7 +17,7 @@ from smoothlink.fitting.inputs import KERNEL_BYTES, draw_inputs, kernel_bytes
 from smoothlink.fitting.judge import LOGISTIC_FLOPS
 from smoothlink.fitting.needs import GRADIENT_ARRAYS, Sizes
 from smoothlink.fitting.options import Inputs, Options, Setup
-from smoothlink.fitting.plan import LARGEST_RANK, SEARCH_ROWS, Plan, parse_memory
+from smoothlink.fitting.plan import LARGEST_RANK, SEARCH_ROWS, Plan, parse_memory, size
 from smoothlink.fitting.warm import loaded_bytes
 from smoothlink.machines.files import Mapped, Scaled
 from smoothlink.machines.rows import BLOCK_ROWS, Rows
@@ -35,20 +35,22 @@ FEATURE_FLOPS = 7e12  # what n_features "auto" may spend, about a minute on two 
 
 
 def inputs_for(X: Any, scaling: Scaling, options: Options, plan: Plan) -> Any:
-    """X scaled: as an array, or where it is in files or memory is scarce, a block at a time when a sum reaches it.
+    """X scaled: as an array, or where memory is counted, a block at a time when a sum reaches it.
 
     A kernel of x needs the rows in memory.
     """
     n, d = X.shape
-    elsewhere = isinstance(X, Mapped) or plan.memory is not None
-    if options.input_kernel not in (None, "auto"):
-        if plan.memory is not None and kernel_bytes(options, n) + 8 * n * d > (plan.kept or 0):
-            raise ValueError("input_kernel needs the rows in memory, and there is not enough; leave it None.")
-        elsewhere = False
-    table = scaling.dense and scaling.kind == "variance" and options.input_kernel == "auto"
-    if table and kernel_bytes(options, n) <= KERNEL_BYTES:  # small: a kernel may be tried
-        elsewhere = plan.memory is not None and kernel_bytes(options, n) + 8 * n * d > (plan.kept or 0)
-    return Scaled(X, scaling.__call__, plan.kept) if elsewhere else scaling(X)
+    fits = plan.memory is None or kernel_bytes(options, n) + 8 * n * d <= (plan.kept or 0)
+    if options.input_kernel not in (None, "auto") and not fits:
+        raise ValueError(
+            f"input_kernel is {options.input_kernel!r}, which needs the rows in memory, and {size(plan.memory or 0)} "
+            "do not hold them.\nLeave it None, or allow more memory."
+        )
+    table = scaling.dense and scaling.kind == "variance" and kernel_bytes(options, n) <= KERNEL_BYTES
+    kernel = options.input_kernel is not None and (options.input_kernel != "auto" or table)  # or may be tried
+    if plan.memory is None or (kernel and fits):
+        return scaling(X[:] if isinstance(X, Mapped) else X)
+    return Scaled(X, scaling.__call__, plan.kept or 0)
 
 
 def set_up(
@@ -90,7 +92,7 @@ def set_up(
         stage=stage,
         inputs=inputs,
         table=table,
-        kernel=parse_kernel(options.kernel),
+        kernel=parse_kernel("gaussian" if options.kernel == "auto" else options.kernel),
         n_features=feature_count(options, n, rows.c),
         ranks=ranks,
         smoothing=Smoothing.of(options.label_smoothing, rows.c, multiclass=multiclass),

@@ -19,6 +19,7 @@ from smoothlink.fitting.judge import Verdict
 from smoothlink.fitting.options import Chosen, Clock, Notify, Options, Setup
 from smoothlink.fitting.resume import decode, judged, settled
 from smoothlink.fitting.setup import inputs_for, planned, set_up
+from smoothlink.fitting.together import considered, drawn, fit_together, knobs_for
 from smoothlink.machines.files import Scaled
 from smoothlink.model import Model
 from smoothlink.steps.calibrate import no_calibration
@@ -65,6 +66,8 @@ def train(
             table = scaling.dense and scaling.kind == "variance" and not isinstance(A, Scaled)
             return set_up(A, Y, w, options, multiclass, label_weight, table=table, work=work)
 
+        if considered(options, Y.shape[1]) and drawn(setup := make(with_width(options, make)), options):
+            return train_drawn(setup, scaling, options, clock)
         return train_in(make, scaling, options, clock, work)
 
 
@@ -108,6 +111,21 @@ def train_in(make: Callable[[Options], Setup], scaling: Scaling, options: Option
     )
     U = None if first.U is None else first.U[:, : chosen.rank]
     return Trained(model, U, summarise(chosen, choice.how, first, setup, verdict, clock, scaling.kind))
+
+
+def train_drawn(setup: Setup, scaling: Scaling, options: Options, clock: Clock) -> Trained:
+    """W and V together, batches seeing labels that are drawn."""
+    model, chosen, held, value = fit_together(setup, scaling, options, clock)
+    how = {name: "rule" for name in ("rank", "passes") if getattr(options, name) == "auto"}
+    setup = setup._replace(kernel=parse_kernel("linear"))
+    first = Embedded(None, model.W, None, np.zeros((0, chosen.rank)), np.zeros(0), float("nan"))  # type: ignore[arg-type]
+    verdict = Verdict(chosen, model.calibration, model.thresholds, held, {model.loss: value} if held else {})
+    found = summarise(chosen, how, first, setup, verdict, clock, scaling.kind)
+    drawn = {
+        "negatives": knobs_for(options).negatives,
+        "direct_weights": 0 if model.D is None else model.D.size,
+    }
+    return Trained(model, None, {**found, **drawn})
 
 
 def train_baseline(setup: Setup, scaling: Scaling, options: Options, clock: Clock) -> Trained:

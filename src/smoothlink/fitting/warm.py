@@ -16,6 +16,7 @@ ROWS, FEATURES, LABELS = 40, 30, 5
 UNKNOWN = 400 << 20  # bytes, where the system does not say
 GIVEN: dict[str, Any] = {"rank": 2, "ridge": 1.0, "bandwidth": 1.0, "final_ridge": 0.1, "n_features": 4, "passes": 1}
 PLAIN: dict[str, Any] = {"scale": "unit", "input_kernel": None, "holdout": 0.5, "block_rows": 25, "batch_rows": None}
+PLAIN |= {"negatives": "all", "memory": None, "checkpoint": None}
 
 
 def loaded_bytes(options: Options, multiclass: bool) -> int:
@@ -29,7 +30,7 @@ def loaded_bytes(options: Options, multiclass: bool) -> int:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for solver in solvers:
-            small = replace(options, **GIVEN, **PLAIN, solver=solver, memory=None, checkpoint=None)
+            small = replace(options, **GIVEN, **PLAIN, solver=solver)
             train(X, Y, None, small, multiclass=multiclass)
     for kind in (np.float32, np.float64):  # large products fill the buffers of BLAS
         A = np.ones((1024, 2048), kind)

@@ -106,12 +106,10 @@ def piece(array: Array, begin: int, end: int) -> Array:
 class Room:
     """How many bytes of blocks may stay in memory once they were read."""
 
-    left: int | None  # None: all
+    left: int
 
     def takes(self, X: Matrix) -> bool:
         """Whether there is room for this block, which then takes it."""
-        if self.left is None:
-            return True
         need = X.nbytes
         fits = need <= self.left
         self.left -= need if fits else 0
@@ -119,13 +117,13 @@ class Room:
 
     def gives(self, X: Matrix) -> None:
         """Takes the room of a block back."""
-        self.left = None if self.left is None else self.left + X.nbytes
+        self.left += X.nbytes
 
 
 class Scaled:
     """X (n, d) scaled and with its constant, one block of rows at a time; the whole is never made."""
 
-    def __init__(self, X: Any, scaling: Callable[[Any], Any], keep: int | None = None) -> None:
+    def __init__(self, X: Any, scaling: Callable[[Any], Any], keep: int) -> None:
         self.X, self.scaling, self.room = X, scaling, Room(keep)
         self.shape: tuple[int, int] = (X.shape[0], X.shape[1] + 1)
         self.nnz: int = (X.nnz if sp.issparse(X) else X.size) + X.shape[0]

@@ -327,3 +327,36 @@ def _half_dots(x: Array, halves: Array, partial: Array) -> None:
             x0, h0 = x[i] * UP, halves[i]
             for j in range(len(total)):
                 total[j] += x0 * _wide(h0[j])
+
+
+# Weights for single features
+
+
+@njit(parallel=True, cache=True, nogil=True)
+def add_direct(
+    S: Array, ptr: Array, features: Array, x: Array, indptr: Array, labels: Array, values: Array, start: int, stop: int
+) -> None:
+    """S (b, m) += X D of the labels start .. stop - 1."""
+    for i in prange(len(S)):
+        row = S[i]
+        for p in range(ptr[i], ptr[i + 1]):
+            first, end = indptr[features[p]], indptr[features[p] + 1]
+            if start > 0:
+                first += np.searchsorted(labels[first:end], start)
+            for q in range(first, end):
+                if labels[q] >= stop:
+                    break
+                if labels[q] >= start:  # a damaged file may have them in any order
+                    row[labels[q] - start] += x[p] * values[q]
+
+
+@njit(parallel=True, cache=True, nogil=True)
+def add_direct_to_some(
+    S: Array, ptr: Array, features: Array, x: Array, indptr: Array, labels: Array, values: Array, at: Array
+) -> None:
+    """S (b, m) += X D of the labels that have a place in S."""
+    for i in prange(len(S)):
+        for p in range(ptr[i], ptr[i + 1]):
+            for q in range(indptr[features[p]], indptr[features[p] + 1]):
+                if at[labels[q]] >= 0:
+                    S[i, at[labels[q]]] += x[p] * values[q]

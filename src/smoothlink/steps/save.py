@@ -24,7 +24,7 @@ from smoothlink.machines.files import pieces
 Array = NDArray[Any]
 
 KEY = "smoothlink"  # the one entry of the safetensors metadata
-FORMAT_VERSION = 2  # the newest that is read; a file is written in the oldest that can hold it
+FORMAT_VERSION = 3  # the newest that is read; a file is written in the oldest that can hold it
 MAX_HEADER = 100_000_000  # bytes; the safetensors library refuses larger ones too
 SMALL = 1 << 20  # bytes; smaller arrays are verified even when memory-mapped
 CODES = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "I8": "i1", "I16": "<i2", "I32": "<i4", "I64": "<i8", "U8": "u1"}

@@ -2,7 +2,8 @@
 
 The parent writes the scaled rows and a job to a temporary folder, runs `child.py` with the peer's script, and reads
 back scores and costs. All peers see the features that `SmoothLinkClassifier` would see: unit rows, or standardised
-columns where X is a table (`steps.scale.choose_scaling`). Beyond that they run with their own defaults.
+columns where X is a table (`steps.scale.choose_scaling`). Beyond that they run with their own defaults. smoothlink is
+among them, so that it can be measured in the same way.
 """
 
 from __future__ import annotations
@@ -37,6 +38,10 @@ class PeerFailed(SmoothLinkError, RuntimeError):  # noqa: N818
     """A peer without an answer: why, or the last lines of what it said."""
 
 
+class PeerStopped(PeerFailed):
+    """A peer that ran out of time."""
+
+
 class Report(NamedTuple):
     """What a peer answered, and what that cost. Training is timed alone: `prepare` is what came before it."""
 
@@ -48,6 +53,7 @@ class Report(NamedTuple):
     row_milliseconds: float  # of one row, the mean over rows predicted one at a time
     memory_mb: float | None  # at most, of the whole child
     model_bytes: int  # as saved
+    settled: dict[str, Any] = {}  # noqa: RUF012  what the library chose by itself, where its script says
 
 
 def ask(
@@ -81,14 +87,14 @@ def report(
     job = {"seed": seed, "threads": threads, "top": top, "rows": ROWS, "settings": settings}
     with tempfile.TemporaryDirectory(prefix="smoothlink-") as folder:
         place = Path(folder)
-        _write(split, place)
+        _write(split, place, scaled=not peer.own_scaling)
         (place / "job.json").write_text(json.dumps(job))
         try:
-            code, words = _run([interpreter(peer), str(CHILD), str(peer.script), folder], threads, limit)
+            code, _, words = _run([interpreter(peer), str(CHILD), str(peer.script), folder], threads, limit)
         except OSError as error:
             raise PeerFailed(f"{name} cannot be started: {interpreter(peer)}: {error.strerror}.") from error
         if code is None:
-            raise PeerFailed(f"{name} was stopped after {limit:g} s.{_last(words)}")
+            raise PeerStopped(f"{name} was stopped after {limit:g} s.{_last(words)}")
         if code:
             how = f"was ended by signal {-code} (9: memory ran out)" if code < 0 else "failed"
             raise PeerFailed(f"{name} {how}.{_last(words)}")
@@ -103,8 +109,17 @@ def report(
 def absent(name: str) -> str | None:
     """None where the peer can be run, else one sentence with what to install."""
     peer = PEERS[name]
-    reason = _import_error(interpreter(peer), str(peer.script))
-    return None if reason is None else f"{name} cannot be run ({reason}): {peer.remedy}."
+    found = _probe(interpreter(peer), str(peer.script))
+    return f"{name} cannot be run ({found}): {peer.remedy}." if isinstance(found, str) else None
+
+
+def versions(name: str) -> dict[str, str]:
+    """Of a peer that can be run: its library, its interpreter, NumPy and SciPy."""
+    peer = PEERS[name]
+    found = _probe(interpreter(peer), str(peer.script))
+    if isinstance(found, str):
+        raise PeerFailed(str(absent(name)))
+    return found
 
 
 def interpreter(peer: Peer) -> str:
@@ -113,12 +128,16 @@ def interpreter(peer: Peer) -> str:
 
 
 @functools.cache
-def _import_error(python: str, script: str) -> str | None:
+def _probe(python: str, script: str) -> dict[str, str] | str:
+    """Versions, or why the script cannot be loaded."""
     try:
-        code, words = _run([python, str(CHILD), script], threads=1, limit=120)
+        code, said, words = _run([python, str(CHILD), script], threads=1, limit=120)
     except OSError as error:
         return f"{python}: {error.strerror}"
-    return None if code == 0 else ([line for line in words.splitlines() if line.strip()] or ["no answer"])[-1].strip()
+    if code == 0:
+        found: dict[str, str] = json.loads(said.splitlines()[-1])
+        return found
+    return ([line for line in words.splitlines() if line.strip()] or ["no answer"])[-1].strip()
 
 
 def _check(name: str, peer: Peer, split: Split) -> None:
@@ -142,16 +161,18 @@ def _memory() -> float:
         return float("inf")
 
 
-def _write(split: Split, place: Path) -> None:
-    """X.npz and Y.npz of the training rows and X_test.npz, scaled and without the constant column."""
-    scaling = choose_scaling(split.train.X)
-    X, X_test = (sp.csr_array(scaling(part.X)[:, :-1]) for part in split)
+def _write(split: Split, place: Path, *, scaled: bool) -> None:
+    """X.npz and Y.npz of the training rows and X_test.npz; `scaled`, and then without the constant column."""
+    X, X_test = (sp.csr_array(part.X) for part in split)
+    if scaled:
+        scaling = choose_scaling(split.train.X)
+        X, X_test = (sp.csr_array(scaling(part.X)[:, :-1]) for part in split)
     for part, matrix in (("X", X), ("Y", split.train.Y), ("X_test", X_test)):
         sp.save_npz(place / f"{part}.npz", matrix, compressed=False)
 
 
-def _run(command: list[str], threads: int, limit: float | None) -> tuple[int | None, str]:
-    """The exit code of a command (None: out of time) and what it wrote to stderr; it ends with all its children."""
+def _run(command: list[str], threads: int, limit: float | None) -> tuple[int | None, str, str]:
+    """The exit code of a command (None: out of time), its stdout and stderr; it ends with all its children."""
     environment = {**os.environ, **{f"{library}_NUM_THREADS": str(threads) for library in THREADS}}
     if command[0] != sys.executable:
         environment.pop("PYTHONPATH", None)  # of this interpreter, not of that one
@@ -159,18 +180,18 @@ def _run(command: list[str], threads: int, limit: float | None) -> tuple[int | N
         command,
         env=environment,
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         errors="replace",
         start_new_session=True,
     )
     try:
-        words = child.communicate(timeout=limit)[1]
-        return child.returncode, words
+        said, words = child.communicate(timeout=limit)
+        return child.returncode, said, words
     except subprocess.TimeoutExpired:
         _kill(child)
-        return None, child.communicate()[1]
+        return None, *child.communicate()
     except BaseException:  # the user's interrupt goes to this process alone
         _kill(child)
         raise

@@ -8,8 +8,9 @@ of the run_*.py files beside it, and has
     fit(data, job)          the model
     predict(model, X, job)  scores in [0, 1], as (label, score) pairs of each row, a dense or a sparse matrix
     save(model, path)       leaves the model at `path`, a file or a folder
+    settled(model, job)     where there is one: what the library chose by itself, for the report
 
-Without FOLDER the script is only loaded, which shows whether its library can be.
+Without FOLDER the script is only loaded, which shows whether its library can be, and versions are printed as JSON.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import json
+import platform
 import random
 import sys
 import time
@@ -27,12 +29,14 @@ import numpy as np
 import scipy.sparse as sp
 
 ENTRIES = 1 << 25  # scores held at a time
+WARM_ROWS = 64
 ONE_AT_A_TIME = 10.0  # seconds for rows predicted alone
 
 
 def main(script: str, folder: str | None = None) -> None:
     peer = load(script)
     if folder is None:
+        print(json.dumps(versions(peer)))
         return
     place = Path(folder)
     job: dict[str, Any] = {**json.loads((place / "job.json").read_text()), "folder": folder}
@@ -46,7 +50,8 @@ def main(script: str, folder: str | None = None) -> None:
     with clock.of("fit"):
         model = peer.fit(data, job)
     del data
-    peer.predict(model, X_test[:1], job)  # loads and compiles whatever the first prediction does
+    for rows in (X_test[:1], X_test[:WARM_ROWS]):  # loads and compiles whatever the first predictions do
+        peer.predict(model, rows, job)
     sp.save_npz(place / "scores.npz", batch(peer, model, X_test, job, clock), compressed=False)
     milliseconds = one_at_a_time(peer, model, X_test[: job["rows"]], job)
     memory = peak_memory_mb()  # before saving, which some libraries do in another form
@@ -57,8 +62,15 @@ def main(script: str, folder: str | None = None) -> None:
         "row_milliseconds": milliseconds,
         "memory_mb": None if memory is None else round(memory, 1),
         "model_bytes": size(place / "model"),
+        "settled": peer.settled(model, job) if hasattr(peer, "settled") else {},
     }
     (place / "report.json").write_text(json.dumps(report))
+
+
+def versions(peer: Any) -> dict[str, str]:
+    """Of the interpreter, of the library, and of what both stand on."""
+    found = {name: importlib.metadata.version(name) for name in ("numpy", "scipy", peer.LIBRARY)}
+    return {"python": platform.python_version(), **found}
 
 
 def load(script: str) -> Any:
@@ -121,7 +133,7 @@ def sparse(found: Any, n: int, c: int, top: int | None) -> sp.csr_matrix:
         return sp.csr_matrix((pairs[:, 1].astype(np.float32), pairs[:, 0].astype(np.int64), indptr), (n, c))
     scores = np.asarray(found, np.float32)
     k = min(top or c, c)
-    best = np.argpartition(-scores, k - 1, axis=1)[:, :k] if k < c else np.tile(np.arange(c), (n, 1))
+    best = np.sort(np.argpartition(-scores, k - 1, axis=1)[:, :k]) if k < c else np.tile(np.arange(c), (n, 1))
     values = np.take_along_axis(scores, best, axis=1)
     return sp.csr_matrix((values.ravel(), best.ravel(), k * np.arange(n + 1)), (n, c))
 

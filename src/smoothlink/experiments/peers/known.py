@@ -23,6 +23,7 @@ class Peer(NamedTuple):
     variables: tuple[str, ...] = ("SMOOTHLINK_PEERS",)  # of the environment, that may name the interpreter
     remedy: str = BENCH
     one_label_only: bool = False
+    own_scaling: bool = False  # it gets the rows as they are
     # (n, d, c) -> bytes of its dense arrays that grow with two of them; most peers have none.
     dense: Callable[[int, int, int], int] = lambda n, d, c: 0
 
@@ -39,7 +40,10 @@ def _targets(n: int, d: int, c: int) -> int:
     return 2 * 4 * n * c + 8 * d * c  # Y, its centred copy and the weights
 
 
+OURS = "smoothlink"
+
 PEERS = {
+    OURS: _peer("smoothlink", 'everything on "auto"', variables=(), own_scaling=True),
     "omikuji": _peer("omikuji", "three balanced label trees (Parabel), squared hinge loss"),
     "omikuji, Bonsai-like": _peer(
         "omikuji",
@@ -71,7 +75,7 @@ PEERS = {
     ),
     "scikit-learn ridge on dense unit rows": _peer(
         "sklearn",
-        "one ridge regression onto all labels, X made dense where it fits",
+        "one ridge regression onto all labels, alpha = 1 unless a ridge is given, X made dense where it fits",
         {"model": "ridge"},
         variables=(),
         dense=_targets,

@@ -37,9 +37,10 @@ def fit(data: Any, job: dict[str, Any]) -> Any:
         with warnings.catch_warnings(), joblib.parallel_backend("threading"):
             warnings.simplefilter("ignore")  # one for each label without rows
             return classifier.fit(X, Y)
-    # As in smoothlink: a ridge of 1 is the mean diagonal entry of X'X.
-    squares = float(np.vdot(X, X) if job["dense"] else np.vdot(X.data, X.data))
-    alpha = settings.get("ridge", 1.0) * squares / X.shape[1]
+    alpha = 1.0  # the library's own default
+    if "ridge" in settings:  # as in smoothlink: a ridge of 1 is the mean diagonal entry of X'X
+        squares = float(np.vdot(X, X) if job["dense"] else np.vdot(X.data, X.data))
+        alpha = settings["ridge"] * squares / X.shape[1]
     return Ridge(alpha=alpha, solver="cholesky" if job["dense"] else "sparse_cg").fit(X, Y)
 
 
