@@ -312,3 +312,29 @@ def test_a_data_folder_is_trained_on_and_evaluated_like_the_text(files, tmp_path
     assert found == known
     answers = [succeed("predict", tmp_path / "m", test, "-k", "2").out for test in (tmp_path / "test.sl", files.test)]
     assert answers[0] == answers[1]
+
+
+def test_a_budget_that_reading_broke_is_told_with_the_remedy(files, tmp_path):
+    ran = run("train", files.train, "-o", tmp_path / "m", "--memory", "10M", *FIXED)
+    assert ran.code == 1
+    assert f"Reading {files.train} took " in ran.err
+    assert "more than --memory allows (10.5 MB)" in ran.err
+    assert f"Type: smoothlink convert {files.train} {files.folder}/train.sl, and train on" in ran.err
+
+
+def test_a_budget_that_means_nothing_is_told_before_the_data_are_read(files, tmp_path):
+    ran = run("train", files.train, "-o", tmp_path / "m", "--memory", "4X", *FIXED)
+    assert ran.code == 1
+    assert "memory is '4X'; possible are" in ran.err
+    assert "rows" not in ran.err
+
+
+def test_a_fit_with_a_checkpoint_is_taken_up_by_the_same_command_only(files, tmp_path):
+    args = ["train", files.train, "-o", tmp_path / "m", *FIXED, "--checkpoint", tmp_path / "state"]
+    succeed(*args)
+    first = np.array(smoothlink.load(tmp_path / "m").model_.V)
+    succeed(*args)
+    np.testing.assert_array_equal(smoothlink.load(tmp_path / "m").model_.V, first)
+    ran = run(*args, "--ridge", "2")
+    assert ran.code == 1
+    assert "is of another fit: ridge was 1.0 and is 2.0." in ran.err

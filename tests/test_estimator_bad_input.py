@@ -1,5 +1,6 @@
 """What cannot be learnt is refused with a ValueError that says what came and what is possible; the rest works."""
 
+import os
 import warnings
 
 import numpy as np
@@ -199,8 +200,8 @@ WRONG = {
     "holdout": [0.0, 0.6, "tenth"],
     "calibrate": ["isotonic", None],
     "block_rows": [0, -1, 0.5],
-    "memory": ["much", 0, -1, True],
-    "checkpoint": [3, True],
+    "memory": ["much", "4X", "", 0, -1, "-4G", True, [], 1 << 20],
+    "checkpoint": [3, True, "", os.devnull, f"{os.devnull}/state"],
     "random_state": [-1, "seed", 1.5],
     "verbose": [-1, "loud"],
 }
@@ -224,6 +225,11 @@ def test_wrong_values_are_refused_with_the_name_of_the_parameter(rng, name, valu
         ({"loss": "logistic"}, "exactly one label; use 'softmax', or task='multilabel'"),
         ({"embedding": "randomized", "first_stage": LogisticRegression()}, "goes with embedding='identity'"),
         ({"embedding": "plst", "loss": "softmax"}, "takes no loss='softmax'"),
+        ({"embedding": "cplst", "memory": "2G"}, "what embedding='cplst' needs cannot be planned"),
+        (
+            {"checkpoint": "state", "random_state": None},
+            "random_state is None, but a fit with a checkpoint must repeat",
+        ),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(rng, settings, message):

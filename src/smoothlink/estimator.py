@@ -296,6 +296,8 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         seed = self.random_state
         if isinstance(seed, Integral):
             whole("random_state", seed, 0)
+        elif seed is None and self.checkpoint is not None:
+            raise ValueError("random_state is None, but a fit with a checkpoint must repeat itself: give it a number.")
         else:
             seed = check_random_state(seed).randint(np.iinfo(np.int32).max)
         return Options(

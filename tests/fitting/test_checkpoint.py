@@ -1,10 +1,12 @@
 """A fit killed at any moment goes on to the same model, bit for bit; the state of another fit is refused."""
 
+import functools
 import json
 import os
 import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -16,40 +18,66 @@ from smoothlink.fitting import checkpoint as keeping
 from smoothlink.fitting.checkpoint import Work, job_of
 from smoothlink.fitting.plan import Plan
 from smoothlink.steps import fit as fitting
+from smoothlink.steps.read import Data, read, write
 
-LOGISTIC = FIXED | {"loss": "logistic", "passes": 3}
+SETTINGS = {
+    "squared": FIXED,
+    "logistic": FIXED | {"loss": "logistic", "passes": 3},
+    "softmax": FIXED | {"loss": "softmax", "passes": 3},
+}
 CALIBRATED = FIXED | {"calibrate": True, "holdout": 0.5}
 
-# The fit that a checkpoint goes with: small blocks, a state after each of them, and V for few labels at a time.
+# The fit that a checkpoint goes with: small blocks, a state after each of them, and V for few labels at a time. It
+# kills itself at the `deaths`th moment of a kind.
 CHILD = """
 import json, os, signal, sys
 import numpy as np
-from small import words
+from small import classes, words
 from smoothlink import SmoothLinkClassifier
 from smoothlink.fitting import checkpoint
+from smoothlink.machines.files import FileArray
 from smoothlink.steps import fit
 
 settings, folder, model, deaths, moment = json.loads(sys.argv[1]), *sys.argv[2:4], int(sys.argv[4]), sys.argv[5]
 checkpoint.EVERY, fit.SOLVED_LABELS, left = 0.0, 2, [deaths]
-keep, replace = checkpoint.Work.keep, checkpoint.os.fsync
+
+def dies(now):
+    left[0] -= moment == now
+    return moment == now and left[0] == 0
 
 def die():
-    left[0] -= 1
-    if left[0] == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
 
-def kept(self, name, *a, **k):
-    keep(self, name, *a, **k)
-    if moment == "kept":
+def kept(self, *a, **k):
+    keep(self, *a, **k)
+    if dies("kept"):
         die()
+
+def saved(file, **arrays):
+    if dies("torn"):  # half of the content is in the file
+        save(file, **arrays)
+        file.truncate(file.tell() // 2)
+        die()
+    save(file, **arrays)
 
 def synced(*a):
-    replace(*a)
-    if moment == "half":  # the content is on disk, but not yet under its name
+    sync(*a)
+    if dies("unnamed"):  # the content is on disk, but not yet under its name
         die()
 
-checkpoint.Work.keep, checkpoint.os.fsync = kept, synced
-X, Y = words(np.random.default_rng(5), n=90, d=40, c=6)
+def put(self, part, columns):
+    if dies("columns"):  # half of a block of V is in its file
+        place(self, part, np.where(np.arange(len(columns))[:, None] % 2, columns, 7))
+        die()
+    place(self, part, columns)
+
+keep, checkpoint.Work.keep = checkpoint.Work.keep, kept
+sync, checkpoint.os.fsync = checkpoint.os.fsync, synced
+save, checkpoint.np.savez = checkpoint.np.savez, saved
+place, FileArray.put_columns = FileArray.put_columns, put
+rng = np.random.default_rng(5)
+X, Y = classes(rng, c=6) if settings["loss"] == "softmax" else words(rng, n=90, d=40, c=6)
+print("began", flush=True)
 fitted = SmoothLinkClassifier(block_rows=30, checkpoint=folder, verbose=1, **settings).fit(X, Y)
 fitted.save(model)
 """
@@ -58,7 +86,10 @@ fitted.save(model)
 def start(settings, folder, model, deaths=0, moment="kept", **options):
     path = os.pathsep.join([os.path.dirname(os.path.dirname(__file__)), os.environ.get("PYTHONPATH", "")])
     args = [json.dumps(settings), str(folder), str(model), str(deaths), moment]
-    return subprocess.Popen([sys.executable, "-c", CHILD, *args], env=os.environ | {"PYTHONPATH": path}, **options)
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "text": True}
+    return subprocess.Popen(
+        [sys.executable, "-c", CHILD, *args], env=os.environ | {"PYTHONPATH": path}, **quiet | options
+    )
 
 
 def content(path):
@@ -70,47 +101,81 @@ def content(path):
     return story, [np.asarray(a).tobytes() for a in (*arrays, parts.counts, model.label_directions_)]
 
 
-def undisturbed(settings, tmp_path):
-    with start(settings, tmp_path / "whole", tmp_path / "whole.safetensors", stderr=subprocess.DEVNULL) as child:
-        assert child.wait() == 0
-    return content(tmp_path / "whole.safetensors")
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """What each loss ends with when nobody kills it."""
+
+    @functools.cache
+    def found(loss):
+        folder = tmp_path_factory.mktemp("whole")
+        with start(SETTINGS[loss], folder / "state", folder / "m") as child:
+            assert child.wait() == 0
+        return content(folder / "m")
+
+    return found
 
 
-@pytest.mark.parametrize("settings", [FIXED, LOGISTIC], ids=["squared", "logistic"])
-def test_a_fit_killed_after_every_state_ends_with_the_same_model(tmp_path, settings):
-    known, deaths = undisturbed(settings, tmp_path), 0
+@pytest.mark.parametrize("loss", SETTINGS)
+def test_a_fit_killed_after_every_state_ends_with_the_same_model(tmp_path, undisturbed, loss):
+    deaths = 0
     while True:  # every start gets three states farther, and is killed there
-        with start(settings, tmp_path / "state", tmp_path / "m", 3, stderr=subprocess.DEVNULL) as child:
+        with start(SETTINGS[loss], tmp_path / "state", tmp_path / "m", 3) as child:
             code = child.wait()
         if code == 0:
             break
         assert code == -signal.SIGKILL
         deaths += 1
     assert deaths >= 2
-    assert content(tmp_path / "m") == known
+    assert content(tmp_path / "m") == undisturbed(loss)
 
 
-def test_a_fit_killed_while_a_state_is_written_ends_with_the_same_model(tmp_path):
-    known = undisturbed(FIXED, tmp_path)
-    for count, code in ((1, -signal.SIGKILL), (7, -signal.SIGKILL), (0, 0)):
-        with start(FIXED, tmp_path / "state", tmp_path / "m", count, "half", stderr=subprocess.DEVNULL) as child:
+@pytest.mark.parametrize(
+    ("loss", "moment", "counts"),
+    [
+        ("squared", "torn", (2, 4)),
+        ("squared", "unnamed", (1, 7)),
+        ("squared", "columns", (1, 2)),
+        ("logistic", "torn", (6,)),
+        ("softmax", "unnamed", (9,)),
+    ],
+)
+def test_a_fit_killed_while_it_writes_ends_with_the_same_model(tmp_path, undisturbed, loss, moment, counts):
+    for count, code in [*((count, -signal.SIGKILL) for count in counts), (0, 0)]:
+        with start(SETTINGS[loss], tmp_path / "state", tmp_path / "m", count, moment) as child:
             assert child.wait() == code
-    assert content(tmp_path / "m") == known
+    assert content(tmp_path / "m") == undisturbed(loss)
+
+
+@pytest.mark.parametrize("loss", SETTINGS)
+def test_a_fit_killed_at_random_moments_ends_with_the_same_model(tmp_path, undisturbed, loss):
+    rng = np.random.default_rng()
+    for wait in (*rng.uniform(0, 0.7, 4), None):
+        with start(SETTINGS[loss], tmp_path / "state", tmp_path / "m", stdout=subprocess.PIPE) as child:
+            child.stdout.readline()
+            if wait is None:
+                assert child.wait() == 0
+            else:
+                time.sleep(wait)
+                child.kill()
+    assert content(tmp_path / "m") == undisturbed(loss)
 
 
 def test_a_fit_killed_from_outside_at_a_stage_ends_with_the_same_model(tmp_path):
-    known = undisturbed(CALIBRATED, tmp_path)
+    with start(CALIBRATED, tmp_path / "whole", tmp_path / "known") as child:
+        assert child.wait() == 0
     for stage in ("calibrate", "embed", "fit"):
-        with start(CALIBRATED, tmp_path / "state", tmp_path / "m", stderr=subprocess.PIPE, text=True) as child:
+        with start(CALIBRATED, tmp_path / "state", tmp_path / "m", stderr=subprocess.PIPE) as child:
             for line in child.stderr:
                 if line.strip() == f"smoothlink: {stage}":
-                    child.send_signal(signal.SIGKILL)
+                    child.kill()
                     break
             child.stderr.read()
             assert child.wait() in (-signal.SIGKILL, 0)  # the last stage may be over before the signal comes
-    with start(CALIBRATED, tmp_path / "state", tmp_path / "m", stderr=subprocess.DEVNULL) as child:
+    with start(CALIBRATED, tmp_path / "state", tmp_path / "m") as child:
         assert child.wait() == 0
-    assert content(tmp_path / "m") == known
+    assert content(tmp_path / "m") == content(tmp_path / "known")
+    left = {path.name.split("-")[0] for path in (tmp_path / "state").iterdir()}
+    assert not {name for name in left if name.startswith("held")}  # what the calibration needed is gone
 
 
 # In this process
@@ -123,7 +188,7 @@ def data(rng):
 
 @pytest.mark.parametrize(
     ("change", "said"),
-    [({"ridge": 2.0}, "ridge was 1.0 and is 2.0"), ({"random_state": 3}, "seed was 0 and is 3")],
+    [({"ridge": 2.0}, "ridge was 1.0 and is 2.0"), ({"random_state": 3}, "random_state was 0 and is 3")],
 )
 def test_another_option_is_refused_by_its_name(data, tmp_path, change, said):
     fixed(checkpoint=tmp_path).fit(*data)
@@ -136,11 +201,11 @@ def test_other_data_are_refused_by_what_differs(data, tmp_path):
     fixed(checkpoint=tmp_path).fit(X, Y)
     other = X.copy()
     other.data[0] += 1
-    with pytest.raises(ValueError, match=r"is of another fit: X was \d+ and is \d+\."):
+    with pytest.raises(ValueError, match=r"is of another fit: checksum of X was \d+ and is \d+\."):
         fixed(checkpoint=tmp_path).fit(other, Y)
-    with pytest.raises(ValueError, match=r"Y was \d+ and is \d+"):
+    with pytest.raises(ValueError, match=r"checksum of Y was \d+ and is \d+"):
         fixed(checkpoint=tmp_path).fit(X, 1 - Y)
-    with pytest.raises(ValueError, match=r"weights was \d+ and is \d+"):
+    with pytest.raises(ValueError, match=r"checksum of weights was \d+ and is \d+"):
         fixed(checkpoint=tmp_path).fit(X, Y, sample_weight=np.arange(1, 91))
     with pytest.raises(ValueError, match="rows was 90 and is 80"):
         fixed(checkpoint=tmp_path).fit(X[:80], Y[:80])
@@ -152,15 +217,52 @@ def test_a_folder_with_other_files_is_not_taken(data, tmp_path):
         fixed(checkpoint=tmp_path).fit(*data)
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "job.json").write_text("{")
-    with pytest.raises(ValueError, match=r"job.json cannot be read"):
+    with pytest.raises(ValueError, match=r"job\.json cannot be read"):
         fixed(checkpoint=tmp_path / "broken").fit(*data)
 
 
-def test_files_and_memory_give_one_checksum(data):
+def test_two_fits_do_not_share_a_folder(data, tmp_path):
+    with keeping.owned(tmp_path / "state"), pytest.raises(ValueError, match="is in use by another fit"):
+        fixed(checkpoint=tmp_path / "state").fit(*data)
+    fixed(checkpoint=tmp_path / "state").fit(*data)
+
+
+def cut_short(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def changed(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("harm", [cut_short, changed])
+@pytest.mark.parametrize("file", ["plan", "choose", "calibrate", "embed", "featurize-sums", "fit", "decoder"])
+def test_a_damaged_state_is_refused(data, tmp_path, monkeypatch, file, harm):
+    monkeypatch.setattr(fitting, "SOLVED_LABELS", 2)
+    fixed(checkpoint=tmp_path).fit(*data)
+    name = f"{file}.{'array' if file == 'decoder' else 'npz'}"
+    harm(tmp_path / name)
+    with pytest.raises(ValueError, match=rf"{name} is damaged \(.*\)\.\nRemove the folder to start anew"):
+        fixed(checkpoint=tmp_path).fit(*data)
+
+
+def test_a_decoder_that_is_gone_is_not_taken_for_zeros(data, tmp_path):
+    fixed(checkpoint=tmp_path).fit(*data)
+    (tmp_path / "decoder.array").unlink()
+    with pytest.raises(ValueError, match=r"decoder\.array is damaged"):
+        fixed(checkpoint=tmp_path).fit(*data)
+
+
+def test_files_and_memory_give_one_checksum(data, tmp_path):
     X = sp.csr_array(data[0].astype(np.float32))
     assert keeping.checksum(X) == keeping.checksum(X.copy()) != keeping.checksum(X[::-1])
     Y = sp.csr_array(data[1].astype(np.float32))
-    assert job_of(X, Y, None, None, Plan())["X"] == keeping.checksum(X)
+    write(Data(X, Y), tmp_path / "a.sl")
+    stored = read(tmp_path / "a.sl")
+    options = fixed()._options()
+    assert job_of(stored.X, stored.Y, None, None, options) == job_of(X, Y, None, None, options)
 
 
 def test_a_state_comes_back_as_it_was(tmp_path, rng):
@@ -178,15 +280,13 @@ def test_a_state_comes_back_as_it_was(tmp_path, rng):
 @pytest.mark.parametrize("task", ["squared", "multiclass"])
 def test_labels_in_groups_and_embeddings_in_files_are_the_same_fit(rng, tmp_path, monkeypatch, task):
     """A plan that puts everything into files, on data that would not need it."""
-    from smoothlink.fitting import train as training
-
     monkeypatch.setattr(fitting, "SOLVED_LABELS", 2)
     X, Y = multilabel(rng, n=120, d=10, c=9)
     y = Y.argmax(axis=1) if task == "multiclass" else Y
     settings = {"calibrate": True, "normalize_embedding": True, "memory": "2G"}
     known = fixed(**settings).fit(X, y)
     tight = Plan(2 << 30, 25, 3, 0, embedding_in_file=True, label_group=4, judged_rows=50, pairs=64)
-    monkeypatch.setattr(training, "make_plan", lambda *a: tight)
+    monkeypatch.setattr("smoothlink.fitting.setup.make_plan", lambda *a: tight)
     found = fixed(**settings).fit(X, y)
     assert isinstance(found.model_.V, np.memmap)
     np.testing.assert_allclose(found.decision_function(X), known.decision_function(X), atol=2e-3)

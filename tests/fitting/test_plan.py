@@ -2,23 +2,31 @@
 
 import os
 import re
-import resource
 import subprocess
 import sys
-from dataclasses import replace
+import tracemalloc
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from small import FIXED
+from commands import run
+from small import FIXED, fixed, multilabel, words
 
 import smoothlink
-from smoothlink.fitting.plan import CODE, Plan, Sizes, make_plan, needs, parse_memory
+from smoothlink.fitting import checkpoint, needs
+from smoothlink.fitting.budget import make_plan
+from smoothlink.fitting.needs import Sizes
+from smoothlink.fitting.plan import SEES_X, Plan, parse_memory
+from smoothlink.fitting.setup import planned, sizes_of
+from smoothlink.machines.rows import Rows
+from smoothlink.solve import Cholesky, ConjugateGradient, DualCholesky
+from smoothlink.steps.embed import label_embedding
 from smoothlink.steps.read import write
 from smoothlink.synth import Shape, synthesise
 
-MIDDLE = Sizes(200_000, 100_001, 20_000, 8_000_000, 600_000, 300, 320, 2000, dense=False, held=20_000)
-LARGE = Sizes(1_000_000, 500_001, 100_000, 40_000_000, 3_000_000, 300, 320, 2000, dense=False, held=100_000)
+MIDDLE = Sizes(200_000, 100_001, 20_000, 8_200_000, 600_000, 300, 320, 2001, held=20_000, resident=250 << 20)
+LARGE = Sizes(1_000_000, 500_001, 100_000, 41_000_000, 3_000_000, 300, 320, 2001, held=100_000, resident=250 << 20)
 
 
 @pytest.mark.parametrize(
@@ -35,17 +43,17 @@ def test_other_texts_are_refused(wrong):
         parse_memory(wrong)
 
 
-def test_without_a_budget_nothing_is_planned():
-    assert make_plan(None, LARGE) == Plan()
-    assert make_plan(None, LARGE, 100).block_rows == 100
+def test_without_a_budget_nothing_is_planned(rng):
+    options = fixed(block_rows=100)._options()
+    assert planned(*words(rng), None, options, False, dense=False, weighted=False) == Plan(block_rows=100)
     assert Plan().told() is None
 
 
 @pytest.mark.parametrize("sizes", [MIDDLE, LARGE])
-@pytest.mark.parametrize("memory", [1 << 30, 3 << 29, 2 << 30, 3 << 30, 4 << 30, 8 << 30, 64 << 30])
-@pytest.mark.parametrize("search", [True, False])
+@pytest.mark.parametrize("memory", [1 << 29, 1 << 30, 3 << 29, 2 << 30, 4 << 30, 8 << 30, 64 << 30])
+@pytest.mark.parametrize("search", [1, 0])
 def test_a_plan_needs_no_more_than_its_budget(sizes, memory, search):
-    sizes = sizes._replace(search=search)
+    sizes = sizes._replace(search_folds=search)
     try:
         plan = make_plan(memory, sizes)
     except ValueError as error:
@@ -53,40 +61,104 @@ def test_a_plan_needs_no_more_than_its_budget(sizes, memory, search):
         assert memory < least
         make_plan(least, sizes)  # what it says is enough
         return
-    assert max(needs(sizes, plan).values()) + plan.kept <= 0.95 * memory
-    assert plan.needs == needs(sizes, plan)
-    assert f"Plan for {memory / (1 << 30):.2f}G" in str(plan)
+    assert plan.needs == needs.needs(sizes, plan)
+    assert max(plan.needs.values()) <= plan.expected <= 0.95 * memory
+    assert max(need for stage, need in plan.needs.items() if stage in SEES_X) + plan.kept <= 0.95 * memory
+    assert plan.disk == needs.file_bytes(sizes, plan)
+
+
+def test_the_plan_says_what_goes_at_a_time():
+    assert str(make_plan(8 << 30, LARGE)) == (
+        "Memory: 4.03G of 8.00G expected, most to fit; X stays in memory, blocks have 65,536 rows."
+    )
+    assert re.fullmatch(
+        r"Memory: 1\.41G of 1\.50G expected, most to embed; 16M of X stays in memory, blocks have 8,192 rows, "
+        r"solves go 8 columns at a time, V goes 6,250 labels at a time, files take 2\.61G\.",
+        str(make_plan(3 << 29, LARGE)),
+    )
+    assert make_plan(3 << 29, LARGE).told()["expected"] == pytest.approx(1.41 * (1 << 30), rel=0.01)
 
 
 def test_a_large_budget_is_spent_on_comfort():
-    plan = make_plan(256 << 30, LARGE)
-    assert plan.columns is None
-    assert plan.label_group is None
-    assert not plan.embedding_in_file
-    assert plan.kept > 16 * LARGE.entries
+    plan = make_plan(64 << 30, LARGE)
+    assert (plan.columns, plan.label_group, plan.embedding_in_file, plan.disk) == (None, None, False, 0)
+    assert plan.kept > 20 * LARGE.entries
 
 
 def test_less_memory_never_means_larger_parts():
-    plans = [make_plan(memory << 28, LARGE) for memory in range(16, 64, 4)]
-    for name, most in (("columns", LARGE.probes), ("label_group", LARGE.c), ("block_rows", 0), ("search_rows", 0)):
+    plans = [make_plan(memory << 27, LARGE) for memory in range(12, 64, 4)]
+    for name, most in (("columns", 64), ("label_group", LARGE.c), ("block_rows", 0), ("search_rows", 0)):
         sizes = [getattr(plan, name) or most for plan in plans]
         assert sizes == sorted(sizes), name
 
 
 def test_what_the_user_sets_is_not_planned():
     assert make_plan(4 << 30, LARGE, 5000).block_rows == 5000
-    sizes = MIDDLE._replace(loss="logistic")
     with pytest.raises(ValueError, match=r"needs at least .*\nAllow memory="):
-        make_plan(1 << 30, sizes)
-    assert not make_plan(3 << 29, MIDDLE._replace(loss="auto")).descent
+        make_plan(1 << 30, MIDDLE._replace(loss="logistic"))
+    assert not make_plan(1 << 30, MIDDLE._replace(loss="auto")).descent
     assert make_plan(64 << 30, MIDDLE._replace(loss="auto")).descent
+    wide = MIDDLE._replace(d=500_001)
+    assert make_plan(5 << 28, wide).columns < 64
+    with pytest.raises(ValueError, match="needs at least"):
+        make_plan(5 << 28, wide._replace(auto=False))
 
 
 def test_a_factor_that_would_fill_the_budget_is_not_made():
-    table = MIDDLE._replace(d=15_000)
-    assert not make_plan(2 << 30, table).cholesky
-    assert make_plan(64 << 30, table).cholesky
-    assert replace(make_plan(64 << 30, table), kept=0).memory == 64 << 30
+    table = MIDDLE._replace(d=15_000, solver="cholesky")
+    assert not make_plan(2 << 30, table).factors
+    assert make_plan(64 << 30, table).factors
+    with pytest.raises(ValueError, match=r"needs at least .*\(to embed\)"):
+        make_plan(2 << 30, table._replace(auto=False))
+
+
+def test_sizes_follow_the_options(rng):
+    X, Y = words(rng, n=90, d=40, c=6)
+
+    def sizes(**changes):
+        options = fixed(memory="2G", **changes)._options()
+        return sizes_of(sp.csr_array(X), sp.csr_array(Y), None, options, False, dense=False, weighted=False)
+
+    z = sizes()
+    assert (z.n, z.d, z.c, z.entries, z.labels) == (90, 41, 6, X.nnz + 90, Y.sum())
+    assert (z.rank, z.probes, z.features, z.held, z.search_folds, z.keeps) == (4, 6, 41, 0, 0, False)
+    assert sizes(calibrate=True, holdout=0.5)[:8] == z[:8]
+    assert (sizes(calibrate=True, holdout=0.5).held, sizes(calibrate=True, holdout=0.5).folds) == (45, 2)
+    assert sizes(ridge="auto").search_folds == 10
+    assert sizes(half_step=True).spare == 4
+    assert sizes(rank="adaptive").spare == 6
+    assert sizes(embedding="identity").rank == 6
+    assert sizes(embedding="none").rank == 40
+    assert sizes(checkpoint="state").keeps
+    assert [sizes(solver=s).solver for s in ("cg", Cholesky(), DualCholesky())] == ["cg", "cholesky", "dual"]
+    assert sizes(solver=ConjugateGradient(group=8, preconditioner="diagonal")).group == 8
+    assert sizes(solver=ConjugateGradient(group=8, rank=20)).group == 8 + 30
+    with pytest.raises(ValueError, match=r"memory goes with the solvers of smoothlink\.solve"):
+        fixed(memory="2G", solver=SimpleNamespace(prepare=Cholesky().prepare)).fit(X, Y)
+
+
+@pytest.mark.parametrize("group", [64, 16])
+def test_the_embedding_holds_what_is_counted(rng, group):
+    n, d, c, k = 500, 30_000, 8_000, 60
+    X = sp.random_array((n, d), density=20 / d, format="csr", rng=rng, dtype=np.float32)
+    Y = sp.random_array((n, c), density=3 / c, format="csr", rng=rng, dtype=np.float32)
+    rows = Rows.of(X, Y)
+    solve = ConjugateGradient(tol=1e-1, group=group, preconditioner="diagonal").prepare(rows).at(1.0)
+    label_embedding(rows, 1, solve, rng)  # prepares the products
+    z = Sizes(n, d, c, X.nnz, Y.nnz, k, k + 20, 1, group=group)
+    tracemalloc.start()
+    found = label_embedding(rows, k, solve, rng)
+    held = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found.W.shape == (d, k)
+    assert needs.solve_bytes(z, Plan(), n) == pytest.approx(held, rel=0.15)
+
+
+def test_a_disk_that_is_too_full_is_told_before_the_fit(rng, monkeypatch):
+    monkeypatch.setattr(checkpoint.shutil, "disk_usage", lambda folder: SimpleNamespace(free=1 << 10))
+    monkeypatch.setattr("smoothlink.fitting.setup.make_plan", lambda *a: Plan(2 << 30, kept=0, disk=3 << 30))
+    with pytest.raises(ValueError, match=r"would write files of 3\.00G, and .* has room for 0M"):
+        fixed(memory="2G").fit(*multilabel(rng))
 
 
 # In a process of its own, whose peak is its own: ru_maxrss would start at the peak of this one.
@@ -103,61 +175,68 @@ except SystemExit as end:
 print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM:")).split()[1])
 """
 
+SHAPES = {
+    "many features": Shape(features=150_000, labels=2_000, features_per_row=20, labels_per_row=2),
+    "many labels": Shape(features=3_000, labels=40_000, features_per_row=20, labels_per_row=2),
+}
+SETTINGS = [
+    w
+    for name, v in ({**FIXED, "rank": 60, "n_features": 300}).items()
+    for w in (f"--{name.replace('_', '-')}", str(v))
+    if name != "calibrate"
+]
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    """A set whose solves would hold arrays of 72 MB at once."""
+
+@pytest.fixture(scope="module", params=SHAPES)
+def data(request, tmp_path_factory):
+    """A set whose solves, or whose V, would hold far more than the least that a fit can do with."""
     path = tmp_path_factory.mktemp("plan") / "a.sl"
-    shape = Shape(features=150_000, labels=5_000, features_per_row=20, labels_per_row=2)
-    write(synthesise(shape, 4_000), path)
+    write(synthesise(SHAPES[request.param], 4_000), path)
     return path
 
 
 def train_within(budget, data, model, *options):
-    """Peak resident bytes of training in a child, whose address space is limited too.
+    """Training in a child, whose address space is limited too.
 
     Address space is more than memory: besides the budget it counts mapped files, the code of all libraries and 8 MB
     of stack and 64 MB of allocator arena for each thread, used or not. 4 GiB leave room for these on any machine of
     up to 16 cores and would still stop a fit that holds everything twice over.
     """
-    room = budget + (4 << 30)
-    settings = {**FIXED, "rank": 100, "n_features": 300, "calibrate": True}
-    words = [w for name, v in settings.items() if name != "calibrate" for w in (f"--{name.replace('_', '-')}", str(v))]
     threads = {"OPENBLAS_NUM_THREADS": "2", "NUMBA_NUM_THREADS": "2", "OMP_NUM_THREADS": "2", "MALLOC_ARENA_MAX": "4"}
-    ran = subprocess.run(
-        [sys.executable, "-c", CHILD, str(budget), str(room), str(data), str(model), *words, *options],
-        capture_output=True,
-        text=True,
-        env=os.environ | threads,
-        check=False,
+    args = [str(budget), str(budget + (4 << 30)), str(data), str(model), *SETTINGS, *options]
+    return subprocess.run(
+        [sys.executable, "-c", CHILD, *args], capture_output=True, text=True, env=os.environ | threads, check=False
     )
+
+
+def peak_within(budget, data, model, *options):
+    """The peak resident bytes of it."""
+    ran = train_within(budget, data, model, *options)
     assert ran.returncode == 0, ran.stderr
-    return int(ran.stdout.split()[-1]) << 10, ran.stderr
+    assert re.search(r"of \d\S+ expected, most to", ran.stderr)
+    return int(ran.stdout.split()[-1]) << 10
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="the system does not say its peak memory")
-@pytest.mark.skipif(not hasattr(resource, "RLIMIT_AS"), reason="address space cannot be limited")
-def test_the_peak_stays_within_the_budget_and_the_model_is_the_same(data, tmp_path):
-    tight, roomy = 620 << 20, 4 << 30
-    peak, said = train_within(tight, data, tmp_path / "a.safetensors")
+def test_the_peak_stays_within_the_least_budget_and_the_model_is_the_same(data, tmp_path):
+    refused = train_within(100 << 20, data, tmp_path / "a")
+    tight, roomy = parse_memory(re.search(r"--memory (\S+)\)", refused.stderr)[1]), 4 << 30
+    assert refused.returncode
+    peak = peak_within(tight, data, tmp_path / "a", "--half")
+    larger = peak_within(roomy, data, tmp_path / "b")
     assert peak <= tight
-    assert "Plan for 620M" in said
-    larger, _ = train_within(roomy, data, tmp_path / "b.safetensors")
     assert peak < larger <= roomy  # so the plan did something
-    a, b = (smoothlink.load(tmp_path / f"{name}.safetensors") for name in "ab")
-    assert a.summary_["plan"]["columns"] < 120
-    rng = np.random.default_rng(0)
-    X = sp.random_array((50, 150_000), density=1e-3, rng=rng, format="csr")
-    P, Q = a.predict_proba(X, labels=np.arange(0, 5_000, 10)), b.predict_proba(X, labels=np.arange(0, 5_000, 10))
+    a, b = (smoothlink.load(tmp_path / name) for name in "ab")
+    assert a.summary_["plan"]["columns"] or a.summary_["plan"]["label_group"]
+    X = sp.random_array((50, a.n_features_in_), density=1e-3, rng=np.random.default_rng(0), format="csr")
+    some = np.arange(0, len(a.classes_), 10)
+    P, Q = (model.predict_proba(X, labels=some) for model in (a, b))
     assert np.corrcoef(P.ravel(), Q.ravel())[0, 1] > 0.99
 
 
 def test_too_small_a_budget_is_refused_before_anything_starts(data, tmp_path):
-    from commands import run
-
-    ran = run("train", data, "-o", tmp_path / "m.safetensors", "--memory", "300M", "--rank", "100")
+    ran = run("train", data, "-o", tmp_path / "m.safetensors", "--memory", "100M", *SETTINGS)
     assert ran.code == 1
-    assert "memory is 300M, and this fit needs at least" in ran.err
-    assert "Allow memory=" in ran.err
+    assert "memory is 100M, and this fit needs at least" in ran.err
+    assert re.search(r"Allow memory='\d+M' \(--memory \d+M\)", ran.err)
     assert not (tmp_path / "m.safetensors").exists()
-    assert CODE < 300 << 20

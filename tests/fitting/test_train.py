@@ -395,17 +395,16 @@ def test_n_features_auto_is_three_for_five_rows_within_limits():
     assert feature_count(options(n_features=17), 10**6, 10) == 17
 
 
-def test_solvers_go_by_name_by_cost_or_as_they_are(rng):
-    p = sparse_problem(rng)
-    rows, dense = p.rows(), p.dense[0]
-    assert isinstance(resolve_solver("cholesky", rows, 5, p.X), Cholesky)
-    assert isinstance(resolve_solver("cg", rows, 5, p.X), ConjugateGradient)
-    assert isinstance(resolve_solver("auto", rows, 5, p.X), Cholesky)
-    assert isinstance(resolve_solver("auto", rows, 5, dense), Cholesky)
+def test_solvers_go_by_name_by_cost_or_as_they_are():
+    sizes = 200, 41, 5, 2000
+    assert isinstance(resolve_solver("cholesky", *sizes), Cholesky)
+    assert isinstance(resolve_solver("cg", *sizes), ConjugateGradient)
+    assert isinstance(resolve_solver("auto", *sizes), Cholesky)
+    assert isinstance(resolve_solver("auto", 10**6, 10**6, 300, 10**7), ConjugateGradient)
     mine = ConjugateGradient(tol=0.5)
-    assert resolve_solver(mine, rows, 5, p.X) is mine
+    assert resolve_solver(mine, *sizes) is mine
     with pytest.raises(ValueError, match="possible are 'auto', 'cholesky', 'cg'"):
-        resolve_solver("lsqr", rows, 5, p.X)
+        resolve_solver("lsqr", *sizes)
 
 
 def test_both_solvers_train_the_same_model(rng):

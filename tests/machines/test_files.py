@@ -1,14 +1,19 @@
 """Rows in files are the rows themselves: every product is the same wherever the blocks live."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from problems import sparse_problem
 
-from smoothlink.machines.files import FileArray, Mapped, Scaled, Turned, fresh
+from smoothlink import SmoothLinkClassifier
+from smoothlink.machines.files import FileArray, Mapped, Scaled, Turned, fresh, mapping, pieces
+from smoothlink.machines.matrix import Dense, Sparse
 from smoothlink.machines.rows import Rows
+from smoothlink.solve import DualCholesky
 from smoothlink.solve.conjugate import xt_xp
-from smoothlink.steps.embed import embed_rows, fitted_to, project, xt_yq
+from smoothlink.steps.embed import embed_rows, xt_yq
 from smoothlink.steps.read import Data, read, write
 from smoothlink.steps.scale import choose_scaling
 
@@ -16,7 +21,7 @@ from smoothlink.steps.scale import choose_scaling
 @pytest.fixture
 def stored(rng, tmp_path):
     """X and Y in memory, and the same over files."""
-    p = sparse_problem(rng, n=90, d=40, c=12)
+    p = sparse_problem(rng, n=90, d=40, c=12, density=0.1)
     X, Y = sp.csr_array(p.X[:, :-1].astype(np.float32)), sp.csr_array(p.Y.astype(np.float32))
     write(Data(X, Y), tmp_path / "a.sl")
     return X, Y, read(tmp_path / "a.sl")
@@ -58,7 +63,7 @@ def test_indices_out_of_order_within_a_row_are_found_and_across_rows_are_not():
     assert not Mapped.over(np.array([0, 2]), np.array([1, 1], np.int32), None, 4).sound()
 
 
-@pytest.mark.parametrize("keep", [None, 0, 700])
+@pytest.mark.parametrize("keep", [1 << 30, 0, 12_000])
 @pytest.mark.parametrize("kind", ["unit", "variance", "none"])
 def test_rows_elsewhere_give_the_sums_of_rows_in_memory(stored, rng, keep, kind):
     X, Y, data = stored
@@ -73,25 +78,34 @@ def test_rows_elsewhere_give_the_sums_of_rows_in_memory(stored, rng, keep, kind)
     np.testing.assert_array_equal(there.map(embed_rows, P), here.map(embed_rows, P))
     numbers = np.array([0, 3, 19, 20, 77])
     np.testing.assert_array_equal(there.take(numbers).map(embed_rows, P), here.take(numbers).map(embed_rows, P))
-    kept = [b.X.kept is not None for b in there.blocks]
-    assert all(kept) if keep is None else not any(kept) if keep == 0 else True
+    kept = [b.X.kept for b in there.blocks if b.X.kept is not None]
+    assert len(kept) == 5 if keep == 1 << 30 else len(kept) == 0 if keep == 0 else 0 < len(kept) < 5
+    assert sum(block.nbytes for block in kept) <= keep
+    there.let_go()
+    assert not any(b.X.kept for b in there.blocks)
+    assert there.blocks[0].X.room.left == keep
+    np.testing.assert_array_equal(there.map(embed_rows, P), here.map(embed_rows, P))
 
 
-def test_columns_in_groups_are_all_columns(stored, rng):
-    X, Y, _ = stored
-    A = choose_scaling(X, "unit")(X)
-    whole, parts = Rows.of(A, Y), Rows.of(A, Y, columns=3)
-    Q = rng.standard_normal((12, 8)).astype(np.float32)
-    assert parts.groups(8) == [slice(0, 3), slice(3, 6), slice(6, 8)]
+def test_a_block_holds_the_bytes_it_says(rng):
+    X = sp.random_array((4000, 3000), density=0.01, format="csr", rng=rng, dtype=np.float32)
+    P = rng.standard_normal((3000, 4)).astype(np.float32)
+    for make in (Sparse, lambda A: Dense(A.toarray())):
+        tracemalloc.start()
+        A = make(X.copy())
+        A.T.add_product(A @ P, np.zeros_like(P))
+        held = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        assert A.nbytes == pytest.approx(held, rel=0.1)
 
-    def solve(B):
-        return 2 * B
 
-    for found, known in zip(project(parts, solve, Q), project(whole, solve, Q), strict=True):
-        np.testing.assert_allclose(found, known, rtol=1e-5, atol=1e-6)
-    assert project(parts, solve, Q, keep=False).Z.shape == (41, 0)
-    np.testing.assert_allclose(fitted_to(parts, Q, solve).W, fitted_to(whole, Q, solve).W, rtol=1e-5, atol=1e-6)
-    assert parts.weighted(np.ones(90)).columns == parts.take(np.arange(5)).columns == 3
+def test_the_dual_solves_over_rows_elsewhere(stored, rng):
+    X, Y, data = stored
+    scaling = choose_scaling(X, "unit")
+    rows = [Rows.of(A, Y, block_rows=20) for A in (scaling(X), Scaled(data.X, scaling, 0))]
+    B = rng.standard_normal((41, 5)).astype(np.float32)
+    here, there = (DualCholesky().prepare(r).at(0.3)(B) for r in rows)
+    np.testing.assert_array_equal(there, here)
 
 
 def test_an_array_in_a_file_is_an_array(rng, tmp_path):
@@ -111,8 +125,21 @@ def test_an_array_in_a_file_is_an_array(rng, tmp_path):
     file.flush()
     A[:, 2:4] = 0
     np.testing.assert_array_equal(file.mapped(), A)
+    np.testing.assert_array_equal(file.columns(slice(1, 3)), A[:, 1:3])
     np.testing.assert_array_equal(FileArray(tmp_path / "a", (50, 7))[:], A)  # as it was left
     assert not FileArray(tmp_path / "a", (50, 8))[:].any()  # another shape: anew
+
+
+def test_pieces_are_the_whole_and_let_mapped_pages_go(tmp_path):
+    A = np.arange(60, dtype=np.float32).reshape(20, 3)
+    A.tofile(tmp_path / "a")
+    mapped = np.memmap(tmp_path / "a", np.float32, "r", shape=(20, 3))
+    for array in (A, mapped, mapped.reshape(-1).view(np.uint8)):
+        parts = list(pieces(array, 50))
+        assert len(parts) > 3
+        np.testing.assert_array_equal(np.concatenate(parts), array)
+    assert mapping(A) is None
+    assert mapping(mapped.reshape(-1)) is mapping(mapped) is not None
 
 
 def test_rows_over_embeddings_in_a_file_are_rows_over_embeddings(stored, rng, tmp_path):
@@ -154,3 +181,11 @@ def test_a_sum_that_was_cut_off_goes_on_to_the_same_bits(stored, rng):
         rows.sums(xt_yq, Q, outs=outs, saved=shelf)
     [total] = rows.sums(xt_yq, Q, outs=outs, saved=shelf)
     np.testing.assert_array_equal(total, rows.sum(xt_yq, Q, out=(41, 3)))
+
+
+@pytest.mark.parametrize("settings", [{}, {"negatives": 5, "passes": 1}], ids=["link", "drawn labels"])
+def test_without_a_budget_a_data_folder_is_learnt_as_the_rows_in_memory_are(stored, settings):
+    X, Y, data = stored
+    here, there = (SmoothLinkClassifier(rank=3, **settings).fit(A, B) for A, B in ((X, Y), (data.X, data.Y)))
+    np.testing.assert_array_equal(there.model_.V, here.model_.V)
+    np.testing.assert_array_equal(there.model_.W, here.model_.W)

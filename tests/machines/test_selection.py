@@ -98,6 +98,16 @@ def test_products_with_halves_are_those_with_the_widened_matrix(rng, rows, colum
     np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-5)
 
 
+def test_many_halves_go_to_a_file_and_are_the_same(rng, monkeypatch):
+    A = rng.standard_normal((37, 50)).astype(np.float32)
+    here = halved(A)
+    monkeypatch.setattr("smoothlink.machines.half.PIECE", 1000)
+    there = halved(A)
+    assert isinstance(there.values, np.memmap)
+    np.testing.assert_array_equal(there.values, here.values)
+    np.testing.assert_array_equal(there.scale, here.scale)
+
+
 def test_weights_that_are_not_finite_are_not_halved():
     with pytest.raises(ModelFileError, match="not finite"):
         halved(np.array([[1.0, np.inf]], np.float32))

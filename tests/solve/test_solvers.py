@@ -320,13 +320,6 @@ def test_a_matrix_that_no_jitter_makes_positive_definite_is_refused():
 # Which solver
 
 
-class Sized:
-    """The sizes that the choice depends on."""
-
-    def __init__(self, n, d):
-        self.n, self.d = n, d
-
-
 @pytest.mark.parametrize(
     ("n", "d", "entries_a_row", "columns", "kind"),
     [
@@ -340,8 +333,8 @@ class Sized:
     ],
 )
 def test_small_d_is_factored_and_large_d_iterated(n, d, entries_a_row, columns, kind):
-    assert isinstance(choose_solver(Sized(n, d), columns, n * entries_a_row), kind)
+    assert isinstance(choose_solver(n, d, columns, n * entries_a_row), kind)
 
 
 def test_a_width_beyond_the_largest_factor_is_iterated_however_many_columns():
-    assert isinstance(choose_solver(Sized(10**6, 20_001), 10**6, 10**9), ConjugateGradient)
+    assert isinstance(choose_solver(10**6, 20_001, 10**6, 10**9), ConjugateGradient)

@@ -51,9 +51,12 @@ def train(
     writable(output, data)
     screen = Screen(quiet)
     tuned = {} if params is None else tuned_settings(params, params_for)
+    budget = allowed(parameters)
     found = read_data(data, reading, screen)
     if not found.X.shape[0]:
         raise DataError(f"{data} has no rows: there is nothing to learn from.")
+    if budget is not None:
+        check_reading(data, budget)
     model = fit(found, {**tuned, **parameters}, screen)
     with screen.working(f"writing {output}"):
         model.save(output, dtype="float16" if half else None)
@@ -62,6 +65,25 @@ def train(
     elif not quiet:
         show(model.summary_, screen)
         screen.out.print(f"{output}: {size(os.path.getsize(output))}", markup=False, soft_wrap=True)
+
+
+def allowed(parameters: dict[str, Any]) -> int | None:
+    """The memory budget in bytes; what is wrong with it is said before the data are read."""
+    from smoothlink.fitting.plan import parse_memory
+
+    return parse_memory(parameters.get("memory"))
+
+
+def check_reading(path: str, budget: int) -> None:
+    """Whether the data could be read within the budget; a data folder always can."""
+    from smoothlink.fitting.options import peak_memory_mb
+
+    peak, folder = peak_memory_mb() * (1 << 20), Path(path).with_name(Path(path).name.split(".")[0] + ".sl")
+    if peak > budget and not os.path.isdir(path):
+        raise DataError(
+            f"Reading {path} took {size(peak)} of memory, more than --memory allows ({size(budget)}).\n"
+            f"Type: smoothlink convert {path} {folder}, and train on {folder}."
+        )
 
 
 def tuned_settings(path: str, metric: str | None) -> dict[str, Any]:

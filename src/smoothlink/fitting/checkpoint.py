@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import importlib.metadata
 import json
 import os
 import shutil
+import sys
 import tempfile
 import time
+import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,7 +22,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from smoothlink.fitting.plan import Plan
+from smoothlink.fitting.plan import Plan, size
 from smoothlink.machines.files import FileArray, fresh
 from smoothlink.machines.rows import SavedSums
 
@@ -35,6 +39,13 @@ class Work:
     def __init__(self, plan: Plan | None = None, folder: Path | None = None, *, keeps: bool = False) -> None:
         self.plan, self.folder, self.keeps = plan or Plan(), folder, keeps
 
+    def tidy(self) -> None:
+        """Where memory is counted, has the C library return what was freed: it holds back tens of megabytes."""
+        if self.plan.memory is not None and sys.platform == "linux":
+            trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it, musl does without
+            if trim is not None:
+                trim(0)
+
     def array(self, name: str, shape: tuple[int, int]) -> FileArray:
         """An array of zeros in a file."""
         assert self.folder is not None
@@ -49,9 +60,16 @@ class Work:
         """What an earlier run put by under this name."""
         if not self.keeps or self.folder is None or not (self.folder / f"{name}.npz").exists():
             return None
-        with np.load(self.folder / f"{name}.npz", allow_pickle=False) as found:
-            arrays = {key: found[key] for key in found.files}
-        return json.loads(arrays.pop("meta").tobytes()), arrays
+        try:
+            with np.load(self.folder / f"{name}.npz", allow_pickle=False) as found:
+                arrays = {key: found[key] for key in found.files}
+            return json.loads(arrays.pop("meta").tobytes()), arrays
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            raise self.damage(f"{name}.npz", str(error)) from error
+
+    def damage(self, name: str, what: str) -> ValueError:
+        """What to say of a file that is not as it was put by."""
+        return ValueError(f"checkpoint {self.folder}: {name} is damaged ({what}).\nRemove the folder to start anew.")
 
     def keep(self, name: str, meta: dict[str, Any], **arrays: Array) -> None:
         """Puts a state by: the old one stays until the new one is on disk."""
@@ -61,10 +79,10 @@ class Work:
         with replacing(self.folder / f"{name}.npz") as file:
             np.savez(file, allow_pickle=False, meta=text, **arrays)
 
-    def forget(self, name: str) -> None:
-        """Drops a state that a later one made superfluous."""
-        if self.keeps and self.folder is not None:
-            (self.folder / f"{name}.npz").unlink(missing_ok=True)
+    def forget(self, prefix: str) -> None:
+        """Removes states and arrays that a later state made superfluous."""
+        for path in () if self.folder is None else self.folder.glob(f"{prefix}*"):
+            path.unlink(missing_ok=True)
 
     def sums(self, prefix: str) -> Callable[[str], SavedSums] | None:
         """Where the sums of a pass over the rows are put by, by the name of the sum."""
@@ -119,19 +137,53 @@ def working(checkpoint: Any, describe: Callable[[], dict[str, Any]], plan: Calla
             return
         folder = Path(tempfile.mkdtemp(prefix="smoothlink-"))
         try:
+            check_disk(folder, made)
             yield Work(made, folder)
         finally:
             shutil.rmtree(folder, ignore_errors=True)  # what is still mapped stays until it is not
         return
     folder = Path(checkpoint)
-    folder.mkdir(parents=True, exist_ok=True)
-    agree(folder, describe())
-    work = Work(folder=folder, keeps=True)
-    found = work.recall("plan")
-    work.plan = plan() if found is None else Plan(**found[0])
-    if found is None:
-        work.keep("plan", vars(work.plan))
-    yield work
+    with owned(folder):
+        agree(folder, describe())
+        work = Work(folder=folder, keeps=True)
+        found = work.recall("plan")
+        work.plan = plan() if found is None else Plan(**found[0])
+        if found is None:
+            check_disk(folder, work.plan)
+            work.keep("plan", vars(work.plan))
+        yield work
+
+
+def check_disk(folder: Path, plan: Plan) -> None:
+    """Whether there is room for the files that the plan speaks of: said before hours of work, not after."""
+    free = shutil.disk_usage(folder).free
+    if plan.disk > free:
+        raise ValueError(
+            f"memory is {size(plan.memory or 0)}: this fit would write files of {size(plan.disk)}, and {folder} has "
+            f"room for {size(free)}.\nAllow more memory, or name a checkpoint (--checkpoint) on a larger disk."
+        )
+
+
+@contextmanager
+def owned(folder: Path) -> Iterator[None]:
+    """Makes the folder and keeps other fits out of it; the lock goes with a process that is killed."""
+    import fcntl  # which Windows does not have
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(errno.EACCES, "it is not writable")
+        lock = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise ValueError(f"checkpoint {folder}: {error.strerror}.\nName a folder of yours, or a new one.") from error
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ValueError(f"checkpoint {folder} is in use by another fit.\nName another folder.") from error
+        yield
+    finally:
+        os.close(lock)
 
 
 def agree(folder: Path, job: dict[str, Any]) -> None:
@@ -139,9 +191,9 @@ def agree(folder: Path, job: dict[str, Any]) -> None:
     path = folder / JOB
     if path.exists():
         try:
-            known = json.loads(path.read_text())
-        except ValueError as error:
-            raise ValueError(f"checkpoint {folder}: {JOB} cannot be read. Name another folder.") from error
+            known = dict(json.loads(path.read_text()))
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"checkpoint {folder}: {JOB} cannot be read.\nName another folder.") from error
         differ = [name for name in {**known, **job} if known.get(name) != job.get(name)]
         if differ:
             said = "; ".join(f"{name} was {known.get(name)} and is {job.get(name)}" for name in differ)
@@ -150,7 +202,7 @@ def agree(folder: Path, job: dict[str, Any]) -> None:
             )
         return
     if any(not entry.name.startswith(".") for entry in folder.iterdir()):
-        raise ValueError(f"checkpoint {folder} is a folder with other files in it. Name a new one.")
+        raise ValueError(f"checkpoint {folder} is a folder with other files in it.\nName a new one.")
     with replacing(path) as file:
         file.write(json.dumps(job, indent=1).encode())
 
@@ -158,15 +210,16 @@ def agree(folder: Path, job: dict[str, Any]) -> None:
 def job_of(X: Any, Y: sp.csr_array, w: Array | None, label_weight: Array | None, options: Any) -> dict[str, Any]:
     """What makes two fits the same: the data by size and checksum, every option, and what computes."""
     asked = {name: repr(value) for name, value in vars(options).items() if name != "checkpoint"}
+    asked["random_state"] = asked.pop("seed")
     return {
         **asked,
         "rows": X.shape[0],
         "features": X.shape[1],
         "labels": Y.shape[1],
-        "X": checksum(X),
-        "Y": checksum(Y),
-        "weights": 0 if w is None else zlib.crc32(np.ascontiguousarray(w).data),
-        "label weights": 0 if label_weight is None else zlib.crc32(np.ascontiguousarray(label_weight).data),
+        "checksum of X": checksum(X),
+        "checksum of Y": checksum(Y),
+        "checksum of weights": 0 if w is None else zlib.crc32(np.ascontiguousarray(w).data),
+        "checksum of label weights": 0 if label_weight is None else zlib.crc32(np.ascontiguousarray(label_weight).data),
         "version of smoothlink": importlib.metadata.version("smoothlink"),
         "version of NumPy": np.__version__,
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from numbers import Integral, Real
-from os import PathLike
+from os import PathLike, fspath
 from typing import Any
 
 import numpy as np
@@ -54,7 +54,7 @@ def check_options(o: Options, *, multiclass: bool) -> Options:
         if value is not None:
             whole(name, value, 1)
     parse_memory(o.memory)
-    if o.checkpoint is not None and not isinstance(o.checkpoint, (str, PathLike)):
+    if o.checkpoint is not None and not (isinstance(o.checkpoint, (str, PathLike)) and fspath(o.checkpoint)):
         raise ValueError(f"checkpoint is {o.checkpoint!r}; possible are None and the path of a folder.")
     for name in ("normalize_embedding", "direct", "half_step", "penalize_constant", "calibrate"):
         if not isinstance(getattr(o, name), (bool, np.bool_)):
@@ -75,6 +75,9 @@ def check_together(o: Options, multiclass: bool) -> None:
     if o.input_map == "landmarks" and (o.embedding == "none" or o.first_stage is not None):
         which = "first_stage" if o.first_stage is not None else "embedding='none'"
         raise ValueError(f"input_map is 'landmarks', which needs a linear map behind it; {which} takes 'random'.")
+    if o.memory is not None and (o.embedding in ("plst", "cplst") or o.first_stage is not None):
+        which = "a first_stage" if o.first_stage is not None else f"embedding={o.embedding!r}"
+        raise ValueError(f"memory is {o.memory!r}, but what {which} needs cannot be planned; leave memory None.")
     if o.embedding in ("plst", "cplst") and o.loss not in ("auto", "squared"):
         raise ValueError(f"embedding={o.embedding!r} is decoded linearly as published and takes no loss={o.loss!r}.")
 

@@ -31,12 +31,13 @@ FINAL_RIDGES = tuple(10.0**e for e in range(-5, 2))  # 1e-5 .. 10
 RANKS = (32, 64, 128, 256, 512, 1024, 2048)
 
 SEARCH_FEATURES = 1000
+REMEMBERED = 6  # embeddings of a fold, by ridge: a climb comes back to its neighbours only
 SEARCH_TOL = 1e-2  # of conjugate gradients there
 HELD_ROWS = 900  # small data sets take several folds until this many rows have been held out
 FEW_ROWS = 2000  # up to here every row is held out once
 JUDGED_LABELS = 4000
 EVALUATED_PAIRS = 20_000_000  # of held-out rows and labels: enough to tell settings apart
-PAIRS_AT_A_TIME = 1 << 22  # whose scores are looked at together
+PAIRS_AT_A_TIME = 1 << 20  # whose scores are looked at together
 
 
 class Climb(NamedTuple):
@@ -97,7 +98,7 @@ class Fold:
     held_labels: sp.csr_array
     held_weights: Array
     system: System | None
-    embedded: dict[float, Array] = field(default_factory=dict)  # h (n, k) by ridge
+    embedded: dict[float, Array] = field(default_factory=dict)  # h (n, k) by ridge, of the last few
     links: dict[Point, Link] = field(default_factory=dict)  # the last one only: Gram matrices are large
 
 
@@ -161,9 +162,12 @@ class Trials:
         if self.work is not None:
             H = self.stage.fit_in(self.work, name, fold.train, ridge, int(rank), self.normalize).H
         else:
-            if ridge not in fold.embedded:
-                fold.embedded[ridge] = self.stage.fit(fold.train, fold.system, ridge).H
-            H = shaped(fold.embedded[ridge], int(rank), self.normalize)
+            H = fold.embedded.pop(ridge, None)
+            H = self.stage.fit(fold.train, fold.system, ridge).H if H is None else H
+            fold.embedded[ridge] = H  # the last one asked for is the last to go
+            if len(fold.embedded) > REMEMBERED:
+                fold.embedded.pop(next(iter(fold.embedded)))
+            H = shaped(H, int(rank), self.normalize)
         rows = fold.train.with_inputs(H)
         features = seeded_features(rows, H, self.kernel, self.n_features, float(bandwidth), self.seed, self.quasi)
         fold.links.clear()
@@ -178,11 +182,12 @@ class Trials:
 
 def sums_in(work: Work, name: str, rows: Rows, features: Features) -> LinkSums:
     """`link_sums` at full size: from a state put by, and into a file, where work says so."""
+    work.tidy()
     group, saved = work.plan.label_group, work.sums(name)
-    if group is None:
-        return link_sums(rows, features, saved=saved)
-    into = work.array(f"{name}-targets", (rows.c, features.width(rows.d)))
-    return link_sums(rows, features, into=into, group=group, saved=saved)
+    into = None if group is None else work.array(f"{name}-targets", (rows.c, features.width(rows.d)))
+    found = link_sums(rows, features, into=into, group=group, saved=saved)
+    work.tidy()
+    return found
 
 
 def add_scores(
@@ -260,10 +265,14 @@ def holdouts(w: Array, options: Options) -> list[Array]:
     if n < 2:
         return []
     fold = folds(n, options.holdout, options.seed)
-    wanted = n if n <= FEW_ROWS else 1 if options.given else HELD_ROWS
-    count = int(np.clip(-(-wanted // max(1, int(n * options.holdout))), 1, fold.max() + 1))
-    held = [np.flatnonzero((fold == f) & (w > 0)) for f in range(count)]
+    held = [np.flatnonzero((fold == f) & (w > 0)) for f in range(fold_count(n, options))]
     return [h for h in held if 0 < len(h) < np.count_nonzero(w)]
+
+
+def fold_count(n: int, options: Options) -> int:
+    """How many folds are held out in turn."""
+    wanted = n if n <= FEW_ROWS else 1 if options.given else HELD_ROWS
+    return int(np.clip(-(-wanted // max(1, int(n * options.holdout))), 1, min(n, max(2, round(1 / options.holdout)))))
 
 
 def trials_over(

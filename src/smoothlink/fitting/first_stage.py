@@ -70,17 +70,18 @@ class FirstStage:
         if self.classifier is not None or self.embedding == "none":
             found = self.fit(rows, None, ridge)
             return found._replace(H=shaped(found.H, rank, normalize))
+        work.tidy()
         kept = work.recall(name)
         if kept is None:
             e = self.directions(rows, self.prepare(rows), ridge)
             work.keep(name, {"captured": e.captured}, U=e.U, W=e.W, spectrum=e.spectrum)
         else:
             e = Embedding(captured=kept[0]["captured"], **kept[1])
-        if not work.plan.embedding_in_file:
-            H = shaped(rows.map(steps.embed_rows, e.W), rank, normalize)
-        else:
-            W = np.ascontiguousarray(e.W[:, :rank])
-            H = rows.map(link_inputs, W, normalize, into=work.array(f"{name}-h", (rows.n, W.shape[1])))
+        W = np.ascontiguousarray(e.W[:, :rank])
+        into = work.array(f"{name}-h", (rows.n, W.shape[1])) if work.plan.embedding_in_file else None
+        H = rows.map(link_inputs, W, normalize, into=into)
+        if work.plan.memory is not None:  # the link does not see X
+            rows.let_go()
         return Embedded(e.U, e.W, None, H, e.spectrum, e.captured)
 
     def directions(self, rows: Rows, system: System | None, ridge: float) -> Embedding:
@@ -134,7 +135,7 @@ def scaled_labels(rows: Rows, scale: Array) -> Rows:
     for b in rows.blocks:
         Y = b.Y.csr
         blocks.append(b._replace(Y=Sparse(sp.csr_array((Y.data * scale[Y.indices], Y.indices, Y.indptr), Y.shape))))
-    return Rows(blocks, rows.d, rows.c, rows.columns)
+    return Rows(blocks, rows.d, rows.c)
 
 
 @dataclass

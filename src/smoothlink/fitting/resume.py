@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothlink.fitting.checkpoint import Work
+from smoothlink.fitting.checkpoint import Work, checksum
 from smoothlink.fitting.choose import Choice, Link
 from smoothlink.fitting.inputs import Settled, settle
 from smoothlink.fitting.judge import Verdict, descent, judge
@@ -39,15 +39,18 @@ def settled(options: Options, make: Callable[[Options], Setup], work: Work) -> S
 
 def judged(setup: Setup, options: Options, chosen: Chosen) -> Verdict:
     """`judge`, or what an earlier run found."""
-    kept = setup.work.recall("calibrate")
+    work = setup.work
+    kept = work.recall("calibrate")
     if kept is not None:
         meta, arrays = kept
         calibration = Calibration(arrays["knots"], arrays["values"], meta["temperature"])
-        return Verdict(Chosen(*meta["chosen"]), calibration, arrays["thresholds"], meta["held"], meta["criteria"])
-    found = judge(setup, options, chosen)
-    map_, meta = found.calibration, {"chosen": found.chosen, "held": found.held_rows, "criteria": found.criteria}
-    arrays = {"knots": map_.knots, "values": map_.values, "thresholds": found.thresholds}
-    setup.work.keep("calibrate", {**meta, "temperature": float(map_.temperature)}, **arrays)
+        found = Verdict(Chosen(*meta["chosen"]), calibration, arrays["thresholds"], meta["held"], meta["criteria"])
+    else:
+        found = judge(setup, options, chosen)
+        map_, meta = found.calibration, {"chosen": found.chosen, "held": found.held_rows, "criteria": found.criteria}
+        arrays = {"knots": map_.knots, "values": map_.values, "thresholds": found.thresholds}
+        work.keep("calibrate", {**meta, "temperature": float(map_.temperature)}, **arrays)
+    work.forget("held")  # what fits without the held-out rows put by
     return found
 
 
@@ -76,11 +79,17 @@ def decode_in_file(work: Work, link: Link, chosen: Chosen, setup: Setup, clock: 
     """V of the squared loss, block of labels after block of labels, in a file that the model maps."""
     s, c = link.sums.targets.shape
     file, kept = work.kept_array("decoder", (s, c)), work.recall("fit")
-    done = 0 if kept is None else int(kept[0]["labels"])
+    ends: list[list[int]] = [] if kept is None else kept[0]["blocks"]  # last label and checksum of each block done
+    done = 0
+    for end, known in ends:
+        if checksum(file.columns(slice(done, end))) != known:
+            raise work.damage("decoder.array", f"labels {done} to {end - 1} are not those that were written")
+        done = end
     for labels, part in squared_parts(link.sums, chosen.final_ridge, setup.smoothing, done):
         file.put_columns(labels, part)
         if work.keeps:
             file.flush()
-        work.keep("fit", {"labels": labels.stop})
+            ends.append([labels.stop, checksum(part)])
+        work.keep("fit", {"blocks": ends})
         clock.tell("fit", labels.stop / c)
     return file.mapped()

@@ -9,16 +9,19 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from smoothlink.fitting.budget import make_plan
 from smoothlink.fitting.checkpoint import Work
-from smoothlink.fitting.choose import RANKS
+from smoothlink.fitting.choose import RANKS, fold_count
 from smoothlink.fitting.first_stage import FirstStage
 from smoothlink.fitting.inputs import KERNEL_BYTES, draw_inputs, kernel_bytes
 from smoothlink.fitting.judge import LOGISTIC_FLOPS
+from smoothlink.fitting.needs import GRADIENT_ARRAYS, Sizes
 from smoothlink.fitting.options import Inputs, Options, Setup
-from smoothlink.fitting.plan import LARGEST_RANK, Plan, Sizes, resident_bytes
+from smoothlink.fitting.plan import LARGEST_RANK, SEARCH_ROWS, Plan, parse_memory, size
+from smoothlink.fitting.warm import loaded_bytes
 from smoothlink.machines.files import Mapped, Scaled
-from smoothlink.machines.rows import Rows
-from smoothlink.solve import Cholesky, ConjugateGradient, Solver, choose_solver
+from smoothlink.machines.rows import BLOCK_ROWS, Rows
+from smoothlink.solve import Cholesky, ConjugateGradient, DualCholesky, Solver, choose_solver
 from smoothlink.steps.embed import rank_for_share
 from smoothlink.steps.featurize import parse_kernel
 from smoothlink.steps.fit import Smoothing
@@ -29,24 +32,27 @@ Array = NDArray[Any]
 ALL_DIRECTIONS = 512  # labels up to which rank "auto" keeps every direction
 MOST_DIRECTIONS = 1024  # that rank "auto" considers; a budget of memory allows fewer
 QUICK_FEATURES = (200, 2000)
+SKETCHES = 6  # (d, rank) arrays of the correction that a solver object may ask for
 FEATURE_FLOPS = 7e12  # what n_features "auto" may spend, about a minute on two cores
 
 
 def inputs_for(X: Any, scaling: Scaling, options: Options, plan: Plan) -> Any:
-    """X scaled: as an array, or where it is in files or memory is scarce, a block at a time when a sum reaches it.
+    """X scaled: as an array, or where memory is counted, a block at a time when a sum reaches it.
 
     A kernel of x needs the rows in memory.
     """
     n, d = X.shape
-    elsewhere = isinstance(X, Mapped) or plan.memory is not None
-    if options.input_kernel not in (None, "auto"):
-        if plan.memory is not None and kernel_bytes(options, n) + 8 * n * d > (plan.kept or 0):
-            raise ValueError("input_kernel needs the rows in memory, and there is not enough; leave it None.")
-        elsewhere = False
-    table = scaling.dense and scaling.kind == "variance" and options.input_kernel == "auto"
-    if table and kernel_bytes(options, n) <= KERNEL_BYTES:  # small: a kernel may be tried
-        elsewhere = plan.memory is not None and kernel_bytes(options, n) + 8 * n * d > (plan.kept or 0)
-    return Scaled(X, scaling.__call__, plan.kept) if elsewhere else scaling(X)
+    fits = plan.memory is None or kernel_bytes(options, n) + 8 * n * d <= (plan.kept or 0)
+    if options.input_kernel not in (None, "auto") and not fits:
+        raise ValueError(
+            f"input_kernel is {options.input_kernel!r}, which needs the rows in memory, and {size(plan.memory or 0)} "
+            "do not hold them.\nLeave it None, or allow more memory."
+        )
+    table = scaling.dense and scaling.kind == "variance" and kernel_bytes(options, n) <= KERNEL_BYTES
+    kernel = options.input_kernel is not None and (options.input_kernel != "auto" or table)  # or may be tried
+    if plan.memory is None or (kernel and fits):
+        return scaling(X[:] if isinstance(X, Mapped) else X)
+    return Scaled(X, scaling.__call__, plan.kept or 0)
 
 
 def set_up(
@@ -64,8 +70,7 @@ def set_up(
     inputs, work = Inputs(), work or Work()
     if options.input_kernel not in (None, "auto"):
         inputs, A = draw_inputs(A, w, options)
-    blocks = options.block_rows or work.plan.block_rows
-    rows = Rows.of(A, Y, w, block_rows=blocks, columns=work.plan.columns)
+    rows = Rows.of(A, Y, w, block_rows=options.block_rows or work.plan.block_rows)
     n = int(np.count_nonzero(rows.w))
     ranks, share = candidate_ranks(rows, options, n, multiclass)
     stage = FirstStage(
@@ -98,21 +103,21 @@ def set_up(
 
 
 def planned_solver(solver: Any, rows: Rows, columns: int, A: Any, plan: Plan) -> Solver:
-    """A solver that the plan has room for: without a sketch of X'X, and without a factor where that would fill it."""
-    if solver == "auto" and not plan.cholesky:
+    """A solver that the plan has room for: without a factor where that would fill it, and without a sketch of X'X."""
+    if solver == "auto" and not plan.factors:
         solver = "cg"
-    found = resolve_solver(solver, rows, columns, A)
+    found = resolve_solver(solver, rows.n, rows.d, columns, A.size if isinstance(A, np.ndarray) else A.nnz)
     if plan.memory is not None and isinstance(solver, str) and isinstance(found, ConjugateGradient):
-        return replace(found, preconditioner="diagonal")
+        return replace(found, preconditioner="diagonal", group=plan.columns or found.group)
     return found
 
 
-def resolve_solver(solver: Any, rows: Rows, columns: int, A: Any) -> Solver:
+def resolve_solver(solver: Any, n: int, d: int, columns: int, entries: int) -> Solver:
     """A solver object as it is; "auto" by predicted cost; or by name."""
     if not isinstance(solver, str):
         return solver
     if solver == "auto":
-        return choose_solver(rows, columns, A.size if isinstance(A, np.ndarray) else A.nnz)
+        return choose_solver(n, d, columns, entries)
     named: dict[str, Solver] = {"cholesky": Cholesky(), "cg": ConjugateGradient()}
     if solver not in named:
         raise ValueError(f"solver is {solver!r}; possible are 'auto', 'cholesky', 'cg' or a solver object.")
@@ -160,30 +165,60 @@ def fit_flops(n: int, s: int, c: int) -> float:
     return n * s * s + (8 * a_pass if a_pass <= LOGISTIC_FLOPS else 0.0)
 
 
-def sizes_of(X: Any, Y: sp.csr_array, w: Array | None, options: Options, *, dense: bool) -> Sizes:
+def planned(
+    X: Any, Y: sp.csr_array, w: Array | None, options: Options, multiclass: bool, *, dense: bool, weighted: bool
+) -> Plan:
+    """What goes at a time: all, or what the memory that the options allow has room for."""
+    memory = parse_memory(options.memory)
+    if memory is None:
+        return Plan(block_rows=options.block_rows or BLOCK_ROWS)
+    sizes = sizes_of(X, Y, w, options, multiclass, dense=dense, weighted=weighted)
+    return make_plan(memory, sizes, options.block_rows)
+
+
+def sizes_of(
+    X: Any, Y: sp.csr_array, w: Array | None, options: Options, multiclass: bool, *, dense: bool, weighted: bool
+) -> Sizes:
     """What the plan depends on."""
     (n, d), c = X.shape, Y.shape[1]
     live = n if w is None else int(np.count_nonzero(w))
-    most = max(1, min(c, d + 1, live))
-    rank, ranks = options.rank, 1
-    if options.embedding in ("none", "identity"):
-        k = d if options.embedding == "none" else c
-    elif isinstance(rank, (int, np.integer)):
-        k = min(int(rank), most)
-    else:
-        k = min(most, LARGEST_RANK)
-        ranks = 2 if rank == "auto" and c > ALL_DIRECTIONS else 1
-    names = {Cholesky: "cholesky", ConjugateGradient: "cg"}
-    solver = options.solver if isinstance(options.solver, str) else names.get(type(options.solver), "cg")
+    k = largest_rank(options, live, d, c)
+    several = options.rank == "auto" and c > ALL_DIRECTIONS
+    probes, entries = min(c, k + options.oversample), (X.nnz if sp.issparse(X) else X.size) + n
+    searched = "auto" in (options.ridge, options.bandwidth, options.final_ridge) or several
+    s = k if options.kernel == "linear" else feature_count(options, live, c)
     return Sizes(
-        *(n, d + 1, c, X.nnz if sp.issparse(X) else X.size, Y.nnz, k, min(c, k + options.oversample)),
-        features=k if options.kernel == "linear" else feature_count(options, live, c),
+        *(n, d + 1, c, entries, Y.nnz, k, probes, s + 1),
         dense=dense,
-        ranks=ranks,
-        folds=1 if n > 10_000 else 10,
-        solver=solver,
-        loss=options.loss,
-        search="auto" in (rank, options.ridge, options.bandwidth, options.final_ridge),
-        held=max(1, int(n * options.holdout)),
-        resident=resident_bytes(),
+        spare=(probes if options.rank == "adaptive" else 0) + (k if options.half_step else 0),
+        ranks=2 if several else 1,
+        folds=fold_count(n, options),
+        search_folds=fold_count(min(n, SEARCH_ROWS), options) if searched else 0,
+        **solver_sizes(options.solver, n, d + 1, probes, entries),
+        loss="squared" if options.loss == "auto" and 4.0 * n * s * c > LOGISTIC_FLOPS else options.loss,
+        multiclass=multiclass,
+        weighted=weighted,
+        held=max(1, int(n * options.holdout)) if options.calibrate or not options.given else 0,
+        keeps=options.checkpoint is not None,
+        resident=loaded_bytes(options, multiclass),
     )
+
+
+def largest_rank(options: Options, n: int, d: int, c: int) -> int:
+    """The most directions that may be asked for."""
+    if options.embedding in ("none", "identity"):
+        return d if options.embedding == "none" else c
+    asked = options.rank if isinstance(options.rank, (int, np.integer)) else LARGEST_RANK
+    return max(1, min(int(asked), c, d + 1, n))
+
+
+def solver_sizes(solver: Any, n: int, d: int, columns: int, entries: int) -> dict[str, Any]:
+    """What the plan must know of a solver."""
+    found = resolve_solver(solver, n, d, columns, entries)
+    if isinstance(found, ConjugateGradient):
+        sketch = 0 if isinstance(solver, str) or found.preconditioner == "diagonal" else SKETCHES * found.rank
+        return {"solver": "cg", "auto": isinstance(solver, str), "group": found.group + sketch // GRADIENT_ARRAYS}
+    names = {Cholesky: "cholesky", DualCholesky: "dual"}
+    if type(found) not in names:
+        raise ValueError(f"memory goes with the solvers of smoothlink.solve, and solver is {solver!r}.")
+    return {"solver": names[type(found)], "auto": solver == "auto"}

@@ -18,10 +18,9 @@ from smoothlink.fitting.first_stage import Embedded
 from smoothlink.fitting.inputs import with_width
 from smoothlink.fitting.judge import Verdict
 from smoothlink.fitting.options import Chosen, Clock, Notify, Options, Setup
-from smoothlink.fitting.plan import make_plan, parse_memory
 from smoothlink.fitting.quick import calibrate, label_totals, rules_of_thumb, small_holdout, without
 from smoothlink.fitting.resume import decode, judged, settled
-from smoothlink.fitting.setup import inputs_for, set_up, sizes_of
+from smoothlink.fitting.setup import inputs_for, planned, set_up
 from smoothlink.fitting.together import considered, drawn, fit_together, knobs_for
 from smoothlink.machines.files import Scaled
 from smoothlink.machines.rows import Rows
@@ -54,13 +53,13 @@ def train(
     note: Callable[[str], None] | None = None,
 ) -> Trained:
     """Fits a model to X (n, d), Y (n, c) and weights w (n,)."""
-    clock, memory = Clock(notify), parse_memory(options.memory)
+    clock = Clock(notify)
     with clock.stage("scale"):
         scaling = choose_scaling(X, options.scale, w)
     with working(
         options.checkpoint,
         lambda: job_of(X, Y, w, label_weight, options),
-        lambda: make_plan(memory, sizes_of(X, Y, w, options, dense=scaling.dense), options.block_rows),
+        lambda: planned(X, Y, w, options, multiclass, dense=scaling.dense, weighted=label_weight is not None),
     ) as work:
         if work.plan.memory is not None and note is not None:
             note(str(work.plan))

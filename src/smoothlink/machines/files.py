@@ -5,8 +5,10 @@ Blocks are read, not mapped: pages of a mapped file count as memory of the proce
 
 from __future__ import annotations
 
+import mmap
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,8 +20,26 @@ from smoothlink.machines.matrix import Matrix, matrix
 Array = NDArray[Any]
 
 CHECKED = 1 << 22  # entries looked at together
+PIECE = 16 << 20  # bytes that go at a time
 TURNED_ROWS = 4096  # of a file read at a time, where one column of it is wanted
-BYTES_PER_ENTRY = 16  # of X in memory: an index and a value, and again in the transpose
+
+
+def mapping(array: Array) -> mmap.mmap | None:
+    """The mapped file that an array is a view of."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return base if isinstance(base, mmap.mmap) else None
+
+
+def pieces(array: Array, size: int = PIECE) -> Iterator[Array]:
+    """Rows, or entries, in pieces of about `size` bytes; those of a mapped file leave memory again."""
+    file = mapping(array)
+    step = max(1, size * len(array) // max(1, array.nbytes))
+    for start in range(0, len(array), step):
+        yield array[start : start + step]
+        if file is not None and hasattr(mmap, "MADV_DONTNEED"):
+            file.madvise(mmap.MADV_DONTNEED)
 
 
 class Mapped(sp.csr_array):
@@ -82,32 +102,44 @@ def piece(array: Array, begin: int, end: int) -> Array:
     return np.array(array[begin:end])
 
 
+@dataclass
+class Room:
+    """How many bytes of blocks may stay in memory once they were read."""
+
+    left: int
+
+    def takes(self, X: Matrix) -> bool:
+        """Whether there is room for this block, which then takes it."""
+        need = X.nbytes
+        fits = need <= self.left
+        self.left -= need if fits else 0
+        return fits
+
+    def gives(self, X: Matrix) -> None:
+        """Takes the room of a block back."""
+        self.left += X.nbytes
+
+
 class Scaled:
     """X (n, d) scaled and with its constant, one block of rows at a time; the whole is never made."""
 
-    def __init__(self, X: Any, scaling: Callable[[Any], Any], keep: int | None = None) -> None:
-        self.X, self.scaling = X, scaling
+    def __init__(self, X: Any, scaling: Callable[[Any], Any], keep: int) -> None:
+        self.X, self.scaling, self.room = X, scaling, Room(keep)
         self.shape: tuple[int, int] = (X.shape[0], X.shape[1] + 1)
         self.nnz: int = (X.nnz if sp.issparse(X) else X.size) + X.shape[0]
-        self.left = self.nnz * BYTES_PER_ENTRY if keep is None else keep  # bytes of blocks that may stay in memory
 
     def block(self, part: slice) -> Elsewhere:
         """These rows, kept in memory once read where there is room left."""
-        ptr = self.X.indptr if sp.issparse(self.X) else None
-        entries = self.X[part].size if ptr is None else int(ptr[part.stop] - ptr[part.start])
-        need = (entries + part.stop - part.start) * BYTES_PER_ENTRY
-        keep = need <= self.left
-        self.left -= need if keep else 0
-        return Elsewhere(self.X, part, self.scaling, keep=keep)
+        return Elsewhere(self.X, part, self.scaling, self.room)
 
 
 class Elsewhere:
     """Some consecutive rows of a matrix that is not in memory, or not yet scaled: `here` makes them a Matrix."""
 
     def __init__(
-        self, source: Any, part: slice, prepare: Callable[[Any], Any] | None = None, *, keep: bool = False
+        self, source: Any, part: slice, prepare: Callable[[Any], Any] | None = None, room: Room | None = None
     ) -> None:
-        self.source, self.part, self.prepare, self.keep = source, part, prepare, keep
+        self.source, self.part, self.prepare, self.room = source, part, prepare, room
         self.kept: Matrix | None = None
 
     def here(self) -> Matrix:
@@ -115,9 +147,15 @@ class Elsewhere:
             return self.kept
         A = self.source[self.part]
         found = matrix(A if self.prepare is None else self.prepare(A))
-        if self.keep:
+        if self.room is not None and self.room.takes(found):
             self.kept = found
         return found
+
+    def let_go(self) -> None:
+        """Gives the room up again."""
+        if self.room is not None and self.kept is not None:
+            self.room.gives(self.kept)
+            self.kept = None
 
 
 def here(X: Matrix | Elsewhere) -> Matrix:
@@ -166,15 +204,20 @@ class FileArray:
         mapped = np.memmap(self.path, self.dtype, "r+", shape=self.shape)
         mapped[:, part] = columns
 
+    def columns(self, part: slice) -> Array:
+        """Some columns of every row."""
+        return np.array(self.mapped()[:, part])
+
     def mapped(self) -> Array:
         """The array as the system maps it, read-only."""
         return np.memmap(self.path, self.dtype, "r", shape=self.shape)
 
     def column(self, number: int) -> Array:
         """One column (n,)."""
-        return np.concatenate(
-            [self[start : start + TURNED_ROWS][:, number] for start in range(0, len(self), TURNED_ROWS)]
-        )
+        column = np.empty(len(self), np.float32)
+        for start in range(0, len(self), TURNED_ROWS):
+            column[start : start + TURNED_ROWS] = self[start : start + TURNED_ROWS][:, number]
+        return column
 
     def flush(self) -> None:
         """Waits until what was written is on disk."""

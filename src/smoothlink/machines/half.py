@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import tempfile
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smoothlink.errors import ModelFileError
+from smoothlink.machines.files import PIECE, pieces
 
 Array = NDArray[Any]
 
@@ -45,13 +47,21 @@ class Half(NamedTuple):
 
 
 def halved(A: Array) -> Half:
-    """A (a, b) with each column scaled to at most 1 and rounded to float16."""
-    largest = np.abs(A).max(axis=0, initial=0)
+    """A (a, b) with each column scaled to at most 1 and rounded to float16; many halves are in a temporary file."""
+    largest = np.zeros(A.shape[1], A.dtype)
+    for part in pieces(A):
+        np.maximum(largest, np.abs(part).max(axis=0), out=largest)
     if not np.isfinite(largest).all():
         raise ModelFileError("The model has weights that are not finite. Fit it again with a larger ridge.")
     _, exponent = np.frexp(largest)
     scale = np.ldexp(np.float32(1), np.clip(exponent, -120, 120)).astype(np.float32)
-    return Half(np.asarray(A / scale, np.float16), scale)
+    if A.nbytes <= PIECE:
+        return Half(np.asarray(A / scale, np.float16), scale)
+    with tempfile.TemporaryFile() as file:  # stays until it is not mapped any more
+        for part in pieces(A):
+            file.write(np.asarray(part / scale, np.float16).data)
+        file.flush()
+        return Half(np.memmap(file, np.float16, "r", shape=A.shape), scale)
 
 
 def widened(values: Array, scale: Array) -> Array:

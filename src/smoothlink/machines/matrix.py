@@ -34,14 +34,26 @@ class Sparse:
             self._transpose = _SparseTranspose(self.csr)
         return self._transpose
 
-    def __matmul__(self, B: Array) -> Array:
+    @property
+    def forward(self) -> CSR:
         from smoothlink.machines import kernels
 
         if self._forward is None:
             A = self.csr
             self._forward = kernels.forward(A.indptr, A.indices, A.data, A.shape[1])
+        return self._forward
+
+    @property
+    def nbytes(self) -> int:
+        """What it holds once it is prepared for products."""
+        arrays = [*self.forward, *(array for part in self.T.parts for array in part)]
+        return sum({id(array): array.nbytes for array in arrays}.values())
+
+    def __matmul__(self, B: Array) -> Array:
+        from smoothlink.machines import kernels
+
         out = np.empty((self.shape[0], B.shape[1]), dtype=B.dtype)
-        kernels.product(self._forward, np.ascontiguousarray(B), out)
+        kernels.product(self.forward, np.ascontiguousarray(B), out)
         return out
 
     def take(self, numbers: Array) -> sp.csr_array:
@@ -94,6 +106,7 @@ class Dense:
     def __init__(self, A: Array) -> None:
         self.array = A
         self.shape: tuple[int, int] = (A.shape[0], A.shape[1])
+        self.nbytes: int = A.nbytes
 
     @property
     def T(self) -> _DenseTranspose:

@@ -41,23 +41,16 @@ class Rows:
 
     `rows.sum(f, *arrays, out=shape)` calls the top-level function `f(block, *arrays, out)` for each block; f adds
     into `out`. Nothing else of the data is seen by the algorithms, so where the blocks live is decided here alone:
-    in memory, or elsewhere until a sum reaches them. `columns` is how many columns of a (d, m) array go at a time.
+    in memory, or elsewhere until a sum reaches them.
     """
 
-    def __init__(self, blocks: list[Block], d: int, c: int, columns: int | None = None) -> None:
-        self.blocks, self.d, self.c, self.columns = blocks, d, c, columns
+    def __init__(self, blocks: list[Block], d: int, c: int, table: Array | FileArray | None = None) -> None:
+        self.blocks, self.d, self.c = blocks, d, c
+        self.table = table  # (n, d) all inputs, where they are one dense array
         self.n = blocks[-1].start + len(blocks[-1].w) if blocks else 0
 
     @classmethod
-    def of(
-        cls,
-        X: Any,
-        Y: sp.csr_array,
-        w: Array | None = None,
-        *,
-        block_rows: int = BLOCK_ROWS,
-        columns: int | None = None,
-    ) -> Rows:
+    def of(cls, X: Any, Y: sp.csr_array, w: Array | None = None, *, block_rows: int = BLOCK_ROWS) -> Rows:
         """Rows over arrays in memory, or over a `Scaled` matrix elsewhere; X already has its constant column."""
         n = X.shape[0]
         w = np.ones(n, np.float32) if w is None else np.asarray(w, np.float32)
@@ -67,23 +60,24 @@ class Rows:
             whole = part == slice(0, n)
             inputs = X.block(part) if isinstance(X, Scaled) else matrix(X if whole else X[part])
             blocks.append(Block(inputs, Sparse(Y if whole else Y[part]), w[part], start))
-        return cls(blocks, X.shape[1], Y.shape[1], columns)
+        return cls(blocks, X.shape[1], Y.shape[1], X if isinstance(X, np.ndarray) else None)
 
     def each(self) -> Iterator[Block]:
         """The blocks one after the other, each in memory while it is looked at."""
         for block in self.blocks:
             yield block._replace(X=here(block.X))
 
-    def groups(self, m: int) -> list[slice]:
-        """The m columns of a product in groups that memory has room for."""
-        step = m if self.columns is None else self.columns
-        return [slice(start, min(m, start + step)) for start in range(0, m, max(1, step))]
+    def let_go(self) -> None:
+        """Keeps no block in memory that can be read again."""
+        for block in self.blocks:
+            if isinstance(block.X, Elsewhere):
+                block.X.let_go()
 
     def weighted(self, w: Array) -> Rows:
         """The same blocks under other weights; weight 0 leaves a row out without a copy of X."""
         w = np.asarray(w, np.float32)
         blocks = [b._replace(w=w[b.start : b.start + len(b.w)]) for b in self.blocks]
-        return Rows(blocks, self.d, self.c, self.columns)
+        return Rows(blocks, self.d, self.c, self.table)
 
     def with_inputs(self, H: Array | FileArray) -> Rows:
         """The same labels and weights with the rows of H (n, k) in place of X: what the link function sees."""
@@ -91,14 +85,14 @@ class Rows:
         for b in self.blocks:
             part = slice(b.start, b.start + len(b.w))
             blocks.append(b._replace(X=Elsewhere(H, part) if isinstance(H, FileArray) else matrix(H[part])))
-        return Rows(blocks, H.shape[1], self.c)
+        return Rows(blocks, H.shape[1], self.c, H)
 
     def take(self, numbers: Array) -> Rows:
         """Some of the rows, by number ascending, as one block of their own."""
         parts = [numbers[(numbers >= b.start) & (numbers < b.start + len(b.w))] - b.start for b in self.blocks]
         X = stack([b.X.take(p) for b, p in zip(self.each(), parts, strict=True)])
         Y = stack([b.Y.take(p) for b, p in zip(self.blocks, parts, strict=True)])
-        return Rows.of(X, Y, self.w[numbers], columns=self.columns)
+        return Rows.of(X, Y, self.w[numbers])
 
     def sum(self, f: Callable[..., None], *arrays: Any, out: tuple[int, ...], dtype: Any = np.float32) -> Array:
         """The sum of f over all blocks: f adds its block's part into an array of shape `out`."""
@@ -128,11 +122,14 @@ class Rows:
 
     def map(self, f: Callable[..., Array], *arrays: Any, into: FileArray | None = None) -> Any:
         """f(block, *arrays) of every block, row under row: in memory, or in a file."""
-        if into is None:
-            return np.concatenate([f(block, *arrays) for block in self.each()])
+        out: Any = into
         for block in self.each():
-            into[block.start : block.start + len(block.w)] = f(block, *arrays)
-        return into
+            part = f(block, *arrays)
+            if out is None and len(part) == self.n:
+                return part
+            out = np.empty((self.n, *part.shape[1:]), part.dtype) if out is None else out
+            out[block.start : block.start + len(block.w)] = part
+        return out
 
     @property
     def w(self) -> Array:

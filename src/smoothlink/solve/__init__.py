@@ -15,11 +15,11 @@ __all__ = ["Cholesky", "ConjugateGradient", "DualCholesky", "Solve", "Solver", "
 
 
 class Solve(Protocol):
-    """B (d, m) -> (X'WX + rho)^-1 B."""
+    """B (d, m) -> (X'WX + rho)^-1 B, in the memory of B where it is free to be overwritten."""
 
     rho: NDArray[Any]  # (d,)
 
-    def __call__(self, B: NDArray[Any]) -> NDArray[Any]: ...
+    def __call__(self, B: NDArray[Any], *, overwrite: bool = False) -> NDArray[Any]: ...
 
 
 class System(Protocol):
@@ -46,9 +46,9 @@ LARGEST_CHOLESKY = 20_000  # columns, or rows: 3.2 GB in float64
 EXPECTED_ITERATIONS = 20
 
 
-def choose_solver(rows: Rows, columns: int, entries: int) -> Solver:
-    """The solver that predicted cost favours for two solves of `columns` columns; X has `entries` non-zeros."""
-    costs = predicted_seconds(rows.n, rows.d, columns, entries)
+def choose_solver(n: int, d: int, columns: int, entries: int) -> Solver:
+    """The solver that predicted cost favours for two solves of `columns` columns; X (n, d) has `entries` non-zeros."""
+    costs = predicted_seconds(n, d, columns, entries)
     return min(costs, key=lambda solver: costs[solver])
 
 

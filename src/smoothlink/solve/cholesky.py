@@ -50,10 +50,12 @@ class CholeskySolve:
     def __init__(self, L: Array, rho: Array) -> None:
         self.L, self.rho = L, rho
 
-    def __call__(self, B: Array) -> Array:
+    def __call__(self, B: Array, *, overwrite: bool = False) -> Array:
         with calm(len(B)):
             Z = scipy.linalg.cho_solve((self.L, True), B.astype(np.float64), overwrite_b=True, check_finite=False)
-        return np.asarray(Z, dtype=B.dtype)
+        if overwrite:
+            B[...] = Z
+        return B if overwrite else np.asarray(Z, dtype=B.dtype)
 
     def inverse(self) -> Array:
         """(X'WX + rho)^-1 in float32; uses up the factor, so it is the last call."""

@@ -78,9 +78,12 @@ class Group:
     zeta: Array  # (g,) r'Mr with the whole preconditioner M
     size: Array  # (g,) r'Mr with its diagonal alone, which `tol` speaks of
 
-    def only(self, some: Array) -> Group:
-        z, r, p = (np.ascontiguousarray(A[:, some]) for A in (self.z, self.r, self.p))
-        return Group(self.columns[some], self.goal[some], z, r, p, self.zeta[some], self.size[some])
+    def keep(self, some: Array) -> None:
+        """Lets the other columns go, of one array after the other: they are large."""
+        for name in ("z", "r", "p"):
+            setattr(self, name, np.ascontiguousarray(getattr(self, name)[:, some]))
+        self.columns, self.goal = self.columns[some], self.goal[some]
+        self.zeta, self.size = self.zeta[some], self.size[some]
 
 
 class GradientSolve:
@@ -96,15 +99,15 @@ class GradientSolve:
         self.products = 0  # columns times iterations of the last solve
         self.residual = 0.0  # the largest of the last solve
 
-    def __call__(self, B: Array, start: Array | None = None) -> Array:
-        """Z (d, m); `start` is a guess of it, such as the solution at a neighbouring ridge."""
+    def __call__(self, B: Array, start: Array | None = None, *, overwrite: bool = False) -> Array:
+        """Z (d, m), in place of B if asked; `start` is a guess of it, such as the solution at a neighbouring ridge."""
         self.iterations, self.products, self.residual, unfinished = 0, 0, 0.0, 0
-        Z, m, group = np.zeros_like(B), B.shape[1], self.knobs.group
-        for c in range(0, m, group):
+        Z, m, width = B if overwrite else np.empty_like(B), B.shape[1], self.knobs.group
+        for c in range(0, m, width):
             self._precondition(m - c)
-            part = slice(c, c + group)
-            z = np.zeros_like(B[:, part]) if start is None else np.array(start[:, part], B.dtype, order="C")
-            unfinished += self._advance(Z[:, part], np.ascontiguousarray(B[:, part]), z, started=start is not None)
+            part = slice(c, c + width)
+            begun = self._begin(np.array(B[:, part], order="C"), None if start is None else start[:, part])
+            unfinished += self._advance(begun, Z[:, part])
         self._warn(unfinished)
         return Z
 
@@ -124,17 +127,16 @@ class GradientSolve:
         root = np.sqrt(self.inverse_diagonal)
         return correction(self.system.sketch(root, rank), self.rho.astype(np.float32), root)
 
-    def _advance(self, Z: Array, B: Array, z: Array, *, started: bool) -> int:
-        """Solves a group of columns from z into Z; returns how many had to stop early."""
-        group = self._begin(B, z, started)
-        shares = np.zeros(B.shape[1])  # of the squared residual in what is allowed
+    def _advance(self, group: Group, Z: Array) -> int:
+        """Solves a group of columns into Z; returns how many had to stop early."""
+        shares = np.zeros(len(group.columns))  # of the squared residual in what is allowed
         for count in range(self.knobs.iterations + 1):
             left = group.size > group.goal
             stop = count == self.knobs.iterations or not left.any()
             if stop or 2 * np.count_nonzero(left) <= len(left):  # columns leave by halves: odd widths are slow
                 Z[:, group.columns] = group.z
                 shares[group.columns] = group.size / np.maximum(group.goal, TINY)
-                group = group.only(left)
+                group.keep(left)
             if stop:
                 break
             self._iterate(group)
@@ -142,17 +144,21 @@ class GradientSolve:
         self.residual = max(self.residual, self.knobs.tol * float(np.sqrt(shares.max(initial=0.0))))
         return int(np.count_nonzero(left))
 
-    def _begin(self, B: Array, z: Array, started: bool) -> Group:
-        r, M = B.copy(), self.inverse_diagonal
-        if started:
+    def _begin(self, r: Array, start: Array | None) -> Group:
+        """Columns whose right-hand sides r are their first residuals; r is used up."""
+        M, count = self.inverse_diagonal, r.shape[1]
+        z = np.zeros_like(r) if start is None else np.array(start, r.dtype, order="C")
+        size = weighted_squares(r, M)
+        goal = self.knobs.tol**2 * size
+        if start is not None:
             r -= self.rows.sum(xt_xp, z, out=z.shape)
             r -= self.rho.astype(np.float32)[:, None] * z
-        size, goal = weighted_squares(r, M), self.knobs.tol**2 * weighted_squares(B, M)
+            size = weighted_squares(r, M)
         zeta, p = size, M[:, None] * r
         if self.correction is not None:
             zeta, coefficients = self.correction(r, size)
             p += self.correction.V @ coefficients
-        return Group(np.arange(B.shape[1]), goal, z, r, p, zeta, size)
+        return Group(np.arange(count), goal, z, r, p, zeta, size)
 
     def _iterate(self, g: Group) -> None:
         """One step of every column: z along p, then the next direction."""

@@ -71,14 +71,16 @@ class KernelSolve:
         self.free = self._without_constant(s)  # (d, 1) A0^-1 s
         self.pivot = system.squares[-1] + rho[-1] - float(s[:, 0] @ self.free[:, 0])
 
-    def __call__(self, B: Array) -> Array:
+    def __call__(self, B: Array, *, overwrite: bool = False) -> Array:
         others = B.astype(np.float64)
         others[-1] = 0
         constant = (B[-1] - self.free[:, 0] @ others) / self.pivot
         Z = self._without_constant(others)
         Z -= self.free * constant
         Z[-1] = constant
-        return Z.astype(B.dtype)
+        if overwrite:
+            B[...] = Z
+        return B if overwrite else Z.astype(B.dtype)
 
     def _without_constant(self, B: Array) -> Array:
         """A0^-1 B = (B - X0'W^1/2 (K + rho)^-1 W^1/2 X0 B) / rho; B is 0 at the constant, and so is the answer."""
@@ -93,7 +95,7 @@ class KernelSolve:
 def kernel_matrix(rows: Rows) -> Array:
     """K (n, n) = W^1/2 X0 X0' W^1/2 in float64, some of its columns at a time."""
     K = np.empty((rows.n, rows.n))
-    for block in rows.blocks:
+    for block in rows.each():
         for first in range(0, len(block.w), KERNEL_ROWS):
             numbers = np.arange(first, min(first + KERNEL_ROWS, len(block.w)))
             part = block.X.take(numbers)

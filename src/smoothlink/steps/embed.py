@@ -80,9 +80,10 @@ def refine(rows: Rows, solve: Solve, Q: Array, power: int, outside: Array | None
     """
     trace = float("nan")
     for step in range(max(1, power)):
-        T = project(rows, solve, Q, keep=False).T
+        T = project(rows, solve, Q).T
         if step == 0:
             trace = float(np.einsum("ij,ij->", Q, T, dtype=np.float64)) / Q.shape[1]
+        del Q
         Q = orthonormal(T, outside)
     return Q, trace
 
@@ -90,24 +91,14 @@ def refine(rows: Rows, solve: Solve, Q: Array, power: int, outside: Array | None
 class Projected(NamedTuple):
     """What ridge regression makes of some combinations of labels."""
 
-    Z: Array  # (d, m) = argmin |YQ - XZ|^2 + rho |Z|^2; (d, 0) where it was not kept
+    Z: Array  # (d, m) = argmin |YQ - XZ|^2 + rho |Z|^2
     T: Array  # (c, m) = Y'XZ = Y'PYQ
 
 
-def project(rows: Rows, solve: Solve, Q: Array, *, keep: bool = True) -> Projected:
-    """Regresses YQ on X, a group of columns at a time where memory asks for it."""
-    m = Q.shape[1]
-    parts = rows.groups(m)
-    if len(parts) == 1:
-        Z = solve(rows.sum(xt_yq, Q, out=(rows.d, m)))
-        return Projected(Z, rows.sum(yt_xz, Z, out=(rows.c, m)))
-    Z, T = np.empty((rows.d, m if keep else 0), np.float32), np.empty((rows.c, m), np.float32)
-    for part in parts:
-        Zg = solve(rows.sum(xt_yq, np.ascontiguousarray(Q[:, part]), out=(rows.d, part.stop - part.start)))
-        T[:, part] = rows.sum(yt_xz, Zg, out=(rows.c, part.stop - part.start))
-        if keep:
-            Z[:, part] = Zg
-    return Projected(Z, T)
+def project(rows: Rows, solve: Solve, Q: Array) -> Projected:
+    """Regresses YQ on X."""
+    Z = solve(rows.sum(xt_yq, Q, out=(rows.d, Q.shape[1])), overwrite=True)
+    return Projected(Z, rows.sum(yt_xz, Z, out=(rows.c, Q.shape[1])))
 
 
 def xt_yq(block: Block, Q: Array, out: Array) -> None:
@@ -125,28 +116,38 @@ def yt_xz(block: Block, Z: Array, out: Array) -> None:
 
 
 def best_directions(Q: Array, Z: Array, T: Array, rank: int, trace: float | None, half_step: bool) -> Embedding:
-    """Rotates the basis Q to the top eigenvectors of F = T'T; W needs no further solve, since W = ZE."""
+    """Rotates the basis Q to the top eigenvectors of F = T'T; W needs no further solve: W = ZE, in Z's memory."""
     if not Q.shape[1]:  # no row has a label: one direction, of which nothing is predicted
-        Q, Z, T = np.eye(len(Q), 1, dtype=np.float32), np.zeros((len(Z), 1), np.float32), np.zeros((len(T), 1))
-    T64 = T.astype(np.float64)
-    lam, E = eigh(T64.T @ T64)  # F has the squares of Y'PY's eigenvalues
+        Q, Z, T = (np.eye(len(Q), 1, dtype=np.float32), *(np.zeros((len(A), 1), np.float32) for A in (Z, T)))
+    lam, E = eigh(inner(T))  # F has the squares of Y'PY's eigenvalues
     order = np.argsort(-lam, kind="stable")[: max(1, rank)]
     keep = order[lam[order] > 1e-12 * max(lam.max(), np.finfo(np.float64).tiny)]
     keep = keep if len(keep) else order[:1]
     sigma, E = np.sqrt(np.maximum(lam[keep], 0)), E[:, keep]
-    U = T64 @ (E / np.maximum(sigma, np.finfo(np.float64).tiny)) if half_step else Q @ E
+    trace = float(np.einsum("ij,ij->", Q, T, dtype=np.float64)) if trace is None else trace
+    U = rotated(T, E / np.maximum(sigma, np.finfo(np.float64).tiny)) if half_step else rotated(Q, E)
     sign = upright(U)
-    trace = float(np.einsum("ij,ij->", Q, T64)) if trace is None else trace
+    U *= sign
     captured = min(1.0, float(sigma.sum() / trace)) if trace > 0 else 0.0
-    return Embedding((U * sign).astype(np.float32), rotated(Z, E * sign), sigma, captured)
+    return Embedding(U, rotated(Z, E * sign), sigma, captured)
 
 
-def rotated(Z: Array, E: Array) -> Array:
-    """Z E (d, k) in float64, rounded to float32, some rows at a time: d may be millions."""
-    W = np.empty((len(Z), E.shape[1]), np.float32)
-    for start in range(0, len(Z), ROTATED_ROWS):
-        W[start : start + ROTATED_ROWS] = Z[start : start + ROTATED_ROWS] @ E
-    return W
+def inner(A: Array, B: Array | None = None) -> Array:
+    """A'B in float64, or A'A, some rows at a time: there may be millions."""
+    total = np.zeros((A.shape[1], A.shape[1] if B is None else B.shape[1]))
+    for start in range(0, len(A), ROTATED_ROWS):
+        part = A[start : start + ROTATED_ROWS].astype(np.float64, copy=False)
+        total += part.T @ (part if B is None else B[start : start + ROTATED_ROWS])
+    return total
+
+
+def rotated(A: Array, E: Array) -> Array:
+    """A E in float64, rounded to A's type, in the memory of A, which is used up; E (m, k) with k <= m."""
+    k = E.shape[1]
+    out = A.reshape(-1)[: len(A) * k].reshape(len(A), k)
+    for start in range(0, len(A), ROTATED_ROWS):  # a row of the result ends before the rows of A that are still to come
+        out[start : start + ROTATED_ROWS] = A[start : start + ROTATED_ROWS] @ E
+    return out
 
 
 def upright(U: Array) -> Array:
@@ -155,8 +156,7 @@ def upright(U: Array) -> Array:
     Rounding decides the sign of an eigenvector, and the random features see it: without this, the same rows in other
     blocks would give another model.
     """
-    largest = np.abs(U).argmax(axis=0)
-    return np.where(U[largest, np.arange(U.shape[1])] < 0, -1.0, 1.0)
+    return np.where(-U.min(axis=0) > U.max(axis=0), -1, 1).astype(U.dtype)
 
 
 def eigh(A: Array) -> tuple[Array, Array]:
@@ -173,9 +173,9 @@ def orthonormal(T: Array, outside: Array | None = None) -> Array:
         size = np.einsum("ij,ij->j", A, A).max(initial=np.finfo(np.float64).tiny)  # what is left is measured by it
         if outside is not None and outside.shape[1]:
             A -= outside @ (outside.T @ A)
-        lam, E = eigh(A.T @ A)
+        lam, E = eigh(inner(A))
         keep = lam > 1e-10 * max(lam.max(initial=0.0), size)
-        A = A @ (E[:, keep] / np.sqrt(lam[keep]))
+        A = rotated(A, E[:, keep] / np.sqrt(lam[keep]))
     return A.astype(np.float32)
 
 
@@ -199,14 +199,7 @@ def every_label(rows: Rows, solve: Solve) -> Embedding:
 
 def fitted_to(rows: Rows, U: Array, solve: Solve) -> Embedding:
     """The ridge fit of the features to given label directions."""
-    parts = rows.groups(U.shape[1])
-    W = np.empty((rows.d, U.shape[1] if len(parts) > 1 else 0), np.float32)
-    for part in parts:
-        Wg = solve(rows.sum(xt_yq, np.ascontiguousarray(U[:, part]), out=(rows.d, part.stop - part.start)))
-        if len(parts) == 1:
-            W = Wg
-        else:
-            W[:, part] = Wg
+    W = solve(rows.sum(xt_yq, U, out=(rows.d, U.shape[1])), overwrite=True)
     return Embedding(U, W, np.zeros(0), float("nan"))
 
 
@@ -230,13 +223,14 @@ def label_eigenvectors(rows: Rows, rank: int, rng: np.random.Generator, *, means
     Q = np.eye(rows.c, dtype=np.float32) if m == rows.c else orthonormal(product(probes(rng, rows.c, m)))
     if m < rows.c:
         Q = orthonormal(product(Q))
-    T = product(Q).astype(np.float64)
-    lam, E = eigh((Q.T @ T + T.T @ Q) / 2)
+    F = inner(Q, product(Q))
+    lam, E = eigh((F + F.T) / 2)
     order = np.argsort(-lam, kind="stable")[:rank]
     trace = float(rows.sum(label_counts, out=(rows.c,), dtype=np.float64).sum())
     trace -= 0.0 if means is None else total * float(means @ means)
-    U = Q @ E[:, order]
-    return LabelSpectrum((U * upright(U)).astype(np.float32), np.maximum(lam[order], 0), trace)
+    U = rotated(Q, E[:, order])
+    U *= upright(U)
+    return LabelSpectrum(U, np.maximum(lam[order], 0), trace)
 
 
 def probes(rng: np.random.Generator, c: int, m: int) -> Array:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from smoothlink.machines.files import FileArray
 from smoothlink.machines.matrix import Sparse
-from smoothlink.machines.rows import Block, Rows, SavedSums, stack
+from smoothlink.machines.rows import Block, Rows, SavedSums
 from smoothlink.solve.cholesky import GramSystem
 from smoothlink.steps.featurize import Features
 
@@ -20,7 +20,7 @@ Outs = list[tuple[tuple[int, ...], Any]]
 
 # Rows featurized at a time: float32 products of at most this many rows are added in float64.
 PHI_ROWS = 4096
-SOLVED_LABELS = 4096  # labels whose V is solved for together
+SOLVED_LABELS = 2048  # labels whose V is solved for together
 
 
 class LinkSums(NamedTuple):
@@ -185,7 +185,8 @@ def sweeps(
         run.V, run.velocity = V, np.zeros_like(V) if descent.momentum else None
     V, velocity = run.V, run.velocity
     size = descent.batch or default_batch(rows.n, rows.c, len(rho))
-    H, _, w = inputs(rows)
+    H, w = rows.table, rows.w
+    assert H is not None, "embeddings are dense"
     eta = descent.learning_rate * stable_rate(M, sums, size, descent.momentum)
     for _ in range(run.sweep):
         eta *= descent.decay
@@ -217,12 +218,6 @@ def stable_rate(M: Array, sums: LinkSums, batch: int, momentum: float) -> float:
     """
     freedom = float(np.einsum("ij,ij->", M, sums.gram.G, dtype=np.float64))
     return min(8.0, 1.5 * (1 + momentum) / (1 - momentum)) / (1 + np.sqrt(max(freedom, 0.0) / batch)) ** 2
-
-
-def inputs(rows: Rows) -> tuple[Array, Any, Array]:
-    """The embeddings H (n, k), labels and weights of rows in memory."""
-    H = stack([b.X.array for b in rows.each()])
-    return H, stack([b.Y.csr for b in rows.blocks]), rows.w
 
 
 def default_batch(n: int, c: int, s: int) -> int:

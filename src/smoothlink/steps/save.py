@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import math
-import mmap
 import os
 import platform
 import secrets
@@ -20,13 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothlink.errors import ModelFileError
+from smoothlink.machines.files import pieces
 
 Array = NDArray[Any]
 
 KEY = "smoothlink"  # the one entry of the safetensors metadata
 FORMAT_VERSION = 3  # the newest that is read; a file is written in the oldest that can hold it
 MAX_HEADER = 100_000_000  # bytes; the safetensors library refuses larger ones too
-PIECE = 16 << 20  # bytes written at a time
 SMALL = 1 << 20  # bytes; smaller arrays are verified even when memory-mapped
 CODES = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "I8": "i1", "I16": "<i2", "I32": "<i4", "I64": "<i8", "U8": "u1"}
 DTYPES: dict[str, np.dtype[Any]] = {code: np.dtype(name) for code, name in (CODES | {"BOOL": "?"}).items()}
@@ -63,8 +62,8 @@ def save(path: str | os.PathLike[str], arrays: Mapping[str, Array], meta: Mappin
     with _replacing(Path(path)) as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for array in ready.values():
-            for piece in _pieces(array):
-                file.write(piece)
+            for piece in pieces(_bytes(array)):
+                file.write(piece.data)
 
 
 def load(path: str | os.PathLike[str], *, mmap: bool = True, verify: bool = False) -> Loaded:
@@ -161,22 +160,14 @@ def _envelope(arrays: Mapping[str, Array], meta: Mapping[str, Any], version: int
         ) from error
 
 
-def _pieces(array: Array) -> Iterator[memoryview]:
-    """The bytes some megabytes at a time; those of a mapped file leave memory again, so that it may be larger."""
-    raw = array.reshape(-1).view(np.uint8)
-    file: Any = array.base
-    while isinstance(file, np.ndarray):
-        file = file.base
-    for start in range(0, len(raw), PIECE):
-        yield raw[start : start + PIECE].data
-        if isinstance(file, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
-            file.madvise(mmap.MADV_DONTNEED)
+def _bytes(array: Array) -> Array:
+    return array.reshape(-1).view(np.uint8)
 
 
 def _checksum(array: Array) -> int:
     crc = 0
-    for piece in _pieces(array):
-        crc = zlib.crc32(piece, crc)
+    for piece in pieces(_bytes(array)):
+        crc = zlib.crc32(piece.data, crc)
     return crc
 
 
