@@ -36,6 +36,7 @@ check: $(VENV)/dev
 # Hours on quiet cores; stopped and started again it goes on. Needs SMOOTHLINK_DATA, the folder of the data sets.
 bench: $(VENV)/bench
 	$(BIN)/python benchmarks/peers.py
+	$(BIN)/python benchmarks/drawn.py
 	$(BIN)/python benchmarks/growth.py
 
 clean:

@@ -12,7 +12,7 @@ import numpy as np
 from bench.circumstances import Watch, read, reported, versions, without_paths
 from smoothlink.experiments import peers
 from smoothlink.experiments.data import Split
-from smoothlink.experiments.peers.known import OURS, PEERS
+from smoothlink.experiments.peers.known import OURS, PEERS, QUICK
 from smoothlink.experiments.record import training
 from smoothlink.steps.evaluate import evaluate
 
@@ -23,6 +23,7 @@ SETS = (
 # What a method is called on the command line and in file names -> its name in tables.
 METHODS = {
     "smoothlink": OURS,
+    "smoothlink-quick": QUICK,
     "omikuji": "omikuji",
     "omikuji-bonsai": "omikuji, Bonsai-like",
     "omikuji-logistic": "omikuji, logistic loss",

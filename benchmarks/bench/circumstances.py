@@ -15,7 +15,7 @@ import smoothlink
 from smoothlink.experiments import peers
 from smoothlink.experiments.apart import load_average
 from smoothlink.experiments.data import Split
-from smoothlink.experiments.peers.known import OURS
+from smoothlink.experiments.peers.known import OURS, QUICK
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -73,7 +73,7 @@ def own_seconds() -> float:
 def versions(method: str) -> dict[str, str]:
     """Of a method that can be run; of ours also a digest of its source, which changes between releases."""
     found = peers.versions(method)
-    if method != OURS:
+    if method not in (OURS, QUICK):
         return found
     return {**found, **{name: version(name) for name in ("numba", "scikit-learn")}, "source": source()}
 

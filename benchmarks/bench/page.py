@@ -9,6 +9,7 @@ from typing import Any
 from bench.cells import METHODS, METRICS, stored_cells
 from bench.circumstances import read
 from bench.compare import comparison
+from bench.drawn import drawn_lines
 from bench.growth import growth_lines
 from bench.pictures import accuracy_against_seconds, growth_curves
 from smoothlink.experiments.peers.known import OURS, PEERS
@@ -26,8 +27,8 @@ Every method runs in a process of its own on the same rows. Text sets are one fi
 (`benchmarks/vectorise.py`: sublinear TF-IDF, words of two texts or more, unit rows). Peers get the features that
 smoothlink would make of the files: unit rows, or standardised columns where X is a table; omikuji gets no rows without
 features, which it refuses. smoothlink gets the files' rows and scales them in its training time. All run with their
-own defaults, smoothlink with everything on "auto". Nothing is tuned on test rows, which are used once. omikuji takes no
-seed, so its figures differ a little from run to run.
+own defaults, smoothlink with everything on "auto" and, as *quick*, with `effort="quick"`. Nothing is tuned on test rows,
+which are used once. omikuji takes no seed, so its figures differ a little from run to run.
 
 Metrics are in %, with 90 % bootstrap intervals over test rows. Train s: from arrays (omikuji: its loaded data set) in
 memory to a model in memory, no start-up, no reading, no compiling. Rows/s: the five best labels of all test rows, in
@@ -43,8 +44,9 @@ NOTHING = "Nothing has been measured yet: run `make bench`."
 def publish(results: Path, path: Path, notify: Callable[[str], None]) -> None:
     """Writes the page, and beside it the pictures where matplotlib is there."""
     cells, growth = stored_cells(results), read(results / "growth.json")
+    drawn = read(results / "drawn.json")
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page(cells, growth, path.stem))
+    path.write_text(page(cells, growth, path.stem, drawn))
     pictures = {path.stem: (accuracy_against_seconds, cells), f"{path.stem}-growth": (growth_curves, growth)}
     for name, (draw, found) in pictures.items():
         if not found:
@@ -58,7 +60,12 @@ def publish(results: Path, path: Path, notify: Callable[[str], None]) -> None:
     notify(str(path))
 
 
-def page(sets: dict[str, Cells], growth: dict[str, Any] | None, stem: str = "benchmarks") -> str:
+def page(
+    sets: dict[str, Cells],
+    growth: dict[str, Any] | None,
+    stem: str = "benchmarks",
+    drawn: dict[str, Any] | None = None,
+) -> str:
     """The whole text; a function of the records alone."""
     lines = [INTRODUCTION]
     if not sets:
@@ -71,6 +78,8 @@ def page(sets: dict[str, Cells], growth: dict[str, Any] | None, stem: str = "ben
         for name, cells in sets.items():
             lines += of_set(name, cells)
         lines += circumstances(sets)
+    if drawn is not None:
+        lines += drawn_lines(drawn)
     if growth is not None:
         lines += growth_lines(growth, f"{stem}-growth")
     return "\n".join(lines).rstrip("\n") + "\n"

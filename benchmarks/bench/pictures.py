@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 # A colour a library, a mark a method.
 LOOKS = {
     "smoothlink": (OURS, "D"),
+    "smoothlink-quick": (OURS, "v"),
     "omikuji": (COLOURS[0], "o"),
     "omikuji-bonsai": (COLOURS[0], "s"),
     "omikuji-logistic": (COLOURS[0], "^"),

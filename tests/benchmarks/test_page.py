@@ -190,3 +190,14 @@ def test_an_absent_stopped_or_failed_peer_becomes_a_note(rng, monkeypatch):
     monkeypatch.setattr(peers, "absent", lambda name: f"{name} cannot be run (/a/b/python: none): install it.")
     assert measure("made", split, "pecos", asked)["note"].endswith("(...: none): install it.")
     json.dumps(stopped)
+
+
+def test_drawn_labels_stand_beside_all_of_them():
+    rows = [
+        {"negatives": 30, "p@1": 0.78, "p@5": 0.45, "logloss": 8.4, "seconds": 3.0},
+        {"negatives": 600, "p@1": 0.79, "p@5": 0.46, "logloss": 8.0, "seconds": 9.0},
+    ]
+    record = {"date": "2026-01-02", "seed": 0, "command": "python benchmarks/drawn.py", "sets": {"debtags": rows}}
+    text = page({}, None, drawn=record)
+    assert "| debtags | 30 | 78.00 | -1.00 | 45.00 | 8.400 | +5.0 % | 3.0 |" in text
+    assert "| debtags | all 600 | 79.00 |  | 46.00 | 8.000 |  | 9.0 |" in text

@@ -41,9 +41,11 @@ def _targets(n: int, d: int, c: int) -> int:
 
 
 OURS = "smoothlink"
+QUICK = "smoothlink, quick"
 
 PEERS = {
     OURS: _peer("smoothlink", 'everything on "auto"', variables=(), own_scaling=True),
+    QUICK: _peer("smoothlink", 'effort="quick"', {"effort": "quick"}, variables=(), own_scaling=True),
     "omikuji": _peer("omikuji", "three balanced label trees (Parabel), squared hinge loss"),
     "omikuji, Bonsai-like": _peer(
         "omikuji",
