@@ -59,6 +59,8 @@ def figures(name: str) -> None:
         test = [*command, "evaluate", model, str(DATA / name / "test.txt.xz"), "--json", "--quiet"]
         metrics = json.loads(subprocess.run(test, check=True, capture_output=True, text=True).stdout)
         size = Path(model).stat().st_size
+    for told in (summary, metrics):
+        told.pop("model", None)  # a place on this machine
     store("figures", name, {"summary": summary, "metrics": metrics, "seconds": seconds, "bytes": size})
     print(name, {key: round(metrics[key]["value"], 4) for key in SHOWN if key in metrics}, f"{seconds:.1f} s")
 

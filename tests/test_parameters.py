@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.naive_bayes import GaussianNB
 from small import classes, fixed, multilabel
 
-from smoothlink import Cholesky, ConjugateGradient, SmoothLinkClassifier
+from smoothlink import Cholesky, ConjugateGradient, DualCholesky, SmoothLinkClassifier
 from smoothlink.machines.rows import Rows
 
 DESCENT = {"loss": "logistic", "passes": 3}
@@ -169,12 +169,18 @@ def test_verbose_only_talks(capsys, verbose):
 # Solvers agree, so they are told apart by name
 
 
-@pytest.mark.parametrize("solver", ["cholesky", Cholesky(), "cg", ConjugateGradient(tol=1e-6)])
+@pytest.mark.parametrize("solver", ["cholesky", Cholesky(), "dual", DualCholesky(), "cg", ConjugateGradient(tol=1e-6)])
 def test_solvers_agree(solver):
     X, Y = data("multilabel")
     fitted = fixed(solver=solver, power=3).fit(X, Y)
-    expected = "ConjugateGradient" if solver == "cg" or isinstance(solver, ConjugateGradient) else "Cholesky"
+    named = {"cholesky": "Cholesky", "dual": "DualCholesky", "cg": "ConjugateGradient"}
+    expected = named[solver] if isinstance(solver, str) else type(solver).__name__
     assert fitted.summary_["solver"] == expected
+    if expected == "ConjugateGradient":
+        assert fitted.summary_["solver_iterations"] > 0
+        assert 0 < fitted.summary_["solver_residual"] <= (1e-3 if solver == "cg" else 1e-6)
+    else:
+        assert fitted.summary_["solver_iterations"] is None
     # Directions that hardly differ in strength may turn within their span: 1e-3 of conjugate gradients shows.
     tolerance = 0.15 if solver == "cg" else 0.02
     np.testing.assert_allclose(fitted.predict_proba(X), probabilities("multilabel", power=3), atol=tolerance)

@@ -27,8 +27,8 @@ Every method runs in a process of its own on the same rows. Text sets are one fi
 (`benchmarks/vectorise.py`: sublinear TF-IDF, words of two texts or more, unit rows). Peers get the features that
 smoothlink would make of the files: unit rows, or standardised columns where X is a table; omikuji gets no rows without
 features, which it refuses. smoothlink gets the files' rows and scales them in its training time. All run with their
-own defaults, smoothlink with everything on "auto" and, as *quick*, with `effort="quick"`. Nothing is tuned on test rows,
-which are used once. omikuji takes no seed, so its figures differ a little from run to run.
+own defaults, smoothlink with everything on "auto" and, as *quick*, with `effort="quick"`. Nothing is tuned on test
+rows, which are used once. omikuji takes no seed, so its figures differ a little from run to run.
 
 Metrics are in %, with 90 % bootstrap intervals over test rows. Train s: from arrays (omikuji: its loaded data set) in
 memory to a model in memory, no start-up, no reading, no compiling. Rows/s: the five best labels of all test rows, in

@@ -20,6 +20,7 @@ _PLACES = {
     "SmoothLinkClassifier": "smoothlink.estimator",
     "tune": "smoothlink.search",
     "Cholesky": "smoothlink.solve",
+    "DualCholesky": "smoothlink.solve",
     "ConjugateGradient": "smoothlink.solve",
     "evaluate": "smoothlink.steps.evaluate",
     "load": "smoothlink.persist",
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from smoothlink.search import tune as tune
     from smoothlink.solve import Cholesky as Cholesky
     from smoothlink.solve import ConjugateGradient as ConjugateGradient
+    from smoothlink.solve import DualCholesky as DualCholesky
     from smoothlink.steps.evaluate import evaluate as evaluate
     from smoothlink.steps.read import Data as Data
     from smoothlink.steps.read import read as read

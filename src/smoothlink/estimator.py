@@ -110,8 +110,9 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         Directions from the left singular vectors of Y'XZ: half a power step, for one more solve.
     penalize_constant : bool, default=False
         Whether the ridge of the first stage counts and penalises the constant, as the authors' code does.
-    solver : {"auto", "cholesky", "cg"} or a solver of smoothlink.solve, default="auto"
-        How ridge systems are solved.
+    solver : {"auto", "cholesky", "dual", "cg"} or a solver of smoothlink.solve, default="auto"
+        How ridge systems are solved: exactly over features, exactly over rows, or by conjugate gradients; "auto" by
+        predicted cost. `summary_` has the iterations and the residual of the last.
     effort : {"full", "quick"}, default="full"
         "quick": what is "auto" follows rules of thumb instead of trials, and one fit does without the 5 % of the rows
         (5000 at most) that calibrate it. Often within a point of P@1 of "full", in a tenth of its time.

@@ -14,7 +14,7 @@ from smoothlink.errors import ModelFileError
 from smoothlink.machines.direct import Direct
 from smoothlink.machines.half import Half, halved
 from smoothlink.model import Model
-from smoothlink.solve import Cholesky, ConjugateGradient
+from smoothlink.solve import Cholesky, ConjugateGradient, DualCholesky
 from smoothlink.steps.calibrate import Calibration
 from smoothlink.steps.featurize import Features, Kernel, parse_kernel
 from smoothlink.steps.landmarks import Landmarks
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
-SOLVERS = {solver.__name__: solver for solver in (Cholesky, ConjugateGradient)}
+SOLVERS = {solver.__name__: solver for solver in (Cholesky, ConjugateGradient, DualCholesky)}
 
 
 DTYPES = (None, "float32", "float16")

@@ -16,7 +16,7 @@ from smoothlink.steps.featurize import KERNELS, Kernel, parse_kernel
 
 Array = NDArray[Any]
 
-SOLVERS = ("auto", "cholesky", "cg")
+SOLVERS = ("auto", "cholesky", "dual", "cg")
 LOSSES = ("auto", "squared", "logistic", "softmax")
 
 
@@ -108,7 +108,8 @@ def check_solver(solver: Any) -> None:
     known = solver in SOLVERS if isinstance(solver, str) else callable(getattr(solver, "prepare", None))
     if not known or isinstance(solver, type):
         raise ValueError(
-            f"solver is {solver!r}; possible are {', '.join(map(repr, SOLVERS))}, Cholesky() and ConjugateGradient()."
+            f"solver is {solver!r}; possible are {', '.join(map(repr, SOLVERS))}, Cholesky(), DualCholesky() and "
+            "ConjugateGradient()."
         )
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from smoothlink.fitting.checkpoint import Work
 from smoothlink.machines.matrix import Dense, Matrix, Sparse
 from smoothlink.machines.rows import Block, Rows, stack
-from smoothlink.solve import Solver, System
+from smoothlink.solve import Solve, Solver, System
 from smoothlink.steps import embed as steps
 from smoothlink.steps.embed import Embedding
 from smoothlink.steps.featurize import unit_rows
@@ -20,6 +20,13 @@ from smoothlink.steps.featurize import unit_rows
 Array = NDArray[Any]
 
 EMBEDDINGS = ("randomized", "random", "principal", "identity", "none", "plst", "cplst")
+
+
+class Effort(NamedTuple):
+    """What the last solve of conjugate gradients took; nothing where the solver is exact."""
+
+    iterations: int | None = None  # the most of a column
+    residual: float | None = None  # the largest, relative to the right-hand side
 
 
 class Embedded(NamedTuple):
@@ -31,6 +38,7 @@ class Embedded(NamedTuple):
     H: Any  # (n, k), an array or in a file
     spectrum: Array
     captured: float
+    effort: Effort = Effort()
 
 
 @dataclass(frozen=True)
@@ -62,8 +70,8 @@ class FirstStage:
         if system is None:
             H = rows.map(plain_inputs)
             return Embedded(None, None, None, H, np.zeros(0), float("nan"))
-        e = self.directions(rows, system, ridge)
-        return Embedded(e.U, e.W, None, rows.map(steps.embed_rows, e.W), e.spectrum, e.captured)
+        e, effort = self.directions(rows, system, ridge)
+        return Embedded(e.U, e.W, None, rows.map(steps.embed_rows, e.W), e.spectrum, e.captured, effort)
 
     def fit_in(self, work: Work, name: str, rows: Rows, ridge: float, rank: int, normalize: bool) -> Embedded:
         """`fit` at full size, with h as the link sees it: from a state put by, and into a file, where work says so."""
@@ -73,27 +81,26 @@ class FirstStage:
         work.tidy()
         kept = work.recall(name)
         if kept is None:
-            e = self.directions(rows, self.prepare(rows), ridge)
-            work.keep(name, {"captured": e.captured}, U=e.U, W=e.W, spectrum=e.spectrum)
+            e, effort = self.directions(rows, self.prepare(rows), ridge)
+            work.keep(name, {"captured": e.captured, "effort": effort}, U=e.U, W=e.W, spectrum=e.spectrum)
         else:
-            e = Embedding(captured=kept[0]["captured"], **kept[1])
+            e, effort = Embedding(captured=kept[0]["captured"], **kept[1]), Effort(*kept[0]["effort"])
         W = np.ascontiguousarray(e.W[:, :rank])
         into = work.array(f"{name}-h", (rows.n, W.shape[1])) if work.plan.embedding_in_file else None
         H = rows.map(link_inputs, W, normalize, into=into)
         if work.plan.memory is not None:  # the link does not see X
             rows.let_go()
-        return Embedded(e.U, e.W, None, H, e.spectrum, e.captured)
+        return Embedded(e.U, e.W, None, H, e.spectrum, e.captured, effort)
 
-    def directions(self, rows: Rows, system: System | None, ridge: float) -> Embedding:
-        """U and W from the rows of positive weight."""
+    def directions(self, rows: Rows, system: System | None, ridge: float) -> tuple[Embedding, Effort]:
+        """U and W from the rows of positive weight, and what the solver took."""
         assert system is not None
-        return self._directions(
-            rows if self.label_scale is None else scaled_labels(rows, self.label_scale), system, ridge
-        )
+        solve = system.at(ridge)
+        found = self._directions(rows if self.label_scale is None else scaled_labels(rows, self.label_scale), solve)
+        return found, Effort(getattr(solve, "iterations", None), getattr(solve, "residual", None))
 
-    def _directions(self, rows: Rows, system: System, ridge: float) -> Embedding:
-        rng = np.random.default_rng([self.seed, 1])
-        solve, k = system.at(ridge), self.rank
+    def _directions(self, rows: Rows, solve: Solve) -> Embedding:
+        rng, k = np.random.default_rng([self.seed, 1]), self.rank
         if self.embedding == "random":
             return steps.random_directions(rows, k, solve, rng)
         if self.embedding == "principal":

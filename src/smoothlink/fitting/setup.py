@@ -118,9 +118,9 @@ def resolve_solver(solver: Any, n: int, d: int, columns: int, entries: int) -> S
         return solver
     if solver == "auto":
         return choose_solver(n, d, columns, entries)
-    named: dict[str, Solver] = {"cholesky": Cholesky(), "cg": ConjugateGradient()}
+    named: dict[str, Solver] = {"cholesky": Cholesky(), "dual": DualCholesky(), "cg": ConjugateGradient()}
     if solver not in named:
-        raise ValueError(f"solver is {solver!r}; possible are 'auto', 'cholesky', 'cg' or a solver object.")
+        raise ValueError(f"solver is {solver!r}; possible are 'auto', 'cholesky', 'dual', 'cg' or a solver object.")
     return named[solver]
 
 

@@ -210,6 +210,8 @@ def summarise(
         "input_bandwidth": None if setup.inputs.kernel is None else setup.inputs.bandwidth,
         "input_features": setup.rows.d - 1 if setup.inputs.kernel is not None else None,
         "solver": type(setup.stage.solver).__name__,
+        "solver_iterations": first.effort.iterations,
+        "solver_residual": first.effort.residual,
         "rank": min(chosen.rank, first.H.shape[1]),
         "captured_share": None if np.isnan(captured) else captured,
         "ridge": chosen.ridge,
