@@ -105,7 +105,11 @@ class Model:
 
     def sight(self, X: Any) -> Array | Sight:
         """What scores are made of: h (n, k) of raw rows X (n, d), and where labels have weights for x, x itself."""
-        return self.embed(X) if self.D is None else self.sight_of(self.scaling(X))
+        if self.D is None:
+            return self.embed(X)
+        if X.shape[0] == 1:  # of which `embed` makes less ado
+            return Sight(self.embed(X), self.scaling(X))
+        return self.sight_of(self.scaling(X))
 
     def sight_of(self, A: sp.csr_array) -> Array | Sight:
         """`sight` of scaled rows A (n, d + 1)."""
