@@ -76,7 +76,8 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         those that its rows have; embedding and decoder are then trained together. "all": every batch sees every label,
         as in the paper. "auto": all, or 500 where from 2000 labels on passes over all of them would take too long.
     direct : bool, default=True
-        Whether labels also have weights for the single features they were seen with, where labels are drawn.
+        Whether labels also have weights for the single features they were seen with, where labels are drawn and such
+        pairs are less than 200 million.
     label_smoothing : float in (0.5, 1], default=1.0
         a: labels become (2a-1) y + (1-a), or for multiclass a y + (1-a)/c. 1 leaves them as they are.
     class_weight : None, "balanced", dict or array, default=None

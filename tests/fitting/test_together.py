@@ -200,3 +200,27 @@ def test_weights_count_rows(data):
     Z.eliminate_zeros()
     two = SmoothLinkClassifier(**knobs, task="multilabel").fit(X, Z, sample_weight=w)
     np.testing.assert_allclose(one.decision_function(X), two.decision_function(X), rtol=1e-3, atol=1e-3)
+
+
+def test_the_command_shows_what_was_drawn(data, tmp_path, capsys):
+    from smoothlink.cli import main
+    from smoothlink.steps.read import Data, write
+
+    write(Data(*data, None, None), tmp_path / "train.txt")
+    with pytest.raises(SystemExit) as end:
+        main(["train", str(tmp_path / "train.txt"), "-o", str(tmp_path / "m"), "--negatives", "20", "--rank", "24"])
+    assert not end.value.code
+    shown = capsys.readouterr().out
+    for said in ("negatives", "direct weights", "kernel", "linear", "logistic"):
+        assert said in shown
+    assert "bandwidth" not in shown
+
+
+def test_both_fits_of_few_rows_are_counted(fitted):
+    """Without the held-out rows, then with them: stages of the same name add up."""
+    assert list(fitted.summary_["seconds"]) == ["scale", "embed", "fit", "calibrate"]
+
+
+def test_too_many_pairs_are_done_without(data, monkeypatch):
+    monkeypatch.setattr(together, "MOST_PAIRS", 10)
+    assert SmoothLinkClassifier(**KNOBS, passes=1).fit(*data).model_.D is None

@@ -133,7 +133,7 @@ class Clock:
         began = time.perf_counter()
         self.tell(name, 0.0)
         yield
-        self.seconds[name] = time.perf_counter() - began
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - began
         self.peak_mb[name] = peak_memory_mb()
         self.tell(name, 1.0)
 
