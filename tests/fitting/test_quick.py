@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 from small import classes, multilabel, words
 
-from smoothlink import SmoothLinkClassifier
+from smoothlink import ConjugateGradient, SmoothLinkClassifier
 from smoothlink.fitting import quick
 
 
@@ -82,3 +82,10 @@ def test_a_kernel_of_x_and_an_embedding_of_unit_length_are_calibrated_as_they_ar
 def test_very_few_rows_are_not_held_out(rng):
     X, y = classes(rng, n=6, d=3, c=2)
     assert SmoothLinkClassifier(effort="quick").fit(sp.csr_array(X), y).summary_["held_out_rows"] <= 1
+
+
+def test_conjugate_gradients_stop_early_unless_they_were_given(rng):
+    X, Y = words(rng, n=400)
+    for solver, least, most in (("cg", 1e-3, quick.TOL), (ConjugateGradient(tol=1e-5), 0, 1e-5)):
+        residual = SmoothLinkClassifier(effort="quick", solver=solver).fit(X, Y).summary_["solver_residual"]
+        assert least < residual <= most

@@ -14,6 +14,7 @@ from smoothlink.fitting.judge import JUDGED_ROWS
 from smoothlink.fitting.options import Chosen, Options, Setup
 from smoothlink.machines.rows import Rows, folds
 from smoothlink.model import Model, Sight
+from smoothlink.solve import ConjugateGradient
 from smoothlink.steps.calibrate import Calibration, Histogram, fit_temperature
 from smoothlink.steps.embed import label_counts
 from smoothlink.steps.infer import f1_thresholds
@@ -27,6 +28,7 @@ RIDGES, PER_FEATURE = (1.0, 30.0), 4.0  # at least, at most; times d / n
 EVERY, RANK = 1024, 256  # labels up to which every direction is kept, and how many of more
 PASSES = 4  # of a descent that was asked for
 HELD_SHARE, HELD_ROWS = 0.05, 5000
+TOL = 1e-2  # of conjugate gradients
 
 
 def rules_of_thumb(setup: Setup, options: Options) -> tuple[Chosen, dict[str, str]]:
@@ -45,6 +47,14 @@ def rules_of_thumb(setup: Setup, options: Options) -> tuple[Chosen, dict[str, st
     passes = 0 if loss == "squared" else PASSES if options.passes == "auto" else int(options.passes)
     how = {name: "rule of thumb" if name in auto else "given" for name in (*thumb, "loss")}
     return Chosen(**values, loss=loss, passes=passes), how  # type: ignore[arg-type]
+
+
+def hasty(setup: Setup, options: Options) -> Setup:
+    """The same with conjugate gradients that stop early, where the solver was left to us."""
+    solver = setup.stage.solver
+    if not (isinstance(options.solver, str) and isinstance(solver, ConjugateGradient)):
+        return setup
+    return setup._replace(stage=replace(setup.stage, solver=replace(solver, tol=TOL)))
 
 
 def small_holdout(setup: Setup, options: Options) -> Array:

@@ -18,7 +18,7 @@ from smoothlink.fitting.first_stage import Embedded
 from smoothlink.fitting.inputs import with_width
 from smoothlink.fitting.judge import Verdict
 from smoothlink.fitting.options import Chosen, Clock, Notify, Options, Setup
-from smoothlink.fitting.quick import calibrate, label_totals, rules_of_thumb, small_holdout, without
+from smoothlink.fitting.quick import calibrate, hasty, label_totals, rules_of_thumb, small_holdout, without
 from smoothlink.fitting.resume import decode, judged, settled
 from smoothlink.fitting.setup import inputs_for, planned, set_up
 from smoothlink.fitting.together import considered, drawn, fit_together, knobs_for
@@ -128,7 +128,7 @@ def fit_link(
 
 def train_quick(setup: Setup, scaling: Scaling, options: Options, clock: Clock) -> Trained:
     """One fit by rules of thumb, without the rows that calibrate it."""
-    chosen, how = rules_of_thumb(setup, options)
+    setup, (chosen, how) = hasty(setup, options), rules_of_thumb(setup, options)
     rows, held = setup.rows, small_holdout(setup, options)
     verdict = Verdict(chosen, no_calibration(), np.full(rows.c, 0.5), len(held), {})
     model, first = fit_link(setup, without(rows, held), chosen, scaling, options, clock, verdict)
