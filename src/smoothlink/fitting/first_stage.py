@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ from smoothlink.machines.matrix import Dense, Matrix, Sparse
 from smoothlink.machines.rows import Block, Rows, stack
 from smoothlink.solve import Solver, System
 from smoothlink.steps import embed as steps
-from smoothlink.steps.embed import Embedding
+from smoothlink.steps.embed import Basis, Embedding
 from smoothlink.steps.featurize import unit_rows
 
 Array = NDArray[Any]
@@ -73,10 +74,11 @@ class FirstStage:
         work.tidy()
         kept = work.recall(name)
         if kept is None:
-            e = self.directions(rows, self.prepare(rows), ridge)
+            e = self.directions(rows, self.prepare(rows), ridge, lambda make: basis_in(work, f"{name}-basis", make))
             work.keep(name, {"captured": e.captured}, U=e.U, W=e.W, spectrum=e.spectrum)
         else:
             e = Embedding(captured=kept[0]["captured"], **kept[1])
+        work.forget(f"{name}-basis")
         W = np.ascontiguousarray(e.W[:, :rank])
         into = work.array(f"{name}-h", (rows.n, W.shape[1])) if work.plan.embedding_in_file else None
         H = rows.map(link_inputs, W, normalize, into=into)
@@ -84,14 +86,16 @@ class FirstStage:
             rows.let_go()
         return Embedded(e.U, e.W, None, H, e.spectrum, e.captured)
 
-    def directions(self, rows: Rows, system: System | None, ridge: float) -> Embedding:
-        """U and W from the rows of positive weight."""
+    def directions(
+        self,
+        rows: Rows,
+        system: System | None,
+        ridge: float,
+        kept: Callable[[Callable[[], Basis]], Basis] = lambda make: make(),
+    ) -> Embedding:
+        """U and W from the rows of positive weight; `kept` may know the basis from before."""
         assert system is not None
-        return self._directions(
-            rows if self.label_scale is None else scaled_labels(rows, self.label_scale), system, ridge
-        )
-
-    def _directions(self, rows: Rows, system: System, ridge: float) -> Embedding:
+        rows = rows if self.label_scale is None else scaled_labels(rows, self.label_scale)
         rng = np.random.default_rng([self.seed, 1])
         solve, k = system.at(ridge), self.rank
         if self.embedding == "random":
@@ -102,10 +106,19 @@ class FirstStage:
             return steps.every_label(rows, solve)
         if self.adaptive:
             return steps.adaptive_embedding(rows, k, solve, rng, power=self.power, half_step=self.half_step)
-        found = steps.label_embedding(
-            rows, k, solve, rng, oversample=self.oversample, power=self.power, half_step=self.half_step
-        )
+        knobs: dict[str, Any] = {"oversample": self.oversample, "power": self.power, "half_step": self.half_step}
+        found = steps.label_embedding(rows, k, solve, rng, **knobs, kept=kept)
         return found if self.share is None else steps.share_of_predictable(found, self.share)
+
+
+def basis_in(work: Work, name: str, make: Callable[[], Basis]) -> Basis:
+    """The basis that an earlier run put by, or a new one, put by."""
+    found = work.recall(name)
+    if found is not None:
+        return Basis(found[1]["Q"], found[0]["trace"])
+    basis = make()
+    work.keep(name, {"trace": basis.trace}, Q=basis.Q)
+    return basis
 
 
 def plain_inputs(block: Block) -> Array:
