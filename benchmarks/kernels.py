@@ -109,7 +109,7 @@ def main() -> None:
                 f" {r['gflops']:7.1f} {r['asked_gb_s']:11.1f} {r['over_floor']:8.1f}",
                 flush=True,
             )
-    about = {"date": date.today().isoformat(), "cores": os.cpu_count(), "load": os.getloadavg()[0]}
+    about: dict[str, Any] = {"date": date.today().isoformat(), "cores": os.cpu_count(), "load": os.getloadavg()[0]}
     about |= {"versions": {name: version(name) for name in ("smoothlink", "numpy", "scipy", "numba")}}
     RESULT.write_text(json.dumps({**about, "copy_gb_s": bandwidth / 1e9, "results": records}, indent=1) + "\n")
 

@@ -124,10 +124,11 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
     block_rows : int or None, default=None
         Rows a block; results do not depend on it beyond rounding.
     memory : int, str or None, default=None
-        Bytes, or text such as "4G", that the process is to stay within; what goes in parts or to files is planned
-        from it. None: no promise.
+        What the process may hold while it fits, such as "4G" (or bytes): X, the embedding and V then go in parts or
+        to files. Too little is refused at once, with what is needed. None: as much as it takes.
     checkpoint : str or None, default=None
-        A folder where the state of the fit is put by, so that one that was killed goes on from there.
+        A folder where the fit puts its state by: killed and started again in the same way, it goes on from there and
+        ends with the same model. Remove the folder afterwards.
     random_state : int, RandomState or None, default=0
         Seeds every draw; a number makes runs repeat exactly on one machine.
     verbose : int, default=0

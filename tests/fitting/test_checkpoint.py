@@ -20,12 +20,13 @@ from smoothlink.fitting.plan import Plan
 from smoothlink.steps import fit as fitting
 from smoothlink.steps.read import Data, read, write
 
+GIVEN = FIXED | {"oversample": 1}  # so that the embedding has a basis to seek
 SETTINGS = {
-    "squared": FIXED,
-    "logistic": FIXED | {"loss": "logistic", "passes": 3},
-    "softmax": FIXED | {"loss": "softmax", "passes": 3},
+    "squared": GIVEN,
+    "logistic": GIVEN | {"loss": "logistic", "passes": 3},
+    "softmax": GIVEN | {"loss": "softmax", "passes": 3},
 }
-CALIBRATED = FIXED | {"calibrate": True, "holdout": 0.5}
+CALIBRATED = GIVEN | {"calibrate": True, "holdout": 0.5}
 
 # The fit that a checkpoint goes with: small blocks, a state after each of them, and V for few labels at a time. It
 # kills itself at the `deaths`th moment of a kind.

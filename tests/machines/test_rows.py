@@ -186,3 +186,17 @@ def test_stack_is_vstack(rng, parts):
     arrays = [rng.standard_normal((4, 2)) for _ in range(parts)]
     np.testing.assert_array_equal(stack(arrays), np.vstack(arrays))
     np.testing.assert_array_equal(stack([sp.csr_array(A) for A in arrays]).toarray(), np.vstack(arrays))
+
+
+def test_rows_without_unused_features_embed_alike(rng):
+    X = sp.random_array((30, 500), density=0.01, format="csr", rng=rng, dtype=np.float32)
+    Y = sp.random_array((30, 8), density=0.3, format="csr", rng=rng, dtype=np.float32)
+    rows = Rows.of(X, Y, rng.random(30), block_rows=7)
+    used, P = np.unique(X.indices), rng.standard_normal((500, 3)).astype(np.float32)
+    small = rows.compact()
+    assert (small.n, small.d, small.c) == (30, len(used), 8)
+    np.testing.assert_array_equal(small.map(lambda b: b.X @ P[used]), rows.map(lambda b: b.X @ P))
+    np.testing.assert_array_equal(small.w, rows.w)
+    assert small.compact() is small
+    dense = Rows.of(X.toarray(), Y)
+    assert dense.compact() is dense

@@ -252,7 +252,7 @@ def search_trials(setup: Setup, options: Options, most_folds: int | None = None)
     most = setup.work.plan.search_rows
     if rows.n > most:
         numbers = rows.sample(most, options.seed)
-        rows, Y = rows.take(numbers), Y[numbers]
+        rows, Y = rows.take(numbers).compact(), Y[numbers]
     if isinstance(setup.stage.solver, ConjugateGradient):
         setup = setup._replace(stage=replace(setup.stage, solver=replace(setup.stage.solver, tol=SEARCH_TOL)))
     cuts = [cut(rows, Y, held, setup.stage) for held in holdouts(rows.w, options)[:most_folds]]

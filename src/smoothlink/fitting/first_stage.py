@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,10 +16,11 @@ from smoothlink.machines.matrix import Dense, Matrix, Sparse
 from smoothlink.machines.rows import Block, Rows, stack
 from smoothlink.solve import Solve, Solver, System
 from smoothlink.steps import embed as steps
-from smoothlink.steps.embed import Embedding
+from smoothlink.steps.embed import Basis, Embedding
 from smoothlink.steps.featurize import unit_rows
 
 Array = NDArray[Any]
+Keep = Callable[[Callable[[], Basis]], Basis]
 
 EMBEDDINGS = ("randomized", "random", "principal", "identity", "none", "plst", "cplst")
 
@@ -81,10 +84,12 @@ class FirstStage:
         work.tidy()
         kept = work.recall(name)
         if kept is None:
-            e, effort = self.directions(rows, self.prepare(rows), ridge)
+            basis = partial(basis_in, work, f"{name}-basis")
+            e, effort = self.directions(rows, self.prepare(rows), ridge, basis)
             work.keep(name, {"captured": e.captured, "effort": effort}, U=e.U, W=e.W, spectrum=e.spectrum)
         else:
             e, effort = Embedding(captured=kept[0]["captured"], **kept[1]), Effort(*kept[0]["effort"])
+        work.forget(f"{name}-basis")
         W = np.ascontiguousarray(e.W[:, :rank])
         into = work.array(f"{name}-h", (rows.n, W.shape[1])) if work.plan.embedding_in_file else None
         H = rows.map(link_inputs, W, normalize, into=into)
@@ -92,14 +97,17 @@ class FirstStage:
             rows.let_go()
         return Embedded(e.U, e.W, None, H, e.spectrum, e.captured, effort)
 
-    def directions(self, rows: Rows, system: System | None, ridge: float) -> tuple[Embedding, Effort]:
-        """U and W from the rows of positive weight, and what the solver took."""
+    def directions(
+        self, rows: Rows, system: System | None, ridge: float, kept: Keep = lambda make: make()
+    ) -> tuple[Embedding, Effort]:
+        """U and W from the rows of positive weight, and what the solver took; `kept` may know the basis from before."""
         assert system is not None
         solve = system.at(ridge)
-        found = self._directions(rows if self.label_scale is None else scaled_labels(rows, self.label_scale), solve)
+        rows = rows if self.label_scale is None else scaled_labels(rows, self.label_scale)
+        found = self._directions(rows, solve, kept)
         return found, Effort(getattr(solve, "iterations", None), getattr(solve, "residual", None))
 
-    def _directions(self, rows: Rows, solve: Solve) -> Embedding:
+    def _directions(self, rows: Rows, solve: Solve, kept: Keep) -> Embedding:
         rng, k = np.random.default_rng([self.seed, 1]), self.rank
         if self.embedding == "random":
             return steps.random_directions(rows, k, solve, rng)
@@ -109,10 +117,19 @@ class FirstStage:
             return steps.every_label(rows, solve)
         if self.adaptive:
             return steps.adaptive_embedding(rows, k, solve, rng, power=self.power, half_step=self.half_step)
-        found = steps.label_embedding(
-            rows, k, solve, rng, oversample=self.oversample, power=self.power, half_step=self.half_step
-        )
+        knobs: dict[str, Any] = {"oversample": self.oversample, "power": self.power, "half_step": self.half_step}
+        found = steps.label_embedding(rows, k, solve, rng, **knobs, kept=kept)
         return found if self.share is None else steps.share_of_predictable(found, self.share)
+
+
+def basis_in(work: Work, name: str, make: Callable[[], Basis]) -> Basis:
+    """The basis that an earlier run put by, or a new one, put by."""
+    found = work.recall(name)
+    if found is not None:
+        return Basis(found[1]["Q"], found[0]["trace"])
+    basis = make()
+    work.keep(name, {"trace": basis.trace}, Q=basis.Q)
+    return basis
 
 
 def plain_inputs(block: Block) -> Array:

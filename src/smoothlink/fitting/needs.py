@@ -132,15 +132,15 @@ def judged_bytes(z: Sizes, plan: Plan) -> float:
 def search_bytes(z: Sizes, plan: Plan) -> float:
     """Fits to some of the rows, in memory, with few features; embeddings are remembered by ridge."""
     rows, s, labels = min(plan.search_rows, z.n), min(z.features, SEARCH_FEATURES + 1), min(z.c, JUDGED_LABELS)
-    entries = rows * z.entries / max(1, z.n)
-    block = 8 * rows * z.d if z.dense else 40 * entries + 16 * z.d
+    entries, reading = rows * z.entries / max(1, z.n), block_bytes(z, plan.block_rows)
+    z = z._replace(d=z.d if z.dense or rows == z.n else min(z.d, int(entries)))  # features that none has are left out
+    block = 8 * rows * z.d if z.dense else 48 * entries + 16 * z.d
     remembered = z.search_folds * (4 * z.rank * rows * (REMEMBERED + 1) + 8 * s * s + 4 * s * labels)
     if z.solver == "cholesky" and (plan.factors or not z.auto):
         remembered += 8 * z.d * z.d * z.search_folds
     elif z.solver == "dual" and (plan.factors or not z.auto):
         remembered += 8 * rows * rows * z.search_folds
     link = 12 * s * s + 8 * s * max(PHI_ROWS, rows // 10) + 32 * s * labels + 32 * PAIRS_AT_A_TIME
-    reading = block_bytes(z, plan.block_rows)
     return block + remembered + 8 * z.rank * rows + max(solve_bytes(z, plan, rows), link, reading)
 
 

@@ -94,6 +94,17 @@ class Rows:
         Y = stack([b.Y.take(p) for b, p in zip(self.blocks, parts, strict=True)])
         return Rows.of(X, Y, self.w[numbers])
 
+    def compact(self) -> Rows:
+        """The same rows in memory without the features that none of them has."""
+        X = stack([b.X.csr for b in self.blocks]) if all(isinstance(b.X, Sparse) for b in self.blocks) else None
+        used = np.unique(X.indices) if X is not None else ()
+        if X is None or len(used) == self.d:
+            return self
+        place = np.zeros(self.d, X.indices.dtype)
+        place[used] = np.arange(len(used))
+        A = sp.csr_array((X.data, place[X.indices], X.indptr), (self.n, len(used)))
+        return Rows.of(A, stack([b.Y.csr for b in self.blocks]), self.w)
+
     def sum(self, f: Callable[..., None], *arrays: Any, out: tuple[int, ...], dtype: Any = np.float32) -> Array:
         """The sum of f over all blocks: f adds its block's part into an array of shape `out`."""
         return self.sums(f, *arrays, outs=[(out, dtype)])[0]

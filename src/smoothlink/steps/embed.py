@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +28,23 @@ class Embedding(NamedTuple):
     captured: float  # their share of tr Y'PY; nan where nothing was sought
 
 
+class Basis(NamedTuple):
+    """Where the label directions are sought."""
+
+    Q: Array  # (c, m), orthonormal columns
+    trace: float | None  # of Y'PY, as the probes saw it; None where Q spans every direction
+
+
+def label_basis(
+    rows: Rows, rank: int, solve: Solve, rng: np.random.Generator, *, oversample: int = 20, power: int = 1
+) -> Basis:
+    """What Y'PY makes of random probes: steps 1 and 2 of Algorithm 1."""
+    m = min(rows.c, rank + oversample)
+    if m == rows.c:  # the probes span every direction: nothing is random and no power step is needed
+        return Basis(np.eye(rows.c, dtype=np.float32), None)
+    return Basis(*refine(rows, solve, rng.standard_normal((rows.c, m), dtype=np.float32), power))
+
+
 def label_embedding(
     rows: Rows,
     rank: int,
@@ -36,17 +54,14 @@ def label_embedding(
     oversample: int = 20,
     power: int = 1,
     half_step: bool = False,
+    kept: Callable[[Callable[[], Basis]], Basis] = lambda make: make(),
 ) -> Embedding:
     """The `rank` label directions that X predicts best: top eigenvectors of Y'PY (Algorithm 1).
 
     `half_step` takes the left singular vectors of T = Y'XZ for U, as the authors' code does: half a power step more,
-    but W = ZE fits YQE and not this YU, so it is solved for once again.
+    but W = ZE fits YQE and not this YU, so it is solved for once again. `kept` may know the basis from before.
     """
-    m = min(rows.c, rank + oversample)
-    if m == rows.c:  # the probes span every direction: nothing is random and no power step is needed
-        Q, trace = np.eye(rows.c, dtype=np.float32), None
-    else:
-        Q, trace = refine(rows, solve, rng.standard_normal((rows.c, m), dtype=np.float32), power)
+    Q, trace = kept(lambda: label_basis(rows, rank, solve, rng, oversample=oversample, power=power))
     Z, T = project(rows, solve, Q)
     found = best_directions(Q, Z, T, rank, trace, half_step)
     return found._replace(W=fitted_to(rows, found.U, solve).W) if half_step else found
