@@ -20,7 +20,7 @@ from smoothlink.fitting.options import Clock, peak_memory_mb
 from smoothlink.fitting.setup import candidate_ranks, feature_count, resolve_solver
 from smoothlink.fitting.train import train
 from smoothlink.machines.rows import Rows
-from smoothlink.solve import Cholesky, ConjugateGradient
+from smoothlink.solve import Cholesky, ConjugateGradient, DualCholesky
 from smoothlink.steps.embed import embed_rows, label_embedding, rank_for_share
 from smoothlink.steps.featurize import draw_features, median_squared_distance, parse_kernel
 from smoothlink.steps.fit import Descent, Smoothing, link_sums, prior, squared, sweeps
@@ -398,12 +398,13 @@ def test_n_features_auto_is_three_for_five_rows_within_limits():
 def test_solvers_go_by_name_by_cost_or_as_they_are():
     sizes = 200, 41, 5, 2000
     assert isinstance(resolve_solver("cholesky", *sizes), Cholesky)
+    assert isinstance(resolve_solver("dual", *sizes), DualCholesky)
     assert isinstance(resolve_solver("cg", *sizes), ConjugateGradient)
     assert isinstance(resolve_solver("auto", *sizes), Cholesky)
     assert isinstance(resolve_solver("auto", 10**6, 10**6, 300, 10**7), ConjugateGradient)
     mine = ConjugateGradient(tol=0.5)
     assert resolve_solver(mine, *sizes) is mine
-    with pytest.raises(ValueError, match="possible are 'auto', 'cholesky', 'cg'"):
+    with pytest.raises(ValueError, match="possible are 'auto', 'cholesky', 'dual', 'cg'"):
         resolve_solver("lsqr", *sizes)
 
 
