@@ -104,7 +104,9 @@ def test_without_cells_the_page_says_what_to_type():
 
 def test_the_page_of_this_project_is_what_its_cells_say():
     remedy = "write it again: python benchmarks/peers.py --page-only"
-    assert PAGE.read_text() == page(stored_cells(RESULTS), read(RESULTS / "growth.json"), drawn=read(RESULTS / "drawn.json")), remedy
+    assert PAGE.read_text() == page(
+        stored_cells(RESULTS), read(RESULTS / "growth.json"), drawn=read(RESULTS / "drawn.json")
+    ), remedy
     for picture in ("benchmarks", "benchmarks-growth"):
         assert (f"]({picture}.svg)" in PAGE.read_text()) == PAGE.with_name(f"{picture}.svg").exists(), remedy
 
