@@ -74,7 +74,9 @@ def test_text_becomes_a_folder_block_by_block(tmp_path, monkeypatch, suffix, pie
 
 def test_columns_are_counted_along_the_way(tmp_path):
     (tmp_path / "a.txt").write_text("2 9 9\n1 3:1\n0 2:1\n")
+    (tmp_path / "labels.txt").write_text("no\nyes\n")
     assert convert(tmp_path / "a.txt", tmp_path / "a.sl", n_labels="auto", n_features="auto") == (2, 4, 2)
+    assert read(tmp_path / "a.sl").label_names == ["no", "yes"]
     assert convert(tmp_path / "a.txt", tmp_path / "a.svm") is None
 
 

@@ -179,11 +179,12 @@ def convert(
     stream = xmc.Stream(name, Options(None, n_labels, n_features))
     if stream.header.labels is None:
         return None
-    names: tuple[list[str] | None, list[str] | None] = (None, None)
-    if stream.counted:
+
+    def columns() -> binary.Columns:
         d, c = stream.columns()
-        names = beside(name, "labels", c), beside(name, "features", d)
-    return (binary.write_parts(stream.parts(), goal, stream.columns, *names), *stream.columns())
+        return binary.Columns(d, c, beside(name, "labels", c), beside(name, "features", d))
+
+    return binary.write_parts(stream.parts(), goal, columns)
 
 
 def align(data: Data, *, label_names: Sequence[str] | None = None, feature_names: Sequence[str] | None = None) -> Data:

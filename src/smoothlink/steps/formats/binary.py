@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.lib import format as npy
@@ -54,20 +54,26 @@ def read(path: str, options: Options) -> Data:
 
 def write(data: Data, path: str) -> None:
     parts = ((data.X[i : i + _ROWS], data.Y[i : i + _ROWS]) for i in range(0, data.X.shape[0], _ROWS))
-    write_parts(parts, path, lambda: (data.X.shape[1], data.Y.shape[1]), data.label_names, data.feature_names)
+    columns = Columns(data.X.shape[1], data.Y.shape[1], data.label_names, data.feature_names)
+    write_parts(parts, path, lambda: columns)
 
 
 _ROWS = 1 << 16
 
 
+class Columns(NamedTuple):
+    """How many there are, and their names."""
+
+    features: int
+    labels: int
+    label_names: list[str] | None
+    feature_names: list[str] | None
+
+
 def write_parts(
-    parts: Iterable[tuple[csr_array, csr_array]],
-    path: str,
-    columns: Callable[[], tuple[int, int]],
-    label_names: list[str] | None = None,
-    feature_names: list[str] | None = None,
-) -> int:
-    """Writes blocks of rows as they come; how many features and labels there are is asked at the end. Gives n."""
+    parts: Iterable[tuple[csr_array, csr_array]], path: str, columns: Callable[[], Columns]
+) -> tuple[int, int, int]:
+    """Writes blocks of rows as they come; what is known of the columns is asked at the end -> n, d, c."""
     with _replacing(path) as folder:
         writers = {name: _Writer(folder / f"{name}.npy", kind) for name, kind in ARRAYS.items()}
         for letter in "xy":
@@ -82,13 +88,13 @@ def write_parts(
         rows = writers["x_indptr"].count - 1
         for writer in writers.values():
             writer.close()
-        for key, names in zip(NAMES, (label_names, feature_names), strict=True):
-            if names is not None:
-                (folder / f"{key}.json").write_text(json.dumps(names))
-        d, c = columns()
+        d, c, *names = columns()
+        for key, found in zip(NAMES, names, strict=True):
+            if found is not None:
+                (folder / f"{key}.json").write_text(json.dumps(found))
         header = {"format": FORMAT, "version": VERSION, "rows": rows, "features": d, "labels": c}
         (folder / HEADER).write_text(json.dumps({**header, "x_entries": ends["x"], "y_entries": ends["y"]}) + "\n")
-    return rows
+    return rows, d, c
 
 
 def bytes_in(path: str) -> int:

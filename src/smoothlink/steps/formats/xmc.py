@@ -55,11 +55,6 @@ class Stream:
         self.features = Limit.of("feature", options.n_features, self.header.columns)
         self.largest = [0, 0]
 
-    @property
-    def counted(self) -> bool:
-        """Whether the number of columns is known before the rows are."""
-        return bool(self.labels.source and self.features.source)
-
     def columns(self) -> tuple[int, int]:
         """How many features and labels there are: as said, or as found by now."""
         d, c = self.largest
