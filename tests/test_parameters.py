@@ -60,6 +60,7 @@ CHANGES = {
     "penalize_constant": Change([True]),
     "solver": Change([ConjugateGradient(tol=0.5, iterations=1)]),
     "effort": Change([]),  # fitting/test_quick.py
+    "device": Change([]),  # test_device.py
     "holdout": Change([0.05, 0.3], {"calibrate": True}),
     "calibrate": Change([False], {"calibrate": True}),
     "block_rows": Change([]),  # below

@@ -11,3 +11,7 @@ class DataError(SmoothLinkError, ValueError):
 
 class ModelFileError(SmoothLinkError, ValueError):
     """A model file that is damaged, cut short, foreign or of a newer format."""
+
+
+class DeviceError(SmoothLinkError, RuntimeError):
+    """A device that is not there, or has too little memory."""

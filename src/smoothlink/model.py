@@ -11,11 +11,12 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from smoothlink.machines.arrays import unit_rows
 from smoothlink.machines.direct import Direct
 from smoothlink.machines.half import Half
 from smoothlink.machines.matrix import matrix
 from smoothlink.steps.calibrate import FEW, LEAST, Calibration
-from smoothlink.steps.featurize import Features, unit_rows
+from smoothlink.steps.featurize import Features
 from smoothlink.steps.fit import prior
 from smoothlink.steps.landmarks import Landmarks
 from smoothlink.steps.scale import Scaling

@@ -176,7 +176,8 @@ def load(path: str | os.PathLike[str], *, mmap: bool = True, verify: bool = Fals
     try:
         meta, arrays = loaded.meta, loaded.arrays
         model = rebuild(loaded)
-        classifier = SmoothLinkClassifier(**{k: restored(v) for k, v in meta["parameters"].items()})
+        parameters = {k: restored(v) for k, v in meta["parameters"].items() if k != "device"}  # which another may lack
+        classifier = SmoothLinkClassifier(**parameters)
         classifier.model_ = model
         classifier.n_features_in_ = meta["n_features_in"]
         classifier.summary_ = meta["summary"]

@@ -21,9 +21,10 @@ from smoothlink.fitting.setup import candidate_ranks, feature_count, resolve_sol
 from smoothlink.fitting.train import train
 from smoothlink.machines.rows import Rows
 from smoothlink.solve import Cholesky, ConjugateGradient, DualCholesky
+from smoothlink.steps.descend import Descent, sweeps
 from smoothlink.steps.embed import embed_rows, label_embedding, rank_for_share
 from smoothlink.steps.featurize import draw_features, median_squared_distance, parse_kernel
-from smoothlink.steps.fit import Descent, Smoothing, link_sums, prior, squared, sweeps
+from smoothlink.steps.fit import Smoothing, link_sums, prior, squared
 from smoothlink.steps.scale import choose_scaling
 
 

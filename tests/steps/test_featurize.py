@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse as sp
 from scipy.special import gamma, kv
 
+from smoothlink.machines.arrays import unit_rows
 from smoothlink.steps import featurize
 from smoothlink.steps.featurize import (
     Features,
@@ -15,7 +16,6 @@ from smoothlink.steps.featurize import (
     median_squared_distance,
     parse_kernel,
     uniforms,
-    unit_rows,
 )
 
 LENGTH, BETA, K = 2.5, 1.7, 3  # m, bandwidth and dimensions: none of them 1

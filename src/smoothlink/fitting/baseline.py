@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 
 from smoothlink.fitting.choose import RIDGES, axis, holdouts
 from smoothlink.fitting.options import Options, Setup
+from smoothlink.machines.arrays import host
 from smoothlink.machines.rows import Rows
 from smoothlink.steps.baselines import LinearLabelSpace, cplst, plst
 from smoothlink.steps.calibrate import Histogram
-from smoothlink.steps.embed import label_means
+from smoothlink.steps.embed import embed_rows, label_means
 from smoothlink.steps.infer import f1_thresholds
 
 Array = NDArray[Any]
@@ -54,6 +55,6 @@ def held_scores(setup: Setup, held: list[Array], ridge: float) -> Array:
         w = setup.rows.w.copy()
         w[numbers] = 0
         space = fit_baseline(setup, setup.rows.weighted(w), ridge)
-        H = setup.rows.take(numbers).map(lambda block, W: block.X @ W, space.W)
+        H = host(setup.rows.take(numbers).map(embed_rows, space.W))
         scores.append(H @ space.V[:-1] + space.V[-1])
     return np.concatenate(scores)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from smoothlink.fitting.needs import PAIRS, Sizes, file_bytes, input_bytes, needs
 from smoothlink.fitting.plan import SEARCH_ROWS, SEES_X, Plan, size
-from smoothlink.machines.rows import BLOCK_ROWS
+from smoothlink.machines.machine import BLOCK_ROWS
 from smoothlink.steps.fit import SOLVED_LABELS
 
 SLACK = 0.06  # of the budget, for what allocators hold back

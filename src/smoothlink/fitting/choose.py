@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from smoothlink.fitting.checkpoint import Work
 from smoothlink.fitting.first_stage import FirstStage, shaped
 from smoothlink.fitting.options import Chosen, Options, Setup
+from smoothlink.machines.arrays import beside, columns, host, rows_at
 from smoothlink.machines.rows import Rows, folds
 from smoothlink.solve import ConjugateGradient, System
 from smoothlink.steps.calibrate import Histogram
@@ -98,7 +99,7 @@ class Fold:
     held_labels: sp.csr_array
     held_weights: Array
     system: System | None
-    embedded: dict[float, Array] = field(default_factory=dict)  # h (n, k) by ridge, of the last few
+    embedded: dict[float, Any] = field(default_factory=dict)  # h (n, k) by ridge, of the last few
     links: dict[Point, Link] = field(default_factory=dict)  # the last one only: Gram matrices are large
 
 
@@ -108,7 +109,7 @@ class Link(NamedTuple):
     rows: Rows  # whose inputs are embeddings
     features: Features
     sums: LinkSums
-    held: Array  # (h, k) embeddings of the held-out rows
+    held: Any  # (h, k) embeddings of the held-out rows
     judged: Any = None  # numbers of the labels that settings are judged by
 
 
@@ -145,7 +146,7 @@ class Trials:
             link = self.link(fold, *point[:3])
             judged, sums = link.judged, link.sums
             if sums.targets.shape[1] > len(judged):
-                sums = sums._replace(targets=sums.targets[:, judged])
+                sums = sums._replace(targets=columns(sums.targets, judged))
             V = squared(sums, float(point[3]), self.smoothing)
             count = max(100, EVALUATED_PAIRS // len(judged))
             Y = fold.held_labels[:count]
@@ -176,7 +177,7 @@ class Trials:
             sums = sums_in(self.work, name, rows, features)
         else:
             sums = link_sums(rows, features, labels=judged if len(judged) < rows.c else None)
-        fold.links[key] = Link(rows, features, sums, H[fold.held], judged)
+        fold.links[key] = Link(rows, features, sums, rows_at(H, fold.held), judged)
         return fold.links[key]
 
 
@@ -190,19 +191,17 @@ def sums_in(work: Work, name: str, rows: Rows, features: Features) -> LinkSums:
     return found
 
 
-def add_scores(
-    histogram: Histogram, Phi: Array, V: Any, Y: sp.csr_array, w: Array, labels: Array | None = None
-) -> None:
+def add_scores(histogram: Histogram, Phi: Any, V: Any, Y: sp.csr_array, w: Array, labels: Array | None = None) -> None:
     """Adds the scores Phi V of held-out rows, or of those with V for some labels, a few million pairs at a time."""
     step = max(1, PAIRS_AT_A_TIME // max(1, len(Phi)))
     Y = Y if labels is None else Y[:, labels]
     if V.shape[1] <= step:
-        histogram.add(Phi @ V[:, :], Y, w)
+        histogram.add(host(Phi @ beside(Phi, V[:, :])), Y, w)
         return
-    columns = Y.tocsc()
+    by_label = Y.tocsc()
     for start in range(0, V.shape[1], step):
         part = slice(start, min(V.shape[1], start + step))
-        histogram.add(Phi @ V[:, part], columns[:, part].tocsr(), w)
+        histogram.add(host(Phi @ beside(Phi, V[:, part])), by_label[:, part].tocsr(), w)
 
 
 class Choice(NamedTuple):
@@ -301,10 +300,10 @@ def judged_labels(counts: Array) -> Array:
 
 
 def seeded_features(
-    rows: Rows, H: Array, kernel: Kernel, count: int, bandwidth: float, seed: int, quasi: str | None
+    rows: Rows, H: Any, kernel: Kernel, count: int, bandwidth: float, seed: int, quasi: str | None
 ) -> Features:
     """Random features for embedded rows: the same seed gives the same draws up to their scale."""
     sample = rows.sample(1000, seed)
-    length = 1.0 if kernel.name == "linear" else median_squared_distance(H[sample], rows.w[sample])
+    length = 1.0 if kernel.name == "linear" else median_squared_distance(host(rows_at(H, sample)), rows.w[sample])
     rng = np.random.default_rng([seed, 2])
     return draw_features(kernel, H.shape[1], count, length, bandwidth, rng, quasi=quasi)

@@ -12,12 +12,11 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from smoothlink.fitting.checkpoint import Work
-from smoothlink.machines.matrix import Dense, Matrix, Sparse
+from smoothlink.machines.arrays import contiguous, host, unit_rows
 from smoothlink.machines.rows import Block, Rows, stack
 from smoothlink.solve import Solve, Solver, System
 from smoothlink.steps import embed as steps
 from smoothlink.steps.embed import Basis, Embedding
-from smoothlink.steps.featurize import unit_rows
 
 Array = NDArray[Any]
 Keep = Callable[[Callable[[], Basis]], Basis]
@@ -35,8 +34,8 @@ class Effort(NamedTuple):
 class Embedded(NamedTuple):
     """A fitted first stage and what it makes of all rows, held-out ones included."""
 
-    U: Array | None  # (c, k)
-    W: Array | None  # (d, k); None where h is x itself or a classifier's activations
+    U: Any  # (c, k), or None; as W and H where the rows are
+    W: Any  # (d, k); None where h is x itself or a classifier's activations
     classifier: Any  # a fitted scikit-learn classifier, where its activations are not linear
     H: Any  # (n, k), an array or in a file
     spectrum: Array
@@ -86,11 +85,12 @@ class FirstStage:
         if kept is None:
             basis = partial(basis_in, work, f"{name}-basis")
             e, effort = self.directions(rows, self.prepare(rows), ridge, basis)
-            work.keep(name, {"captured": e.captured, "effort": effort}, U=e.U, W=e.W, spectrum=e.spectrum)
+            story = {"captured": e.captured, "effort": effort}
+            work.keep(name, story, U=host(e.U), W=host(e.W), spectrum=e.spectrum)
         else:
             e, effort = Embedding(captured=kept[0]["captured"], **kept[1]), Effort(*kept[0]["effort"])
         work.forget(f"{name}-basis")
-        W = np.ascontiguousarray(e.W[:, :rank])
+        W = contiguous(e.W[:, :rank])
         into = work.array(f"{name}-h", (rows.n, W.shape[1])) if work.plan.embedding_in_file else None
         H = rows.map(link_inputs, W, normalize, into=into)
         if work.plan.memory is not None:  # the link does not see X
@@ -128,13 +128,13 @@ def basis_in(work: Work, name: str, make: Callable[[], Basis]) -> Basis:
     if found is not None:
         return Basis(found[1]["Q"], found[0]["trace"])
     basis = make()
-    work.keep(name, {"trace": basis.trace}, Q=basis.Q)
+    work.keep(name, {"trace": basis.trace}, Q=host(basis.Q))
     return basis
 
 
 def plain_inputs(block: Block) -> Array:
     """The rows themselves, without the constant."""
-    return dense(block.X)[:, :-1]
+    return contiguous(block.X.dense_rows(0, len(block.w))[:, :-1])
 
 
 def link_inputs(block: Block, W: Array, normalize: bool) -> Array:
@@ -145,12 +145,8 @@ def link_inputs(block: Block, W: Array, normalize: bool) -> Array:
 
 def shaped(H: Array, rank: int, normalize: bool) -> Array:
     """The first `rank` coordinates, of unit length if asked."""
-    H = np.ascontiguousarray(H[:, :rank])
+    H = contiguous(H[:, :rank])
     return unit_rows(H) if normalize else H
-
-
-def dense(X: Matrix) -> Array:
-    return X.array if isinstance(X, Dense) else X.csr.toarray()
 
 
 def scaled_labels(rows: Rows, scale: Array) -> Rows:
@@ -158,8 +154,9 @@ def scaled_labels(rows: Rows, scale: Array) -> Rows:
     blocks = []
     for b in rows.blocks:
         Y = b.Y.csr
-        blocks.append(b._replace(Y=Sparse(sp.csr_array((Y.data * scale[Y.indices], Y.indices, Y.indptr), Y.shape))))
-    return Rows(blocks, rows.d, rows.c)
+        Y = sp.csr_array((Y.data * scale[Y.indices], Y.indices, Y.indptr), Y.shape)
+        blocks.append(b._replace(Y=rows.machine.matrix(Y)))
+    return Rows(blocks, rows.d, rows.c, machine=rows.machine)
 
 
 @dataclass
@@ -208,7 +205,7 @@ def fit_classifier(classifier: Any, rows: Rows) -> Embedded:
     from sklearn.base import clone
     from sklearn.utils.validation import has_fit_parameter
 
-    X = stack([b.X.array if isinstance(b.X, Dense) else b.X.csr for b in rows.each()])[:, :-1]
+    X = stack([b.X.csr if hasattr(b.X, "csr") else host(b.X.array) for b in rows.each()])[:, :-1]
     Y, w = stack([b.Y.csr for b in rows.blocks]).tocsc(), rows.w
     live = w > 0
     weights = {"sample_weight": w[live]}

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from smoothlink.fitting.choose import Choice, Fold, Point, choose, climb, search_trials
 from smoothlink.fitting.options import Inputs, Options, Setup
+from smoothlink.machines.arrays import host
 from smoothlink.steps.calibrate import Histogram
 from smoothlink.steps.embed import embed_rows, fitted_to, label_counts
 from smoothlink.steps.featurize import draw_features, median_squared_distance, parse_kernel
@@ -129,7 +130,7 @@ def ridge_loss(cuts: list[Fold], ridge: float) -> float:
         chosen = np.zeros((fold.train.c, len(judged)), np.float32)
         chosen[judged, np.arange(len(judged))] = 1
         W = fitted_to(fold.train, chosen, fold.system.at(ridge)).W
-        S = fold.train.take(fold.held).map(embed_rows, W)
+        S = host(fold.train.take(fold.held).map(embed_rows, W))
         histogram.add(S, fold.held_labels[:, judged], fold.held_weights)
     return histogram.brier() if cuts else 0.0
 

@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 
 from smoothlink.fitting.choose import EVALUATED_PAIRS, Fold, Link, Point, add_scores, climb, cut, holdouts, trials_over
 from smoothlink.fitting.options import Chosen, Options, Setup
+from smoothlink.machines.arrays import beside, contiguous, host, rows_at
 from smoothlink.steps.calibrate import Calibration, Histogram, fit_temperature, no_calibration
+from smoothlink.steps.descend import Descent, Run, sweeps
 from smoothlink.steps.embed import label_means
-from smoothlink.steps.fit import Descent, Run, softmax_rows, squared, squared_parts, sweeps
+from smoothlink.steps.fit import softmax_rows, squared, squared_parts
 from smoothlink.steps.infer import f1_thresholds
 
 Array = NDArray[Any]
@@ -86,7 +88,7 @@ def candidate_losses(setup: Setup, options: Options) -> list[str]:
     if options.loss != "auto":
         return [options.loss]
     descent = "softmax" if setup.multiclass else "logistic"
-    flops = 4.0 * setup.rows.n * setup.n_features * setup.rows.c
+    flops = 4.0 * setup.rows.n * setup.n_features * setup.rows.c / setup.rows.machine.speed
     return ["squared", descent] if flops <= LOGISTIC_FLOPS and setup.work.plan.descent else ["squared"]
 
 
@@ -115,7 +117,7 @@ def held_fit(
         value, calibration = criterion(loss, cuts, links, Vs, setup)
         if options.passes != "auto" or best is None or value < best.criterion:
             gain = 1.0 if best is None or best.criterion == 0 else 1 - value / best.criterion
-            best = HeldFit(value, calibration, [V.copy() for V in Vs], sweep)
+            best = HeldFit(value, calibration, [contiguous(V, copy=True) for V in Vs], sweep)
         else:
             gain = 0.0
         idle = idle + 1 if gain < GAIN else 0
@@ -133,7 +135,7 @@ def held_squared(fold: int, link: Link, chosen: Chosen, setup: Setup) -> Any:
     s, c = link.sums.targets.shape
     V = setup.work.array(f"held{fold}-decoder", (c, s))
     for labels, part in squared_parts(link.sums, chosen.final_ridge, setup.smoothing):
-        V[labels] = part.T
+        V[labels] = host(part).T
     return V.T
 
 
@@ -173,19 +175,19 @@ def held_classes(cuts: list[Fold], links: list[Link], Vs: list[Any]) -> tuple[Ar
     for fold, link, V in zip(cuts, links, Vs, strict=True):
         count = max(100, EVALUATED_PAIRS // V.shape[1])
         single = np.flatnonzero(np.diff(fold.held_labels.indptr) == 1)[:count]
-        scores.append(all_scores(link.features(link.held[single]), V))
+        scores.append(all_scores(link.features(rows_at(link.held, single)), V))
         labels.append(fold.held_labels.indices[fold.held_labels.indptr[single]])
         weights.append(fold.held_weights[single])
     return np.concatenate(scores), np.concatenate(labels), np.concatenate(weights)
 
 
-def all_scores(Phi: Array, V: Any) -> Array:
-    """Phi V (h, c), some labels at a time where V is in a file."""
-    if isinstance(V, np.ndarray):
-        return np.asarray(Phi @ V)
+def all_scores(Phi: Any, V: Any) -> Array:
+    """Phi V (h, c) on the host, some labels at a time where V is in a file."""
+    if hasattr(V, "ndim"):
+        return host(Phi @ V)
     S = np.empty((len(Phi), V.shape[1]), np.float32)
     for start in range(0, V.shape[1], LABEL_BLOCK):
-        S[:, start : start + LABEL_BLOCK] = Phi @ V[:, start : start + LABEL_BLOCK]
+        S[:, start : start + LABEL_BLOCK] = host(Phi @ beside(Phi, V[:, start : start + LABEL_BLOCK]))
     return S
 
 
@@ -202,7 +204,7 @@ def held_thresholds(
     thresholds = np.empty(c)
     for start in range(0, c, width):
         labels = slice(start, min(c, start + width))
-        S = np.concatenate([all_scores(Phi, V[:, labels]) for Phi, V in zip(Phis, Vs, strict=True)])
+        S = np.concatenate([all_scores(Phi, beside(Phi, V[:, labels])) for Phi, V in zip(Phis, Vs, strict=True)])
         if setup.multiclass:
             Z = softmax_rows(S * np.float32(calibration.temperature))
         else:

@@ -6,8 +6,11 @@ from typing import NamedTuple
 
 from smoothlink.fitting.choose import EVALUATED_PAIRS, JUDGED_LABELS, PAIRS_AT_A_TIME, REMEMBERED, SEARCH_FEATURES
 from smoothlink.fitting.plan import Plan
+from smoothlink.machines.decoder import LABELS
+from smoothlink.machines.machine import HOST
+from smoothlink.steps.descend import default_batch
 from smoothlink.steps.embed import ROTATED_ROWS
-from smoothlink.steps.fit import PHI_ROWS, SOLVED_LABELS, default_batch
+from smoothlink.steps.fit import PHI_ROWS, SOLVED_LABELS
 
 PAIRS = 1 << 21  # scores of held-out rows looked at together
 GRADIENT_ARRAYS = 4  # (d, g) arrays of the g columns that conjugate gradients advance together
@@ -113,8 +116,9 @@ def link_bytes(z: Sizes, plan: Plan) -> tuple[float, float, float]:
     sums = 4 * s * s + 8 * s * rows + 4 * s * (plan.label_group or 0) + 48 * s * z.rank
     solve = 8 * s * s + 32 * s * labels
     if plan.descent and z.loss != "squared":
-        batch = default_batch(z.n, z.c, s)
-        solve = max(solve, 24 * s * s + 16 * s * z.c + batch * (8 * z.c + 8 * s))
+        batch = default_batch(z.n, z.c, s, softmax=z.multiclass)
+        scores = max(HOST.scores(), 4 * batch * min(z.c, LABELS))
+        solve = max(solve, 24 * s * s + 20 * s * z.c + 2 * min(scores, 4 * batch * z.c) + 8 * batch * s)
         held += 4 * s * s + 16 * s * z.c  # M, and V, its velocity, the best V so far and what it aims at
     return sums, solve, held
 

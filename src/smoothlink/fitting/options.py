@@ -60,6 +60,7 @@ class Options:
     penalize_constant: bool
     solver: Any
     effort: str
+    device: Any
     holdout: float
     calibrate: bool
     block_rows: int | None

@@ -6,7 +6,7 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from smoothlink.machines.rows import BLOCK_ROWS
+from smoothlink.machines.machine import BLOCK_ROWS
 
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 SEARCH_ROWS = 20_000

@@ -14,8 +14,10 @@ from smoothlink.fitting.choose import Choice, Link
 from smoothlink.fitting.inputs import Settled, settle
 from smoothlink.fitting.judge import Verdict, descent, judge
 from smoothlink.fitting.options import Chosen, Clock, Options, Setup
+from smoothlink.machines.arrays import host
 from smoothlink.steps.calibrate import Calibration
-from smoothlink.steps.fit import Run, squared, squared_parts
+from smoothlink.steps.descend import Run
+from smoothlink.steps.fit import squared, squared_parts
 
 Array = NDArray[Any]
 
@@ -58,21 +60,22 @@ def decode(link: Link, chosen: Chosen, setup: Setup, options: Options, clock: Cl
     """V by the chosen loss over all rows."""
     work = setup.work
     if chosen.loss == "squared" and work.plan.label_group is None and not work.keeps:
-        return np.ascontiguousarray(squared(link.sums, chosen.final_ridge, setup.smoothing))
+        return np.ascontiguousarray(host(squared(link.sums, chosen.final_ridge, setup.smoothing)))
     if chosen.loss == "squared":
         return decode_in_file(work, link, chosen, setup, clock)
     run, kept = Run(), work.recall("fit")
     if kept is not None:
         run = Run(kept[1]["V"], kept[1].get("velocity"), kept[0]["passes"])
     sweeps = descent(chosen.loss, link, chosen, setup, options, run)
+    V = None if kept is None else kept[1]["decoded"]
     while run.sweep < max(1, chosen.passes):
         if run.sweep:
             clock.tell("fit", run.sweep / chosen.passes)
         V = next(sweeps)
-        velocity = {} if run.velocity is None else {"velocity": run.velocity}
-        work.keep("fit", {"passes": run.sweep}, V=V, **velocity)
-    assert run.V is not None
-    return run.V
+        if work.keeps:
+            velocity = {} if run.velocity is None else {"velocity": host(run.velocity)}
+            work.keep("fit", {"passes": run.sweep}, V=host(run.V), decoded=host(V), **velocity)
+    return np.ascontiguousarray(host(V))
 
 
 def decode_in_file(work: Work, link: Link, chosen: Chosen, setup: Setup, clock: Clock) -> Array:
@@ -86,6 +89,7 @@ def decode_in_file(work: Work, link: Link, chosen: Chosen, setup: Setup, clock: 
             raise work.damage("decoder.array", f"labels {done} to {end - 1} are not those that were written")
         done = end
     for labels, part in squared_parts(link.sums, chosen.final_ridge, setup.smoothing, done):
+        part = host(part)
         file.put_columns(labels, part)
         if work.keeps:
             file.flush()

@@ -20,7 +20,8 @@ from smoothlink.fitting.options import Inputs, Options, Setup
 from smoothlink.fitting.plan import LARGEST_RANK, SEARCH_ROWS, Plan, parse_memory, size
 from smoothlink.fitting.warm import loaded_bytes
 from smoothlink.machines.files import Mapped, Scaled
-from smoothlink.machines.rows import BLOCK_ROWS, Rows
+from smoothlink.machines.machine import BLOCK_ROWS, HOST, HOST_COLUMNS, Rates, find_machine
+from smoothlink.machines.rows import Rows
 from smoothlink.solve import Cholesky, ConjugateGradient, DualCholesky, Solver, choose_solver
 from smoothlink.steps.embed import rank_for_share
 from smoothlink.steps.featurize import parse_kernel
@@ -70,7 +71,9 @@ def set_up(
     inputs, work = Inputs(), work or Work()
     if options.input_kernel not in (None, "auto"):
         inputs, A = draw_inputs(A, w, options)
-    rows = Rows.of(A, Y, w, block_rows=options.block_rows or work.plan.block_rows)
+    machine = find_machine(options.device)
+    planned_rows = None if work.plan.memory is None else work.plan.block_rows
+    rows = Rows.of(A, Y, w, block_rows=options.block_rows or planned_rows, machine=machine)
     n = int(np.count_nonzero(rows.w))
     ranks, share = candidate_ranks(rows, options, n, multiclass)
     stage = FirstStage(
@@ -106,18 +109,19 @@ def planned_solver(solver: Any, rows: Rows, columns: int, A: Any, plan: Plan) ->
     """A solver that the plan has room for: without a factor where that would fill it, and without a sketch of X'X."""
     if solver == "auto" and not plan.factors:
         solver = "cg"
-    found = resolve_solver(solver, rows.n, rows.d, columns, A.size if isinstance(A, np.ndarray) else A.nnz)
+    entries = A.size if isinstance(A, np.ndarray) else A.nnz
+    found = resolve_solver(solver, rows.n, rows.d, columns, entries, rows.machine.rates)
     if plan.memory is not None and isinstance(solver, str) and isinstance(found, ConjugateGradient):
         return replace(found, preconditioner="diagonal", group=plan.columns or found.group)
     return found
 
 
-def resolve_solver(solver: Any, n: int, d: int, columns: int, entries: int) -> Solver:
+def resolve_solver(solver: Any, n: int, d: int, columns: int, entries: int, rates: Rates = HOST.rates) -> Solver:
     """A solver object as it is; "auto" by predicted cost; or by name."""
     if not isinstance(solver, str):
         return solver
     if solver == "auto":
-        return choose_solver(n, d, columns, entries)
+        return choose_solver(n, d, columns, entries, rates)
     named: dict[str, Solver] = {"cholesky": Cholesky(), "dual": DualCholesky(), "cg": ConjugateGradient()}
     if solver not in named:
         raise ValueError(f"solver is {solver!r}; possible are 'auto', 'cholesky', 'dual', 'cg' or a solver object.")
@@ -154,7 +158,7 @@ def feature_count(options: Options, n: int, c: int) -> int:
     if options.effort == "quick":
         return int(np.clip(n // 3, *QUICK_FEATURES))
     s = int(np.clip(max(3 * n // 5, min(2 * n, 1000)), 200, 3000))
-    while s > 1000 and fit_flops(n, s, c) > FEATURE_FLOPS:
+    while s > 1000 and fit_flops(n, s, c) > FEATURE_FLOPS * find_machine(options.device).speed:
         s -= 100
     return s
 
@@ -217,7 +221,8 @@ def solver_sizes(solver: Any, n: int, d: int, columns: int, entries: int) -> dic
     found = resolve_solver(solver, n, d, columns, entries)
     if isinstance(found, ConjugateGradient):
         sketch = 0 if isinstance(solver, str) or found.preconditioner == "diagonal" else SKETCHES * found.rank
-        return {"solver": "cg", "auto": isinstance(solver, str), "group": found.group + sketch // GRADIENT_ARRAYS}
+        group = (found.group or HOST_COLUMNS) + sketch // GRADIENT_ARRAYS
+        return {"solver": "cg", "auto": isinstance(solver, str), "group": group}
     names = {Cholesky: "cholesky", DualCholesky: "dual"}
     if type(found) not in names:
         raise ValueError(f"memory goes with the solvers of smoothlink.solve, and solver is {solver!r}.")

@@ -13,6 +13,7 @@ from smoothlink.fitting.judge import LOGISTIC_FLOPS
 from smoothlink.fitting.options import Chosen, Clock, Options, Setup
 from smoothlink.fitting.quick import calibrate, label_totals, one_holdout, small_holdout, without
 from smoothlink.machines.direct import Direct
+from smoothlink.machines.machine import HOST
 from smoothlink.machines.matrix import Sparse
 from smoothlink.machines.rows import Rows, stack
 from smoothlink.model import Model
@@ -65,6 +66,7 @@ def obstacle(setup: Setup, options: Options) -> str | None:
         "input_kernel": setup.inputs.kernel is not None,
         "memory": setup.work.plan.memory is not None,
     }
+    given["device"] = setup.rows.machine is not HOST
     for name, conflicts in given.items():
         if conflicts:
             return f"{name} is {getattr(options, name)!r}, for which drawn labels have no room"

@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from smoothlink.errors import DeviceError
 from smoothlink.fitting.baseline import choose_baseline, fit_baseline
 from smoothlink.fitting.checkpoint import Work, job_of, working
 from smoothlink.fitting.choose import Link, seeded_features, sums_in
@@ -22,7 +23,9 @@ from smoothlink.fitting.quick import calibrate, hasty, label_totals, rules_of_th
 from smoothlink.fitting.resume import decode, judged, settled
 from smoothlink.fitting.setup import inputs_for, planned, set_up
 from smoothlink.fitting.together import considered, drawn, fit_together, knobs_for
+from smoothlink.machines.arrays import host, rows_at
 from smoothlink.machines.files import Scaled
+from smoothlink.machines.machine import Machine, find_machine, forget, out_of_memory
 from smoothlink.machines.rows import Rows
 from smoothlink.model import Model
 from smoothlink.steps.calibrate import no_calibration
@@ -52,7 +55,40 @@ def train(
     notify: Notify | None = None,
     note: Callable[[str], None] | None = None,
 ) -> Trained:
-    """Fits a model to X (n, d), Y (n, c) and weights w (n,)."""
+    """Fits a model to X (n, d), Y (n, c) and weights w (n,).
+
+    Where a device runs out of memory, the fit begins again with smaller blocks.
+    """
+    machine: Machine | None = find_machine(options.device)
+    while machine is not None:
+        try:
+            trained = train_on(X, Y, w, replace(options, device=machine), multiclass, label_weight, notify, note)
+            trained.summary.update(device=machine.name, peak_device_mb=machine.peak_mb)
+            return trained
+        except Exception as error:
+            if not out_of_memory(error):
+                raise
+        forget(machine)  # outside of the handler: the error held what filled the memory
+        machine = machine.smaller()
+        if machine is not None and note is not None:
+            note(f"{machine.name} ran out of memory: beginning again with smaller blocks.")
+    raise DeviceError(
+        f"device is {options.device!r}, and its memory does not hold the fit, however small the blocks.\n"
+        "Ask for a smaller rank or fewer n_features, or leave device 'cpu'."
+    )
+
+
+def train_on(
+    X: Any,
+    Y: sp.csr_array,
+    w: Array | None,
+    options: Options,
+    multiclass: bool,
+    label_weight: Array | None,
+    notify: Notify | None,
+    note: Callable[[str], None] | None,
+) -> Trained:
+    """`train` on one machine, with blocks of one size."""
     clock = Clock(notify)
     with clock.stage("scale"):
         scaling = choose_scaling(X, options.scale, w)
@@ -88,7 +124,7 @@ def train_in(make: Callable[[Options], Setup], scaling: Scaling, options: Option
             verdict = judged(setup, options, choice.chosen)
             chosen = verdict.chosen
     model, first = fit_link(setup, setup.rows, chosen, scaling, options, clock, verdict)
-    U = None if first.U is None else first.U[:, : chosen.rank]
+    U = None if first.U is None else host(first.U)[:, : chosen.rank]
     return Trained(model, U, summarise(chosen, choice.how, first, setup, verdict, clock, scaling.kind))
 
 
@@ -111,7 +147,7 @@ def fit_link(
     model = Model(
         scaling=scaling,
         input_features=setup.inputs.features,
-        W=None if first.W is None else setup.inputs.weights(first.W[:, : chosen.rank]),
+        W=None if first.W is None else setup.inputs.weights(host(first.W)[:, : chosen.rank]),
         classifier=first.classifier,
         normalize=normalize,
         features=features,
@@ -134,10 +170,10 @@ def train_quick(setup: Setup, scaling: Scaling, options: Options, clock: Clock) 
     model, first = fit_link(setup, without(rows, held), chosen, scaling, options, clock, verdict)
     if len(held):
         with clock.stage("calibrate"):
-            calibration, thresholds, value = calibrate(model, setup, held, first.H[held])
+            calibration, thresholds, value = calibrate(model, setup, held, host(rows_at(first.H, held)))
         verdict = verdict._replace(calibration=calibration, thresholds=thresholds, criteria={model.loss: value})
         model = replace(model, calibration=calibration, thresholds=thresholds, **label_totals(rows))
-    U = None if first.U is None else first.U[:, : chosen.rank]
+    U = None if first.U is None else host(first.U)[:, : chosen.rank]
     return Trained(model, U, summarise(chosen, how, first, setup, verdict, clock, scaling.kind))
 
 
@@ -146,7 +182,7 @@ def train_drawn(setup: Setup, scaling: Scaling, options: Options, clock: Clock) 
     model, chosen, held, value = fit_together(setup, scaling, options, clock)
     how = {name: "rule" for name in ("rank", "passes") if getattr(options, name) == "auto"}
     setup = setup._replace(kernel=parse_kernel("linear"))
-    first = Embedded(None, model.W, None, np.zeros((0, chosen.rank)), np.zeros(0), float("nan"))  # type: ignore[arg-type]
+    first = Embedded(None, model.W, None, np.zeros((0, chosen.rank)), np.zeros(0), float("nan"))
     verdict = Verdict(chosen, model.calibration, model.thresholds, held, {model.loss: value} if held else {})
     found = summarise(chosen, how, first, setup, verdict, clock, scaling.kind)
     drawn = {

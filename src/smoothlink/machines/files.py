@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from smoothlink.machines.matrix import Matrix, matrix
+from smoothlink.machines.machine import HOST, Machine
 
 Array = NDArray[Any]
 
@@ -104,20 +104,22 @@ def piece(array: Array, begin: int, end: int) -> Array:
 
 @dataclass
 class Room:
-    """How many bytes of blocks may stay in memory once they were read."""
+    """How many bytes of blocks may stay once they were made; None: all of them."""
 
-    left: int
+    left: int | None
 
-    def takes(self, X: Matrix) -> bool:
+    def takes(self, X: Any) -> bool:
         """Whether there is room for this block, which then takes it."""
-        need = X.nbytes
-        fits = need <= self.left
-        self.left -= need if fits else 0
+        if self.left is None:
+            return True
+        fits = bool(X.nbytes <= self.left)
+        self.left -= X.nbytes if fits else 0
         return fits
 
-    def gives(self, X: Matrix) -> None:
+    def gives(self, X: Any) -> None:
         """Takes the room of a block back."""
-        self.left += X.nbytes
+        if self.left is not None:
+            self.left += X.nbytes
 
 
 class Scaled:
@@ -128,25 +130,32 @@ class Scaled:
         self.shape: tuple[int, int] = (X.shape[0], X.shape[1] + 1)
         self.nnz: int = (X.nnz if sp.issparse(X) else X.size) + X.shape[0]
 
-    def block(self, part: slice) -> Elsewhere:
-        """These rows, kept in memory once read where there is room left."""
-        return Elsewhere(self.X, part, self.scaling, self.room)
+    def block(self, part: slice, machine: Machine = HOST) -> Elsewhere:
+        """These rows, kept once read where there is room left."""
+        return Elsewhere(self.X, part, self.scaling, self.room, machine)
 
 
 class Elsewhere:
-    """Some consecutive rows of a matrix that is not in memory, or not yet scaled: `here` makes them a Matrix."""
+    """Some consecutive rows of a matrix that is in a file, on another machine, or not yet scaled: `here` makes them a
+    Matrix."""
 
     def __init__(
-        self, source: Any, part: slice, prepare: Callable[[Any], Any] | None = None, room: Room | None = None
+        self,
+        source: Any,
+        part: slice,
+        prepare: Callable[[Any], Any] | None = None,
+        room: Room | None = None,
+        machine: Machine = HOST,
     ) -> None:
-        self.source, self.part, self.prepare, self.room = source, part, prepare, room
-        self.kept: Matrix | None = None
+        self.source, self.part, self.prepare, self.room, self.machine = source, part, prepare, room, machine
+        self.kept: Any = None
 
-    def here(self) -> Matrix:
+    def here(self) -> Any:
         if self.kept is not None:
             return self.kept
-        A = self.source[self.part]
-        found = matrix(A if self.prepare is None else self.prepare(A))
+        whole = type(self.source) in (np.ndarray, sp.csr_array) and self.part == slice(0, self.source.shape[0])
+        A = self.source if whole else self.source[self.part]
+        found = self.machine.matrix(A if self.prepare is None else self.prepare(A))
         if self.room is not None and self.room.takes(found):
             self.kept = found
         return found
@@ -158,7 +167,7 @@ class Elsewhere:
             self.kept = None
 
 
-def here(X: Matrix | Elsewhere) -> Matrix:
+def here(X: Any) -> Any:
     return X.here() if isinstance(X, Elsewhere) else X
 
 

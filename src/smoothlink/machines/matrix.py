@@ -59,6 +59,11 @@ class Sparse:
     def take(self, numbers: Array) -> sp.csr_array:
         return self.csr[numbers]
 
+    def dense_rows(self, start: int, stop: int) -> Array:
+        """Some rows, dense."""
+        rows: Array = self.csr[start:stop].toarray()
+        return rows
+
     def add_gram(self, w: Array, out: Array) -> None:
         """out (d, d) += X' diag(w) X."""
         from smoothlink.machines import kernels
@@ -73,6 +78,20 @@ class Sparse:
         A = self.csr
         weights = np.repeat(w, np.diff(A.indptr))
         out += np.bincount(A.indices, weights=weights * A.data.astype(np.float64) ** 2, minlength=A.shape[1])
+
+    def add_column_sums(self, w: Array, out: Array) -> None:
+        """out (d,) += X'w."""
+        A = self.csr
+        out += np.bincount(A.indices, weights=np.repeat(w, np.diff(A.indptr)) * A.data, minlength=A.shape[1])
+
+    def add_part(self, part: slice, columns: slice | Array, R: Array, out: Array) -> None:
+        """out (m, s) += A'R for A = X[part, columns]."""
+        every = isinstance(columns, slice) and columns == slice(0, self.shape[1])
+        if every and part == slice(0, self.shape[0]):
+            self.T.add_product(R, out)
+            return
+        A = self.csr[part]
+        Sparse(A if every else A[:, columns]).T.add_product(R, out)
 
 
 class _SparseTranspose:
@@ -118,6 +137,10 @@ class Dense:
 
     def take(self, numbers: Array) -> Array:
         rows: Array = self.array[numbers]
+        return rows
+
+    def dense_rows(self, start: int, stop: int) -> Array:
+        rows: Array = self.array[start:stop]
         return rows
 
     def add_gram(self, w: Array, out: Array) -> None:

@@ -9,20 +9,19 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from smoothlink.machines.files import Elsewhere, FileArray, Scaled, here
-from smoothlink.machines.matrix import Sparse, matrix
+from smoothlink.machines.arrays import host, zeros
+from smoothlink.machines.files import Elsewhere, FileArray, Room, Scaled, here
+from smoothlink.machines.machine import HOST, Machine
 
 Array = NDArray[Any]
-
-BLOCK_ROWS = 65536
 
 
 class Block(NamedTuple):
     """Some consecutive rows of the data."""
 
     X: Any  # (b, d) a Matrix; in `rows.blocks` it may be Elsewhere
-    Y: Sparse  # (b, c)
-    w: Array  # (b,) weights, float32
+    Y: Any  # (b, c) a sparse Matrix
+    w: Any  # (b,) weights, float32
     start: int  # number of its first row among all rows
 
 
@@ -41,26 +40,48 @@ class Rows:
 
     `rows.sum(f, *arrays, out=shape)` calls the top-level function `f(block, *arrays, out)` for each block; f adds
     into `out`. Nothing else of the data is seen by the algorithms, so where the blocks live is decided here alone:
-    in memory, or elsewhere until a sum reaches them.
+    in memory, elsewhere until a sum reaches them, or on another machine than the host. Sums that are matrices, and what
+    `map` makes, stay where the blocks are; sums that are vectors come back to the host.
     """
 
-    def __init__(self, blocks: list[Block], d: int, c: int, table: Array | FileArray | None = None) -> None:
+    def __init__(self, blocks: list[Block], d: int, c: int, table: Any = None, machine: Machine = HOST) -> None:
         self.blocks, self.d, self.c = blocks, d, c
         self.table = table  # (n, d) all inputs, where they are one dense array
         self.n = blocks[-1].start + len(blocks[-1].w) if blocks else 0
+        self.machine = machine
 
     @classmethod
-    def of(cls, X: Any, Y: sp.csr_array, w: Array | None = None, *, block_rows: int = BLOCK_ROWS) -> Rows:
+    def of(
+        cls,
+        X: Any,
+        Y: sp.csr_array,
+        w: Array | None = None,
+        *,
+        block_rows: int | None = None,
+        machine: Machine = HOST,
+    ) -> Rows:
         """Rows over arrays in memory, or over a `Scaled` matrix elsewhere; X already has its constant column."""
-        n = X.shape[0]
+        n, entries = X.shape[0], X.size if isinstance(X, np.ndarray) else X.nnz
         w = np.ones(n, np.float32) if w is None else np.asarray(w, np.float32)
+        block_rows = block_rows or machine.block_rows(n, entries)
+        room = Room(machine.room())
         blocks = []
         for start in range(0, n, block_rows):
             part = slice(start, min(n, start + block_rows))
             whole = part == slice(0, n)
-            inputs = X.block(part) if isinstance(X, Scaled) else matrix(X if whole else X[part])
-            blocks.append(Block(inputs, Sparse(Y if whole else Y[part]), w[part], start))
-        return cls(blocks, X.shape[1], Y.shape[1], X if isinstance(X, np.ndarray) else None)
+            if isinstance(X, Scaled):
+                inputs: Any = X.block(part, machine)
+            elif room.left is None:
+                inputs = machine.matrix(X if whole else X[part])
+            else:
+                inputs = Elsewhere(X, part, None, room, machine)
+            blocks.append(Block(inputs, machine.matrix(Y if whole else Y[part]), machine.place(w[part]), start))
+        table = X if isinstance(X, np.ndarray) and machine is HOST else None
+        return cls(blocks, X.shape[1], Y.shape[1], table, machine)
+
+    def place(self, A: Any) -> Any:
+        """An array of the host, or a tuple of such, where the blocks are."""
+        return self.machine.place(A)
 
     def each(self) -> Iterator[Block]:
         """The blocks one after the other, each in memory while it is looked at."""
@@ -76,36 +97,39 @@ class Rows:
     def weighted(self, w: Array) -> Rows:
         """The same blocks under other weights; weight 0 leaves a row out without a copy of X."""
         w = np.asarray(w, np.float32)
-        blocks = [b._replace(w=w[b.start : b.start + len(b.w)]) for b in self.blocks]
-        return Rows(blocks, self.d, self.c, self.table)
+        blocks = [b._replace(w=self.place(w[b.start : b.start + len(b.w)])) for b in self.blocks]
+        return Rows(blocks, self.d, self.c, self.table, self.machine)
 
-    def with_inputs(self, H: Array | FileArray) -> Rows:
+    def with_inputs(self, H: Any) -> Rows:
         """The same labels and weights with the rows of H (n, k) in place of X: what the link function sees."""
+        H = H if isinstance(H, FileArray) else self.place(H)
         blocks = []
         for b in self.blocks:
             part = slice(b.start, b.start + len(b.w))
-            blocks.append(b._replace(X=Elsewhere(H, part) if isinstance(H, FileArray) else matrix(H[part])))
-        return Rows(blocks, H.shape[1], self.c, H)
+            inputs = Elsewhere(H, part, machine=self.machine) if isinstance(H, FileArray) else H[part]
+            blocks.append(b._replace(X=inputs if isinstance(H, FileArray) else self.machine.matrix(inputs)))
+        return Rows(blocks, H.shape[1], self.c, H, self.machine)
 
     def take(self, numbers: Array) -> Rows:
         """Some of the rows, by number ascending, as one block of their own."""
         parts = [numbers[(numbers >= b.start) & (numbers < b.start + len(b.w))] - b.start for b in self.blocks]
         X = stack([b.X.take(p) for b, p in zip(self.each(), parts, strict=True)])
         Y = stack([b.Y.take(p) for b, p in zip(self.blocks, parts, strict=True)])
-        return Rows.of(X, Y, self.w[numbers])
+        return Rows.of(X, Y, self.w[numbers], machine=self.machine)
 
     def compact(self) -> Rows:
         """The same rows in memory without the features that none of them has."""
-        X = stack([b.X.csr for b in self.blocks]) if all(isinstance(b.X, Sparse) for b in self.blocks) else None
+        blocks = list(self.each())
+        X = stack([b.X.csr for b in blocks]) if all(hasattr(b.X, "csr") for b in blocks) else None
         used = np.unique(X.indices) if X is not None else ()
         if X is None or len(used) == self.d:
             return self
         place = np.zeros(self.d, X.indices.dtype)
         place[used] = np.arange(len(used))
         A = sp.csr_array((X.data, place[X.indices], X.indptr), (self.n, len(used)))
-        return Rows.of(A, stack([b.Y.csr for b in self.blocks]), self.w)
+        return Rows.of(A, stack([b.Y.csr for b in self.blocks]), self.w, machine=self.machine)
 
-    def sum(self, f: Callable[..., None], *arrays: Any, out: tuple[int, ...], dtype: Any = np.float32) -> Array:
+    def sum(self, f: Callable[..., None], *arrays: Any, out: tuple[int, ...], dtype: Any = np.float32) -> Any:
         """The sum of f over all blocks: f adds its block's part into an array of shape `out`."""
         return self.sums(f, *arrays, outs=[(out, dtype)])[0]
 
@@ -115,37 +139,39 @@ class Rows:
         *arrays: Any,
         outs: list[tuple[tuple[int, ...], Any]],
         saved: SavedSums | None = None,
-    ) -> list[Array]:
+    ) -> list[Any]:
         """Several sums from one pass: f(block, *arrays, *totals) adds into arrays of these shapes and types.
 
         With `saved` the totals are put by now and then, and a pass that was cut off goes on from there.
         """
         done, totals = (0, None) if saved is None else saved.load()
-        totals = [np.zeros(shape, dtype) for shape, dtype in outs] if totals is None else totals
+        if totals is None:
+            totals = [self.machine.zeros(shape, dtype) for shape, dtype in outs]
+        totals, arrays = [self.place(total) for total in totals], tuple(map(self.place, arrays))
         for block in self.blocks:
             end = block.start + len(block.w)
             if end <= done:
                 continue
             f(block._replace(X=here(block.X)), *arrays, *totals)
             if saved is not None:
-                saved.put(end, totals, last=end == self.n)
-        return totals
+                saved.put(end, [host(total) for total in totals], last=end == self.n)
+        return [host(total) if total.ndim == 1 else total for total in totals]
 
-    def map(self, f: Callable[..., Array], *arrays: Any, into: FileArray | None = None) -> Any:
+    def map(self, f: Callable[..., Any], *arrays: Any, into: Any = None) -> Any:
         """f(block, *arrays) of every block, row under row: in memory, or in a file."""
-        out: Any = into
+        out, arrays = into, tuple(map(self.place, arrays))
         for block in self.each():
             part = f(block, *arrays)
             if out is None and len(part) == self.n:
                 return part
-            out = np.empty((self.n, *part.shape[1:]), part.dtype) if out is None else out
-            out[block.start : block.start + len(block.w)] = part
+            out = zeros(part, (self.n, *part.shape[1:])) if out is None else out
+            out[block.start : block.start + len(block.w)] = part if into is None else host(part)
         return out
 
     @property
     def w(self) -> Array:
         """All weights (n,)."""
-        return np.concatenate([b.w for b in self.blocks])
+        return np.concatenate([host(b.w) for b in self.blocks])
 
     def sample(self, count: int, seed: int) -> Array:
         """Numbers of up to `count` rows of positive weight, the same on every machine: the smallest hashes."""

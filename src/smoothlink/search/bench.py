@@ -19,10 +19,11 @@ from smoothlink.model import Model
 from smoothlink.predict import predictions
 from smoothlink.search.space import Params, Space, better, half_decades, half_octaves
 from smoothlink.steps.calibrate import Histogram, fit_temperature, no_calibration
+from smoothlink.steps.descend import Descent, sweeps
 from smoothlink.steps.embed import rank_for_share
 from smoothlink.steps.evaluate import evaluate
 from smoothlink.steps.featurize import parse_kernel
-from smoothlink.steps.fit import Descent, Smoothing, squared, sweeps
+from smoothlink.steps.fit import Smoothing, squared
 from smoothlink.steps.scale import Scaling, choose_scaling
 
 Array = NDArray[Any]

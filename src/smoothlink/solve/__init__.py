@@ -6,6 +6,8 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
+from smoothlink.machines.arrays import Array
+from smoothlink.machines.machine import HOST, Rates
 from smoothlink.machines.rows import Rows
 from smoothlink.solve.cholesky import Cholesky
 from smoothlink.solve.conjugate import ConjugateGradient
@@ -19,7 +21,7 @@ class Solve(Protocol):
 
     rho: NDArray[Any]  # (d,)
 
-    def __call__(self, B: NDArray[Any], *, overwrite: bool = False) -> NDArray[Any]: ...
+    def __call__(self, B: Array, *, overwrite: bool = False) -> Array: ...
 
 
 class System(Protocol):
@@ -34,35 +36,29 @@ class Solver(Protocol):
     def prepare(self, rows: Rows, *, penalize_constant: bool = False) -> System: ...
 
 
-# Rates of two cores in operations a second (decision 0009); those of dense products and of vectors are estimates. Only
-# ratios matter. A sparse Gram matrix jumps about in memory: a pair of non-zeros costs as much as 200 dense operations.
-FACTOR_RATE = 40e9  # of Cholesky factors and solves, float64
-DENSE_RATE = 120e9  # of float32 matrix products
-PANEL_RATE = 9.6e9  # of products with sparse X and X'
-PAIR_RATE = 0.5e9  # of pairs of non-zeros in a sparse Gram matrix
-KERNEL_RATE = 1.2e9  # of non-zeros times rows in a sparse kernel matrix
-VECTOR_RATE = 1e9  # of numbers in the (d, m) arrays of an iteration
 LARGEST_CHOLESKY = 20_000  # columns, or rows: 3.2 GB in float64
 EXPECTED_ITERATIONS = 20
 
 
-def choose_solver(n: int, d: int, columns: int, entries: int) -> Solver:
+def choose_solver(n: int, d: int, columns: int, entries: int, rates: Rates = HOST.rates) -> Solver:
     """The solver that predicted cost favours for two solves of `columns` columns; X (n, d) has `entries` non-zeros."""
-    costs = predicted_seconds(n, d, columns, entries)
+    costs = predicted_seconds(n, d, columns, entries, rates)
     return min(costs, key=lambda solver: costs[solver])
 
 
-def predicted_seconds(n: int, d: int, columns: int, entries: int) -> dict[Solver, float]:
-    """Seconds of each solver that fits in memory, on two cores."""
+def predicted_seconds(n: int, d: int, columns: int, entries: int, rates: Rates = HOST.rates) -> dict[Solver, float]:
+    """Seconds of each solver that fits in memory."""
     dense = entries >= n * d
-    apply = 4.0 * entries * columns / (DENSE_RATE if dense else PANEL_RATE)  # X'(XP)
-    update = float(d) * columns / VECTOR_RATE
+    apply = 4.0 * entries * columns / (rates.dense if dense else rates.panel)  # X'(XP)
+    update = float(d) * columns / rates.vector
     costs: dict[Solver, float] = {ConjugateGradient(): 2 * EXPECTED_ITERATIONS * (apply + 3 * update)}
     if d <= LARGEST_CHOLESKY:
-        gram = 2.0 * n * d * d / DENSE_RATE if dense else entries * (entries / max(1, n)) / PAIR_RATE
-        costs[Cholesky()] = gram + (d**3 / 3 + 4.0 * d * d * columns) / FACTOR_RATE
+        gram = 2.0 * n * d * d / rates.dense
+        if rates.pair is not None and not dense:
+            gram = entries * (entries / max(1, n)) / rates.pair
+        costs[Cholesky()] = gram + (d**3 / 3 + 4.0 * d * d * columns) / rates.factor
     if n <= min(d, LARGEST_CHOLESKY):
-        kernel = n * float(entries) / (DENSE_RATE / 4 if dense else KERNEL_RATE) + n * d / VECTOR_RATE
-        factor = (n**3 / 3 + 4.0 * n * n * columns) / FACTOR_RATE
+        kernel = n * float(entries) / (rates.dense / 4 if dense else rates.kernel) + n * d / rates.vector
+        factor = (n**3 / 3 + 4.0 * n * n * columns) / rates.factor
         costs[DualCholesky()] = kernel + factor + 2 * (4 * apply + 4 * update)  # products in float64
     return costs

@@ -7,14 +7,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 
+from smoothlink.machines.arrays import (
+    Array,
+    astype,
+    cholesky,
+    cholesky_inverse,
+    cholesky_solve,
+    diagonal,
+    like,
+    with_diagonal,
+    zeros,
+)
 from smoothlink.machines.rows import Block, Rows
-from smoothlink.machines.threads import calm
 from smoothlink.solve.ridge import penalties
-
-Array = NDArray[Any]
 
 # Right-hand sides are float32: beside a pivot this small (as a share of its diagonal) their rounding would be the
 # answer. One-hot features without a ridge gave weights of 3e7 that way, and no warning.
@@ -37,9 +44,12 @@ class GramSystem:
     G: Array  # (d, d) float64
     penalize_constant: bool = False
 
+    def penalties(self, ridge: float) -> NDArray[Any]:
+        """rho (d,)."""
+        return penalties(ridge, diagonal(self.G), penalize_constant=self.penalize_constant)
+
     def at(self, ridge: float) -> CholeskySolve:
-        squares = np.diag(self.G)
-        rho = penalties(ridge, squares, penalize_constant=self.penalize_constant)
+        squares, rho = diagonal(self.G), self.penalties(ridge)
         # A dead column has a zero row, column and right-hand side: any positive pivot gives it Z = 0.
         return CholeskySolve(factor(self.G, np.where(squares > 0, rho, 1.0)), rho)
 
@@ -47,43 +57,35 @@ class GramSystem:
 class CholeskySolve:
     """B -> (X'WX + rho)^-1 B."""
 
-    def __init__(self, L: Array, rho: Array) -> None:
+    def __init__(self, L: Array, rho: NDArray[Any]) -> None:
         self.L, self.rho = L, rho
 
     def __call__(self, B: Array, *, overwrite: bool = False) -> Array:
-        with calm(len(B)):
-            Z = scipy.linalg.cho_solve((self.L, True), B.astype(np.float64), overwrite_b=True, check_finite=False)
-        if overwrite:
-            B[...] = Z
-        return B if overwrite else np.asarray(Z, dtype=B.dtype)
+        Z = cholesky_solve(self.L, astype(B, np.float64, copy=True))
+        if not overwrite:
+            return like(Z, B)
+        B[...] = Z
+        return B
 
     def inverse(self) -> Array:
         """(X'WX + rho)^-1 in float32; uses up the factor, so it is the last call."""
-        with calm(len(self.L)):
-            inverse, failed = scipy.linalg.lapack.dpotri(self.L, lower=1, overwrite_c=1)
-        assert failed == 0, "a Cholesky factor has no zero on its diagonal"
-        M = inverse.astype(np.float32)
-        lower = np.tril(M, -1)
-        self.L = np.zeros((0, 0))
-        return lower + lower.T + np.diag(np.diag(M))
+        L, self.L = self.L, zeros(self.L, (0, 0))
+        return cholesky_inverse(L)
 
 
 def add_gram(block: Block, out: Array) -> None:
     block.X.add_gram(block.w, out)
 
 
-def factor(G: Array, rho: Array) -> Array:
+def factor(G: Array, rho: NDArray[Any]) -> Array:
     """The lower Cholesky factor of G + diag(rho), with a little more ridge, and a warning, where G is singular."""
     for jitter in (0.0, 1e-8, 1e-6, 1e-4):
-        A = np.array(G, order="F", copy=True)
-        diagonal = (np.diag(G) + rho) * (1 + jitter)
-        A[np.diag_indices_from(A)] = diagonal
+        wanted = (diagonal(G) + rho) * (1 + jitter)
         try:
-            with calm(len(A)):
-                L = scipy.linalg.cholesky(A, lower=True, overwrite_a=True, check_finite=False)
+            L = cholesky(with_diagonal(G, wanted))
         except np.linalg.LinAlgError:
             continue
-        pivots = np.diag(L) ** 2 / diagonal
+        pivots = diagonal(L) ** 2 / wanted
         if not np.isfinite(pivots).all():  # LAPACK lets NaN pass
             break
         if pivots.min(initial=1.0) < LEAST_PIVOT:
@@ -94,5 +96,5 @@ def factor(G: Array, rho: Array) -> Array:
                 RuntimeWarning,
                 stacklevel=3,
             )
-        return np.asarray(L)
+        return L
     raise np.linalg.LinAlgError("the Gram matrix is not positive definite: are there NaN or infinite features?")

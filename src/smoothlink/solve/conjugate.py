@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from smoothlink.machines.arrays import Array, beside, columns, contiguous, empty_as, like, zeros
+from smoothlink.machines.gradients import advance, curvature, turn, weighted_squares
 from smoothlink.machines.rows import Block, Rows
 from smoothlink.solve.nystrom import Correction, Sketch, correction
 from smoothlink.solve.ridge import diagonal, penalties
 
-Array = NDArray[Any]
+HostArray = NDArray[Any]
 
 TINY = np.finfo(np.float64).tiny
 PRECONDITIONERS = ("auto", "diagonal", "nystrom")
@@ -34,7 +36,7 @@ class ConjugateGradient:
     iterations: int = 200
     preconditioner: str = "auto"
     rank: int = 200  # of the correction
-    group: int = 64  # columns that advance together: what the kernels like best
+    group: int | None = None  # columns that advance together; None: as many as the machine of the rows likes best
 
     def __post_init__(self) -> None:
         if self.preconditioner not in PRECONDITIONERS:
@@ -49,7 +51,9 @@ class ConjugateGradient:
 class GradientSystem:
     """X and what preconditions it: `at(ridge)` gives the solver of (X'WX + rho) Z = B."""
 
-    def __init__(self, knobs: ConjugateGradient, rows: Rows, squares: Array, penalize_constant: bool = False) -> None:
+    def __init__(
+        self, knobs: ConjugateGradient, rows: Rows, squares: HostArray, penalize_constant: bool = False
+    ) -> None:
         self.knobs, self.rows, self.penalize_constant = knobs, rows, penalize_constant
         self.squares = squares  # (d,) diagonal of X'WX
         self._sketches: dict[int, Sketch] = {}
@@ -57,11 +61,12 @@ class GradientSystem:
     def at(self, ridge: float) -> GradientSolve:
         return GradientSolve(self, penalties(ridge, self.squares, penalize_constant=self.penalize_constant))
 
-    def sketch(self, scale: Array, rank: int) -> Sketch:
+    def sketch(self, scale: HostArray, rank: int) -> Sketch:
         """X'WX times Gaussian columns, scaled by the first ridge that asks: one product serves all ridges."""
         if rank not in self._sketches:
             shape = len(scale), min(rank, len(scale))
-            probes = np.random.default_rng(0).standard_normal(shape, dtype=np.float32) * scale[:, None]
+            draws = np.random.default_rng(0).standard_normal(shape, dtype=np.float32) * scale[:, None]
+            probes = self.rows.place(draws)
             self._sketches[rank] = Sketch(probes, self.rows.sum(xt_xp, probes, out=shape))
         return self._sketches[rank]
 
@@ -70,18 +75,18 @@ class GradientSystem:
 class Group:
     """Columns that advance together."""
 
-    columns: Array  # (g,) their numbers
-    goal: Array  # (g,) the squared residual that is small enough
+    columns: HostArray  # (g,) their numbers
+    goal: HostArray  # (g,) the squared residual that is small enough
     z: Array  # (d, g) the solution so far
     r: Array  # (d, g) its residual
     p: Array  # (d, g) the direction to go
-    zeta: Array  # (g,) r'Mr with the whole preconditioner M
-    size: Array  # (g,) r'Mr with its diagonal alone, which `tol` speaks of
+    zeta: HostArray  # (g,) r'Mr with the whole preconditioner M
+    size: HostArray  # (g,) r'Mr with its diagonal alone, which `tol` speaks of
 
-    def keep(self, some: Array) -> None:
+    def keep(self, some: HostArray) -> None:
         """Lets the other columns go, of one array after the other: they are large."""
         for name in ("z", "r", "p"):
-            setattr(self, name, np.ascontiguousarray(getattr(self, name)[:, some]))
+            setattr(self, name, contiguous(columns(getattr(self, name), some)))
         self.columns, self.goal = self.columns[some], self.goal[some]
         self.zeta, self.size = self.zeta[some], self.size[some]
 
@@ -89,10 +94,11 @@ class Group:
 class GradientSolve:
     """B -> (X'WX + rho)^-1 B, to a relative residual of `tol`."""
 
-    def __init__(self, system: GradientSystem, rho: Array) -> None:
+    def __init__(self, system: GradientSystem, rho: HostArray) -> None:
         self.system, self.knobs, self.rows, self.rho = system, system.knobs, system.rows, rho
         pivots = system.squares + rho
-        self.inverse_diagonal = np.where(pivots > 0, 1 / np.where(pivots > 0, pivots, 1), 0).astype(np.float32)
+        self.inverse = np.where(pivots > 0, 1 / np.where(pivots > 0, pivots, 1), 0).astype(np.float32)
+        self.inverse_diagonal, self.ridge = self.rows.place(self.inverse), self.rows.place(rho.astype(np.float32))
         self.correction: Correction | None = None
         self.flat = False  # whether a look found no large eigenvalues to remove
         self.iterations = 0  # the most that a column of the last solve took
@@ -102,11 +108,11 @@ class GradientSolve:
     def __call__(self, B: Array, start: Array | None = None, *, overwrite: bool = False) -> Array:
         """Z (d, m), in place of B if asked; `start` is a guess of it, such as the solution at a neighbouring ridge."""
         self.iterations, self.products, self.residual, unfinished = 0, 0, 0.0, 0
-        Z, m, width = B if overwrite else np.empty_like(B), B.shape[1], self.knobs.group
+        Z, m, width = B if overwrite else empty_as(B), B.shape[1], self.knobs.group or self.rows.machine.columns(len(B))
         for c in range(0, m, width):
             self._precondition(m - c)
             part = slice(c, c + width)
-            begun = self._begin(np.array(B[:, part], order="C"), None if start is None else start[:, part])
+            begun = self._begin(contiguous(B[:, part], copy=True), None if start is None else start[:, part])
             unfinished += self._advance(begun, Z[:, part])
         self._warn(unfinished)
         return Z
@@ -124,7 +130,7 @@ class GradientSolve:
         self.correction = self._correction(self.knobs.rank)
 
     def _correction(self, rank: int) -> Correction:
-        root = np.sqrt(self.inverse_diagonal)
+        root = np.sqrt(self.inverse)
         return correction(self.system.sketch(root, rank), self.rho.astype(np.float32), root)
 
     def _advance(self, group: Group, Z: Array) -> int:
@@ -134,7 +140,7 @@ class GradientSolve:
             left = group.size > group.goal
             stop = count == self.knobs.iterations or not left.any()
             if stop or 2 * np.count_nonzero(left) <= len(left):  # columns leave by halves: odd widths are slow
-                Z[:, group.columns] = group.z
+                Z[:, beside(Z, group.columns)] = group.z
                 shares[group.columns] = group.size / np.maximum(group.goal, TINY)
                 group.keep(left)
             if stop:
@@ -147,12 +153,12 @@ class GradientSolve:
     def _begin(self, r: Array, start: Array | None) -> Group:
         """Columns whose right-hand sides r are their first residuals; r is used up."""
         M, count = self.inverse_diagonal, r.shape[1]
-        z = np.zeros_like(r) if start is None else np.array(start, r.dtype, order="C")
+        z = zeros(r, r.shape) if start is None else contiguous(like(start, r), copy=True)
         size = weighted_squares(r, M)
         goal = self.knobs.tol**2 * size
         if start is not None:
-            r -= self.rows.sum(xt_xp, z, out=z.shape)
-            r -= self.rho.astype(np.float32)[:, None] * z
+            r -= self.rows.sum(xt_xp, z, out=tuple(z.shape))
+            r -= self.ridge[:, None] * z
             size = weighted_squares(r, M)
         zeta, p = size, M[:, None] * r
         if self.correction is not None:
@@ -162,18 +168,16 @@ class GradientSolve:
 
     def _iterate(self, g: Group) -> None:
         """One step of every column: z along p, then the next direction."""
-        from smoothlink.machines.kernels import cg_advance, cg_curvature, cg_turn
-
-        M, Ap = self.inverse_diagonal, self.rows.sum(xt_xp, g.p, out=g.p.shape)
-        step = g.zeta / np.maximum(cg_curvature(g.p, Ap, self.rho.astype(np.float32)), TINY)  # adds rho p to Ap
-        g.size = cg_advance(g.z, g.r, g.p, Ap, M, step.astype(np.float32))
-        before, g.zeta, turn = g.zeta, g.size, None
+        M, Ap = self.inverse_diagonal, self.rows.sum(xt_xp, g.p, out=tuple(g.p.shape))
+        step = g.zeta / np.maximum(curvature(g.p, Ap, self.ridge), TINY)  # adds rho p to Ap
+        g.size = advance(g.z, g.r, g.p, Ap, M, step)
+        before, g.zeta, corrected = g.zeta, g.size, None
         if self.correction is not None:
             g.zeta, coefficients = self.correction(g.r, g.size)
-            turn = self.correction.V @ coefficients
-        cg_turn(g.p, g.r, M, (g.zeta / np.maximum(before, TINY)).astype(np.float32))
-        if turn is not None:
-            g.p += turn
+            corrected = self.correction.V @ coefficients
+        turn(g.p, g.r, M, g.zeta / np.maximum(before, TINY))
+        if corrected is not None:
+            g.p += corrected
         self.products += len(g.columns)
 
     def _warn(self, unfinished: int) -> None:
@@ -192,10 +196,3 @@ def xt_xp(block: Block, P: Array, out: Array) -> None:
     XP = block.X @ P
     XP *= block.w[:, None]
     block.X.T.add_product(XP, out)
-
-
-def weighted_squares(R: Array, M: Array) -> Array:
-    """r'Mr of each column in float64, M diagonal."""
-    from smoothlink.machines.kernels import cg_curvature
-
-    return cg_curvature(R, M[:, None] * R, np.zeros_like(M))

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 
+from smoothlink.machines.arrays import Array, astype, cholesky_solve, contiguous, like
 from smoothlink.machines.rows import Block, Rows
-from smoothlink.machines.threads import calm
 from smoothlink.solve.cholesky import factor
 from smoothlink.solve.ridge import diagonal, penalties
 
-Array = NDArray[Any]
+HostArray = NDArray[Any]
 
 KERNEL_ROWS = 256  # of X that are made dense together
 LEAST_RIDGE = 1e-7
@@ -38,7 +37,7 @@ class KernelSystem:
 
     rows: Rows
     K: Array  # (n, n) float64
-    squares: Array  # (d,) diagonal of X'WX
+    squares: HostArray  # (d,) diagonal of X'WX
     penalize_constant: bool = False
 
     def at(self, ridge: float) -> KernelSolve:
@@ -60,19 +59,19 @@ class KernelSolve:
     (b_c - s'A0^-1 b_0) / (w + rho_c - s'A0^-1 s), and the others' A0^-1 (b_0 - s z_c).
     """
 
-    def __init__(self, system: KernelSystem, rho: Array) -> None:
+    def __init__(self, system: KernelSystem, rho: HostArray) -> None:
         self.rows, self.rho = system.rows, rho
         self.scale = rho[0] if rho[0] > 0 else 1.0  # features that are all zero need no ridge
         self.L = factor(system.K, np.full(len(system.K), self.scale))
         w = self.rows.w.astype(np.float64)
-        self.root = np.sqrt(w)[:, None]
+        self.root = self.rows.place(np.sqrt(w)[:, None])
         s = self.rows.sum(xt_r, w[:, None], out=(self.rows.d, 1), dtype=np.float64)
         s[-1] = 0
         self.free = self._without_constant(s)  # (d, 1) A0^-1 s
         self.pivot = system.squares[-1] + rho[-1] - float(s[:, 0] @ self.free[:, 0])
 
     def __call__(self, B: Array, *, overwrite: bool = False) -> Array:
-        others = B.astype(np.float64)
+        others = astype(B, np.float64, copy=True)
         others[-1] = 0
         constant = (B[-1] - self.free[:, 0] @ others) / self.pivot
         Z = self._without_constant(others)
@@ -80,29 +79,27 @@ class KernelSolve:
         Z[-1] = constant
         if overwrite:
             B[...] = Z
-        return B if overwrite else Z.astype(B.dtype)
+        return B if overwrite else like(Z, B)
 
     def _without_constant(self, B: Array) -> Array:
         """A0^-1 B = (B - X0'W^1/2 (K + rho)^-1 W^1/2 X0 B) / rho; B is 0 at the constant, and so is the answer."""
         R = self.root * self.rows.map(xb, B)
-        with calm(len(R)):
-            R = scipy.linalg.cho_solve((self.L, True), R, overwrite_b=True, check_finite=False)
-        Z = (B - self.rows.sum(xt_r, self.root * R, out=B.shape, dtype=np.float64)) / self.scale
+        R = cholesky_solve(self.L, R)
+        Z = (B - self.rows.sum(xt_r, self.root * R, out=tuple(B.shape), dtype=np.float64)) / self.scale
         Z[-1] = 0
         return Z
 
 
 def kernel_matrix(rows: Rows) -> Array:
     """K (n, n) = W^1/2 X0 X0' W^1/2 in float64, some of its columns at a time."""
-    K = np.empty((rows.n, rows.n))
+    K = rows.machine.zeros((rows.n, rows.n), np.float64)
     for block in rows.each():
         for first in range(0, len(block.w), KERNEL_ROWS):
-            numbers = np.arange(first, min(first + KERNEL_ROWS, len(block.w)))
-            part = block.X.take(numbers)
-            part = np.array((part if isinstance(part, np.ndarray) else part.toarray()).T, np.float64, order="C")
+            last = min(first + KERNEL_ROWS, len(block.w))
+            part = contiguous(astype(block.X.dense_rows(first, last), np.float64).T, copy=True)
             part[-1] = 0
-            K[:, block.start + numbers] = rows.map(xb, part)
-    root = np.sqrt(rows.w.astype(np.float64))
+            K[:, block.start + first : block.start + last] = rows.map(xb, part)
+    root = rows.place(np.sqrt(rows.w.astype(np.float64)))
     K *= root
     K *= root[:, None]
     return K

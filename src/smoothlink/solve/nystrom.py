@@ -5,14 +5,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 
-from smoothlink.machines.threads import calm
+from smoothlink.machines.arrays import SUM_ROWS, Array, beside, column_dots, eigh, host, lower_inverse
 
-Array = NDArray[Any]
-
-SUM_ROWS = 65536  # float32 products of at most so many rows are added in float64
+HostArray = NDArray[Any]
 
 
 class Sketch(NamedTuple):
@@ -31,36 +28,34 @@ class Correction(NamedTuple):
 
     V: Array  # (d, r) D^1/2 U
     shrink: Array  # (r,) lambda_r / lambda - 1
-    levels: Array  # (r,) lambda, ascending
+    levels: HostArray  # (r,) lambda, ascending
 
-    def __call__(self, R: Array, size: Array) -> tuple[Array, Array]:
+    def __call__(self, R: Array, size: HostArray) -> tuple[HostArray, Array]:
         """r'Mr of each column, given r'Dr, and the coefficients K of the correction V K of MR."""
         projected = self.V.T @ R
         coefficients = self.shrink[:, None] * projected
-        return size + np.einsum("ij,ij->j", projected, coefficients, dtype=np.float64), coefficients
+        return size + column_dots(projected, coefficients), coefficients
 
 
-def correction(sketch: Sketch, rho: Array, root: Array) -> Correction:
+def correction(sketch: Sketch, rho: HostArray, root: HostArray) -> Correction:
     """The correction for A = X'WX + rho, where `root` (d,) is the inverse square root of its diagonal."""
+    probes, scale = sketch.probes, beside(sketch.probes, root)[:, None]
     inverse = np.divide(1, root, out=np.zeros_like(root), where=root > 0)
-    probes = sketch.probes * inverse[:, None]  # of the scaled matrix: scaled back, one product serves every ridge
-    image = (sketch.image + rho[:, None] * sketch.probes) * root[:, None]
-    nu = float(np.sqrt(len(root)) * np.finfo(np.float32).eps * np.linalg.norm(image))
-    image += np.float32(nu) * probes  # the shift that keeps the next factor stable
+    image = (sketch.image + beside(probes, rho)[:, None] * probes) * scale
+    probes = probes * beside(probes, inverse)[:, None]  # of the scaled matrix: scaled back, one serves every ridge
+    nu = float(np.sqrt(len(root)) * np.finfo(np.float32).eps * np.sqrt(column_dots(image, image).sum()))
+    image += nu * probes  # the shift that keeps the next factor stable
     K = products(probes, image)
-    with calm(len(K)):
-        L = scipy.linalg.cholesky((K + K.T) / 2, lower=True)
-        half = scipy.linalg.solve_triangular(L, np.eye(len(L)), lower=True).T.astype(np.float32)
-        B = image @ half  # BB' is the Nystrom approximation
-        lam, E = np.linalg.eigh(products(B, B))
+    B = image @ beside(image, lower_inverse((K + K.T) / 2).T.astype(np.float32))  # BB' is the Nystrom approximation
+    lam, E = eigh(products(B, B))
     keep = lam > 2 * nu
     lam, E = lam[keep], E[:, keep] / np.sqrt(lam[keep])
     level = np.maximum(lam - nu, nu)
-    V = (B @ E.astype(np.float32)) * root[:, None]
-    return Correction(V, (level.min(initial=1.0) / level - 1).astype(np.float32), level)
+    V = (B @ beside(B, E.astype(np.float32))) * scale
+    return Correction(V, beside(V, (level.min(initial=1.0) / level - 1).astype(np.float32)), level)
 
 
-def products(A: Array, B: Array) -> Array:
+def products(A: Array, B: Array) -> HostArray:
     """A'B (r, r) in float64."""
     parts = range(0, len(A), SUM_ROWS)
-    return np.sum([(A[i : i + SUM_ROWS].T @ B[i : i + SUM_ROWS]).astype(np.float64) for i in parts], axis=0)
+    return np.sum([host(A[i : i + SUM_ROWS].T @ B[i : i + SUM_ROWS]).astype(np.float64) for i in parts], axis=0)

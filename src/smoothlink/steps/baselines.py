@@ -5,16 +5,24 @@ Both are written as parts of the same model: h = W'x, then the linear map V = (U
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from smoothlink.machines.arrays import Array, eigh, host
 from smoothlink.machines.rows import Block, Rows
 from smoothlink.solve import System
-from smoothlink.steps.embed import eigh, label_eigenvectors, label_means, orthonormal, xt_yq, yt_xz
-
-Array = NDArray[Any]
+from smoothlink.steps.embed import (
+    centred,
+    inner,
+    label_eigenvectors,
+    label_means,
+    orthonormal,
+    probes,
+    rotated,
+    xt_yq,
+    yt_xz,
+)
 
 PSEUDO_INVERSE_RIDGE = 1e-7  # stands in for P0 = X X^+, which has none
 
@@ -41,21 +49,23 @@ def cplst(rows: Rows, rank: int, system: System, ridge: float, rng: np.random.Ge
     def product(Q: Array) -> Array:  # Yc'P0Yc Q; X holds the constant, so P0 1 = 1
         Z = project(rows.sum(xt_yq, Q, out=(rows.d, Q.shape[1])))
         T = rows.sum(yt_xz, Z, out=(rows.c, Q.shape[1]))
-        return T - np.outer(rows.w.sum() * means, means @ Q).astype(np.float32)
+        return centred(T, Q, means, float(rows.w.sum()))
 
     m = min(rows.c, rank + 20)
-    Q = np.eye(rows.c, dtype=np.float32)
+    Q = rows.place(np.eye(rows.c, dtype=np.float32))
     if m < rows.c:
-        Q = orthonormal(product(orthonormal(product(rng.standard_normal((rows.c, m), dtype=np.float32)))))
-    T = product(Q).astype(np.float64)
-    lam, E = eigh((Q.T @ T + T.T @ Q) / 2)
-    U = (Q @ E[:, np.argsort(-lam, kind="stable")[:rank]]).astype(np.float32)
+        Q = orthonormal(product(orthonormal(product(probes(rows, m, rng)))))
+    F = inner(Q, product(Q))
+    lam, E = eigh((F + F.T) / 2)
+    U = rotated(Q, E[:, np.argsort(-lam, kind="stable")[:rank]])
     return decoder(rows, U, means, system, ridge)
 
 
 def decoder(rows: Rows, U: Array, means: Array, system: System, ridge: float) -> LinearLabelSpace:
     """The ridge fit to (Y - means) U, and the decoder h -> means + U h."""
-    W = system.at(ridge)(rows.sum(xt_centred, U, (means @ U).astype(np.float32), out=(rows.d, U.shape[1])))
+    U = host(U)
+    centre = (means @ U).astype(np.float32)
+    W = host(system.at(ridge)(rows.sum(xt_centred, U, centre, out=(rows.d, U.shape[1]))))
     return LinearLabelSpace(U, W, np.vstack([U.T, means]).astype(np.float32))
 
 

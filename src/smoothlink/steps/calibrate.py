@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from smoothlink.steps.fit import sigmoid
+from smoothlink.machines.decoder import sigmoid
 
 Array = NDArray[Any]
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from smoothlink.machines.arrays import Array, astype, beside, column_dots, dot, eigh, extremes, hstack, zeros
 from smoothlink.machines.rows import Block, Rows
-from smoothlink.machines.threads import calm
 from smoothlink.solve import Solve
-
-Array = NDArray[Any]
 
 ADAPTIVE_BLOCK = 64
 ROTATED_ROWS = 4096
@@ -41,8 +38,8 @@ def label_basis(
     """What Y'PY makes of random probes: steps 1 and 2 of Algorithm 1."""
     m = min(rows.c, rank + oversample)
     if m == rows.c:  # the probes span every direction: nothing is random and no power step is needed
-        return Basis(np.eye(rows.c, dtype=np.float32), None)
-    return Basis(*refine(rows, solve, rng.standard_normal((rows.c, m), dtype=np.float32), power))
+        return Basis(rows.place(np.eye(rows.c, dtype=np.float32)), None)
+    return Basis(*refine(rows, solve, probes(rows, m, rng), power))
 
 
 def label_embedding(
@@ -71,18 +68,17 @@ def adaptive_embedding(
     rows: Rows, largest: int, solve: Solve, rng: np.random.Generator, *, power: int = 1, half_step: bool = False
 ) -> Embedding:
     """As many directions as pay: 64 at a time until a block adds less than 0.5 % of tr Y'PY (Halko et al. 2011)."""
-    Q = np.zeros((rows.c, 0), np.float32)
-    Z, T = np.zeros((rows.d, 0), np.float32), np.zeros((rows.c, 0), np.float32)
+    Q, Z, T = (rows.place(np.zeros((side, 0), np.float32)) for side in (rows.c, rows.d, rows.c))
     traces = []
     while Q.shape[1] < largest:
-        probes = rng.standard_normal((rows.c, min(ADAPTIVE_BLOCK, largest - Q.shape[1])), dtype=np.float32)
-        fresh, trace = refine(rows, solve, probes, power, outside=Q)
+        block = probes(rows, min(ADAPTIVE_BLOCK, largest - Q.shape[1]), rng)
+        fresh, trace = refine(rows, solve, block, power, outside=Q)
         traces.append(trace)
         if not fresh.shape[1]:
             break
         Zb, Tb = project(rows, solve, fresh)
-        Q, Z, T = np.hstack([Q, fresh]), np.hstack([Z, Zb]), np.hstack([T, Tb])
-        if np.einsum("ij,ij->", fresh, Tb, dtype=np.float64) < ADAPTIVE_GAIN * np.mean(traces):
+        Q, Z, T = hstack([Q, fresh]), hstack([Z, Zb]), hstack([T, Tb])
+        if dot(fresh, Tb) < ADAPTIVE_GAIN * np.mean(traces):
             break
     found = best_directions(Q, Z, T, Q.shape[1], float(np.mean(traces)), half_step)
     return found._replace(W=fitted_to(rows, found.U, solve).W) if half_step else found
@@ -97,7 +93,7 @@ def refine(rows: Rows, solve: Solve, Q: Array, power: int, outside: Array | None
     for step in range(max(1, power)):
         T = project(rows, solve, Q).T
         if step == 0:
-            trace = float(np.einsum("ij,ij->", Q, T, dtype=np.float64)) / Q.shape[1]
+            trace = dot(Q, T) / Q.shape[1]
         del Q
         Q = orthonormal(T, outside)
     return Q, trace
@@ -133,35 +129,35 @@ def yt_xz(block: Block, Z: Array, out: Array) -> None:
 def best_directions(Q: Array, Z: Array, T: Array, rank: int, trace: float | None, half_step: bool) -> Embedding:
     """Rotates the basis Q to the top eigenvectors of F = T'T; W needs no further solve: W = ZE, in Z's memory."""
     if not Q.shape[1]:  # no row has a label: one direction, of which nothing is predicted
-        Q, Z, T = (np.eye(len(Q), 1, dtype=np.float32), *(np.zeros((len(A), 1), np.float32) for A in (Z, T)))
+        Q, Z, T = beside(Q, np.eye(len(Q), 1, dtype=np.float32)), zeros(Z, (len(Z), 1)), zeros(T, (len(T), 1))
     lam, E = eigh(inner(T))  # F has the squares of Y'PY's eigenvalues
     order = np.argsort(-lam, kind="stable")[: max(1, rank)]
     keep = order[lam[order] > 1e-12 * max(lam.max(), np.finfo(np.float64).tiny)]
     keep = keep if len(keep) else order[:1]
     sigma, E = np.sqrt(np.maximum(lam[keep], 0)), E[:, keep]
-    trace = float(np.einsum("ij,ij->", Q, T, dtype=np.float64)) if trace is None else trace
+    trace = dot(Q, T) if trace is None else trace
     U = rotated(T, E / np.maximum(sigma, np.finfo(np.float64).tiny)) if half_step else rotated(Q, E)
     sign = upright(U)
-    U *= sign
+    U *= beside(U, sign)
     captured = min(1.0, float(sigma.sum() / trace)) if trace > 0 else 0.0
     return Embedding(U, rotated(Z, E * sign), sigma, captured)
 
 
 def inner(A: Array, B: Array | None = None) -> Array:
     """A'B in float64, or A'A, some rows at a time: there may be millions."""
-    total = np.zeros((A.shape[1], A.shape[1] if B is None else B.shape[1]))
+    total = astype(zeros(A, (A.shape[1], A.shape[1] if B is None else B.shape[1])), np.float64)
     for start in range(0, len(A), ROTATED_ROWS):
-        part = A[start : start + ROTATED_ROWS].astype(np.float64, copy=False)
-        total += part.T @ (part if B is None else B[start : start + ROTATED_ROWS])
+        part = astype(A[start : start + ROTATED_ROWS], np.float64)
+        total += part.T @ (part if B is None else astype(B[start : start + ROTATED_ROWS], np.float64))
     return total
 
 
 def rotated(A: Array, E: Array) -> Array:
     """A E in float64, rounded to A's type, in the memory of A, which is used up; E (m, k) with k <= m."""
-    k = E.shape[1]
+    k, E = E.shape[1], beside(A, E)
     out = A.reshape(-1)[: len(A) * k].reshape(len(A), k)
     for start in range(0, len(A), ROTATED_ROWS):  # a row of the result ends before the rows of A that are still to come
-        out[start : start + ROTATED_ROWS] = A[start : start + ROTATED_ROWS] @ E
+        out[start : start + ROTATED_ROWS] = astype(A[start : start + ROTATED_ROWS], np.float64) @ E
     return out
 
 
@@ -171,27 +167,22 @@ def upright(U: Array) -> Array:
     Rounding decides the sign of an eigenvector, and the random features see it: without this, the same rows in other
     blocks would give another model.
     """
-    return np.where(-U.min(axis=0) > U.max(axis=0), -1, 1).astype(U.dtype)
-
-
-def eigh(A: Array) -> tuple[Array, Array]:
-    """Eigenvalues, ascending, and eigenvectors of a small symmetric matrix."""
-    with calm(len(A)):
-        lam, E = np.linalg.eigh(A)
-    return lam, E
+    least, most = extremes(U)
+    return np.where(-least > most, -1, 1).astype(np.float32)
 
 
 def orthonormal(T: Array, outside: Array | None = None) -> Array:
     """An orthonormal basis (c, <= m) of T's columns, orthogonal to `outside`; what rank deficiency loses is dropped."""
-    A = T.astype(np.float64)
+    A = astype(T, np.float64, copy=True)
     for _ in range(2):  # once is not enough for nearly dependent columns
-        size = np.einsum("ij,ij->j", A, A).max(initial=np.finfo(np.float64).tiny)  # what is left is measured by it
+        size = column_dots(A, A).max(initial=np.finfo(np.float64).tiny)  # what is left is measured by it
         if outside is not None and outside.shape[1]:
-            A -= outside @ (outside.T @ A)
+            others = astype(outside, np.float64)
+            A -= others @ (others.T @ A)
         lam, E = eigh(inner(A))
         keep = lam > 1e-10 * max(lam.max(initial=0.0), size)
         A = rotated(A, E[:, keep] / np.sqrt(lam[keep]))
-    return A.astype(np.float32)
+    return astype(A, np.float32)
 
 
 # Other choices of U. Each maps features there by one solve.
@@ -199,7 +190,9 @@ def orthonormal(T: Array, outside: Array | None = None) -> Array:
 
 def random_directions(rows: Rows, rank: int, solve: Solve, rng: np.random.Generator) -> Embedding:
     """Gaussian directions, blind to the data: compressed sensing."""
-    return fitted_to(rows, rng.standard_normal((rows.c, rank), dtype=np.float32) / np.float32(np.sqrt(rows.c)), solve)
+    U = probes(rows, rank, rng)
+    U /= float(np.sqrt(rows.c))
+    return fitted_to(rows, U, solve)
 
 
 def principal_directions(rows: Rows, rank: int, solve: Solve, rng: np.random.Generator) -> Embedding:
@@ -209,7 +202,7 @@ def principal_directions(rows: Rows, rank: int, solve: Solve, rng: np.random.Gen
 
 def every_label(rows: Rows, solve: Solve) -> Embedding:
     """U = I: the activations of c independent ridge classifiers (Algorithm 2)."""
-    return fitted_to(rows, np.eye(rows.c, dtype=np.float32), solve)
+    return fitted_to(rows, rows.place(np.eye(rows.c, dtype=np.float32)), solve)
 
 
 def fitted_to(rows: Rows, U: Array, solve: Solve) -> Embedding:
@@ -232,10 +225,11 @@ def label_eigenvectors(rows: Rows, rank: int, rng: np.random.Generator, *, means
 
     def product(Q: Array) -> Array:
         T = rows.sum(yt_yq, Q, out=(rows.c, Q.shape[1]))
-        return T if means is None else T - np.outer(total * means, means @ Q).astype(np.float32)
+        return T if means is None else centred(T, Q, means, total)
 
     m = min(rows.c, rank + 20)
-    Q = np.eye(rows.c, dtype=np.float32) if m == rows.c else orthonormal(product(probes(rng, rows.c, m)))
+    every = m == rows.c
+    Q = rows.place(np.eye(rows.c, dtype=np.float32)) if every else orthonormal(product(probes(rows, m, rng)))
     if m < rows.c:
         Q = orthonormal(product(Q))
     F = inner(Q, product(Q))
@@ -244,12 +238,19 @@ def label_eigenvectors(rows: Rows, rank: int, rng: np.random.Generator, *, means
     trace = float(rows.sum(label_counts, out=(rows.c,), dtype=np.float64).sum())
     trace -= 0.0 if means is None else total * float(means @ means)
     U = rotated(Q, E[:, order])
-    U *= upright(U)
+    U *= beside(U, upright(U))
     return LabelSpectrum(U, np.maximum(lam[order], 0), trace)
 
 
-def probes(rng: np.random.Generator, c: int, m: int) -> Array:
-    return rng.standard_normal((c, m), dtype=np.float32)
+def centred(T: Array, Q: Array, means: Array, total: float) -> Array:
+    """T - total means means'Q: what T = Y'AYQ becomes when label means are taken from Y and A keeps the constant."""
+    means = beside(T, means.astype(np.float32))[:, None]
+    return T - (total * means) @ (means.T @ Q)
+
+
+def probes(rows: Rows, m: int, rng: np.random.Generator) -> Array:
+    """m Gaussian label directions; drawn on the host, so that all machines see the same."""
+    return rows.place(rng.standard_normal((rows.c, m), dtype=np.float32))
 
 
 def rank_for_share(rows: Rows, share: float, largest: int, rng: np.random.Generator) -> int:
@@ -286,8 +287,7 @@ def yt_yq(block: Block, Q: Array, out: Array) -> None:
 
 def label_counts(block: Block, out: Array) -> None:
     """Adds the weighted count of each label in one block into out (c,)."""
-    Y = block.Y.csr
-    out += np.bincount(Y.indices, weights=np.repeat(block.w, np.diff(Y.indptr)) * Y.data, minlength=len(out))
+    block.Y.add_column_sums(block.w, out)
 
 
 def label_means(rows: Rows) -> Array:

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtri, ndtri
 
+from smoothlink.machines.arrays import beside, cosines, empty
+
 Array = NDArray[Any]
 
 MEDIAN_ROWS = 1000  # rows whose distances set the length scale
@@ -46,8 +48,8 @@ def parse_kernel(text: str | Kernel) -> Kernel:
 class Features(NamedTuple):
     """phi_t(h) = sqrt(2) cos(r_t'h + b_t); with no columns at all phi(h) = h, the linear link."""
 
-    R: Array  # (k, s) float32
-    b: Array  # (s,) float32
+    R: Any  # (k, s) float32
+    b: Any  # (s,) float32
 
     @property
     def linear(self) -> bool:
@@ -57,18 +59,14 @@ class Features(NamedTuple):
         """How many features there are, the constant included."""
         return (k if self.linear else len(self.b)) + 1
 
-    def __call__(self, H: Any) -> Array:
+    def __call__(self, H: Any) -> Any:
         """Phi (n, s + 1) of the rows of H (n, k), dense or sparse, the constant last."""
-        Phi = np.empty((H.shape[0], self.width(H.shape[1])), np.float32)
+        Phi = empty(H, (H.shape[0], self.width(H.shape[1])))
         Phi[:, -1] = 1
         if self.linear:
             Phi[:, :-1] = H
         else:
-            # The argument stays in float32: Cauchy frequencies make it as large as 1e4.
-            angles = H @ self.R
-            angles += self.b
-            np.cos(angles, out=angles)
-            np.multiply(angles, np.float32(np.sqrt(2)), out=Phi[:, :-1])
+            cosines(H, beside(H, self.R), beside(H, self.b), Phi[:, :-1])
         return Phi
 
 
@@ -148,9 +146,3 @@ def weighted_median(values: Array, weights: Array) -> float:
     share = np.cumsum(weights[order]) / weights.sum()
     low, high = np.searchsorted(share, (0.5 - 1e-12, 0.5 + 1e-12))
     return float(values[order[low]] + values[order[min(high, len(order) - 1)]]) / 2
-
-
-def unit_rows(H: Array) -> Array:
-    """Each row scaled to length 1; rows of zeros stay."""
-    lengths = np.linalg.norm(H, axis=1, keepdims=True)
-    return np.asarray(H / np.where(lengths > 0, lengths, 1), dtype=H.dtype)

@@ -19,7 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from smoothlink.steps.featurize import unit_rows
+from smoothlink.machines.arrays import unit_rows
 from smoothlink.steps.fit import prior
 
 Array = NDArray[Any]

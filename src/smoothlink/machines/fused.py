@@ -1,0 +1,111 @@
+"""What lies between the two products of a logistic pass on a card, in one kernel each (Triton).
+
+Unfused, each of some ten operations would read and write the b x c scores, or the s x c weights, once more.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+Tensor = torch.Tensor
+WIDTH = 1024  # numbers of a row that a program looks at
+
+
+@triton.jit
+def _activate(
+    Z: Any,
+    P: Any,
+    constant: Any,
+    prior: Any,
+    w: Any,
+    total: Any,
+    columns: Any,
+    z_stride: Any,
+    p_stride: Any,
+    SOFTMAX: tl.constexpr,
+    WIDTH: tl.constexpr,
+) -> None:
+    i = tl.program_id(0).to(tl.int64)
+    j = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+    inside = j < columns
+    z = tl.load(Z + i * z_stride + j, mask=inside, other=0.0) + tl.load(constant + j, mask=inside, other=0.0)
+    if SOFTMAX:
+        p = tl.exp(z - tl.load(total + i))
+    else:
+        p = 1 / (1 + tl.exp(-z))
+    p = (p - tl.load(prior + j, mask=inside, other=0.0)) * tl.load(w + i)
+    tl.store(P + i * p_stride + j, p.to(tl.bfloat16), mask=inside)
+
+
+@triton.jit
+def _advance(
+    V: Any,
+    V16: Any,
+    U: Any,
+    T: Any,
+    G: Any,
+    M: Any,
+    rho: Any,
+    rate: Any,
+    momentum: Any,
+    columns: Any,
+    stride: Any,
+    g_stride: Any,
+    last: Any,
+    MOVES: tl.constexpr,
+    WIDTH: tl.constexpr,
+) -> None:
+    i = tl.program_id(0).to(tl.int64)
+    j = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+    inside = j < columns
+    at = i * stride + j
+    v = tl.load(V + at, mask=inside, other=0.0)
+    g = tl.load(T + at, mask=inside, other=0.0) - tl.load(G + i * g_stride + j, mask=inside, other=0.0)
+    step = rate * tl.load(M + i) * (g - tl.load(rho + i) * v)
+    if MOVES:
+        step += momentum * tl.load(U + at, mask=inside, other=0.0)
+        tl.store(U + at, step, mask=inside)
+    v += step
+    tl.store(V + at, v, mask=inside)
+    half = tl.where(i < last, v, 0.0)  # the constant is added in float32
+    tl.store(V16 + at, half.to(tl.bfloat16), mask=inside)
+
+
+def activate(Z: Tensor, constant: Tensor, prior: Tensor, w: Tensor, total: Tensor | None) -> Tensor:
+    """w (sigma(Z + constant) - prior) in halves: logistic, or with the rows' normalisers `total` softmax."""
+    b, m = Z.shape
+    P = torch.empty((b, m), dtype=torch.bfloat16, device=Z.device)
+    totals = w if total is None else total
+    grid = (b, triton.cdiv(m, WIDTH))
+    _activate[grid](Z, P, constant, prior, w, totals, m, Z.stride(0), P.stride(0), total is not None, WIDTH)
+    return P
+
+
+def advance(
+    V: Tensor,
+    V16: Tensor,
+    velocity: Tensor | None,
+    targets: Tensor,
+    G: Tensor,
+    M: Tensor,
+    rho: Tensor,
+    rate: float,
+    momentum: float,
+    last: int,
+) -> None:
+    """velocity = momentum velocity + rate M (targets - G - rho V), V += velocity, in place, and V in halves.
+
+    V, V16, velocity and targets are views of arrays with rows of one length.
+    """
+    s, m = V.shape
+    grid: Any = (s, triton.cdiv(m, WIDTH))
+    U = V if velocity is None else velocity
+    _advance[grid](
+        *(V, V16, U, targets, G, M, rho, rate, momentum, m, V.stride(0), G.stride(0), last),
+        velocity is not None,
+        WIDTH,
+    )

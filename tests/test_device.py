@@ -1,0 +1,60 @@
+"""A device gives the same model as the host, whatever is asked of the fit; without one, messages say what to do."""
+
+import builtins
+
+import numpy as np
+import pytest
+from small import fixed
+from test_parameters import CHANGES, CLASSES, cases, data
+
+from smoothlink import ConjugateGradient, SmoothLinkClassifier
+from smoothlink.errors import DeviceError
+from smoothlink.machines.machine import HOST, find_machine
+
+TOLERANCE = 2e-3  # of probabilities: sums go in another order, and conjugate gradients stop at 1e-3
+LOOSE = {"quasi_random", "passes", "batch_rows"}  # where rounding grows along the way
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize(("name", "change", "value"), cases(CHANGES) + cases(CLASSES))
+def test_a_device_fits_the_same_model_with_every_parameter_off_its_default(name, change, value):
+    pytest.importorskip("torch", reason="torch is not installed")
+    X, y = data(change.task)
+    settings = change.given | {name: value}
+    if name == "solver":  # one step of conjugate gradients leaves directions that rounding turns
+        settings["solver"] = ConjugateGradient(tol=1e-4, group=3)
+    if name == "random_state" and not isinstance(value, int):
+        settings["random_state"] = 7
+    host, device = (fixed(**settings, device=where).fit(X, y) for where in ("cpu", "torch"))
+    difference = np.abs(host.predict_proba(X) - device.predict_proba(X)).max()
+    assert difference < (5 if name in LOOSE else 1) * TOLERANCE
+
+
+@pytest.mark.parametrize("name", ["gpu", "tpu:0", 3, None, "cuda0"])
+def test_a_device_of_another_name_is_refused(name):
+    with pytest.raises(ValueError, match=r"device is .*possible are 'cpu' \(NumPy\), 'auto', 'cuda'"):
+        find_machine(name)
+
+
+def test_without_torch_a_message_says_what_to_install(monkeypatch):
+    before = builtins.__import__
+
+    def without(name, *args, **kwargs):
+        if name.split(".")[0] == "torch":
+            raise ImportError(name)
+        return before(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(DeviceError, match=r"torch is not installed.\npip install 'smoothlink\[gpu\]'"):
+        find_machine("cuda")
+    assert find_machine("auto") is HOST
+
+
+def test_without_a_card_a_message_says_so_before_anything_is_fitted():
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    if torch.cuda.is_available():
+        pytest.skip("there is a card")
+    X, y = data("classes")
+    with pytest.raises(DeviceError, match=r"sees no CUDA device here.\nLook at nvidia-smi"):
+        SmoothLinkClassifier(device="cuda").fit(X, y)
+    assert find_machine("auto") is HOST
