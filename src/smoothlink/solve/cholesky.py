@@ -57,6 +57,8 @@ class GramSystem:
 class CholeskySolve:
     """B -> (X'WX + rho)^-1 B."""
 
+    exact = True
+
     def __init__(self, L: Array, rho: NDArray[Any]) -> None:
         self.L, self.rho = L, rho
 

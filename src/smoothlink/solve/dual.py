@@ -59,6 +59,8 @@ class KernelSolve:
     (b_c - s'A0^-1 b_0) / (w + rho_c - s'A0^-1 s), and the others' A0^-1 (b_0 - s z_c).
     """
 
+    exact = True
+
     def __init__(self, system: KernelSystem, rho: HostArray) -> None:
         self.rows, self.rho = system.rows, rho
         self.scale = rho[0] if rho[0] > 0 else 1.0  # features that are all zero need no ridge
