@@ -106,7 +106,7 @@ def test_small_steps_lower_the_loss_and_move_every_part(rng, case):
 def test_the_constant_is_never_dropped(rng, dense):
     p = Problem(rng, dense=dense, pairs=False)
     joint = p.joint()
-    h = joint.embed(joint.seen(np.arange(N), lambda count: np.zeros(count, np.float32)), N)[0]
+    h = joint.embed(joint.seen(np.arange(N), torch.arange(N), lambda count: np.zeros(count, np.float32)), N)[0]
     np.testing.assert_allclose(h.numpy(), np.tile(p.parts[0][-1], (N, 1)), rtol=1e-6)
 
 

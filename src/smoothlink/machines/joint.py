@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
@@ -30,18 +31,26 @@ class Rows:
     def __init__(self, A: Any, device: str) -> None:
         self.device, self.sparse = device, not isinstance(A, np.ndarray)
         if self.sparse:
-            self.ends = A.indptr
+            self.lengths, self.indptr = np.diff(A.indptr), sent(A.indptr.astype(np.int64), device)
             self.names, self.values = sent(A.indices, device), sent(A.data.astype(np.float32), device)
         else:
             self.array = sent(A, device)
 
-    def entries(self, rows: HostArray) -> tuple[Tensor, Tensor, Tensor]:
-        """Position in `rows`, column and value of each entry of some sparse rows."""
-        counts = self.ends[rows + 1] - self.ends[rows]
-        places = np.repeat(np.arange(len(rows)), counts)
-        at = np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(self.ends[rows], counts)
-        at = sent(at, self.device)
-        return sent(places, self.device), self.names[at].long(), self.values[at]
+    def entries(self, rows: HostArray, there: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Position in `rows`, column and value of each entry of some sparse rows, which are `there` on the device."""
+        places, at = ranges(self.indptr[there], self.indptr[there + 1], int(self.lengths[rows].sum()))
+        return places, self.names[at].long(), self.values[at]
+
+
+def ranges(begins: Tensor, ends: Tensor, total: int) -> tuple[Tensor, Tensor]:
+    """All numbers of some ranges, one range after the other, and the range of each.
+
+    How many they are in all is known before: the host need not wait for the device to say so.
+    """
+    counts = ends - begins
+    which = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts, output_size=total)
+    inside = torch.arange(total, device=counts.device) - (counts.cumsum(0) - counts)[which]
+    return which, begins[which] + inside
 
 
 class Pairs(NamedTuple):
@@ -49,14 +58,31 @@ class Pairs(NamedTuple):
 
     indptr: Tensor  # (d + 1,) int64
     labels: Tensor  # int64
+    of_rows: HostArray  # (n,) how many each row meets
 
-    def of(self, places: Tensor, names: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Of each entry of a batch and each pair of its feature: number of the pair, position of the row, value."""
-        begins = self.indptr[names]
-        counts = self.indptr[names + 1] - begins
-        entry = torch.repeat_interleave(torch.arange(len(names), device=names.device), counts)
-        inside = torch.arange(len(entry), device=names.device) - (counts.cumsum(0) - counts)[entry]
-        return begins[entry] + inside, places[entry], values[entry]
+    def of(self, rows: HostArray, places: Tensor, names: Tensor, values: Tensor) -> Met:
+        """Those that each entry of some rows meets."""
+        total = int(self.of_rows[rows].sum())
+        entry, number = ranges(self.indptr[names], self.indptr[names + 1], total)
+        return Met(number, places[entry], self.labels[number], values[entry])
+
+
+class Met(NamedTuple):
+    """Pairs that the entries of a batch meet."""
+
+    number: Tensor  # of the pair
+    place: Tensor  # of the row in the batch
+    label: Tensor
+    value: Tensor  # of the feature
+
+    def at(self, c: int) -> Tensor:
+        """Where the scores (b, c) of these rows and labels are."""
+        return self.place * c + self.label
+
+
+def pattern(X: Any) -> Any:
+    """1 where X has an entry."""
+    return sp.csr_array((np.ones(X.nnz, np.int64), X.indices, X.indptr), X.shape)
 
 
 class Joint:
@@ -80,7 +106,9 @@ class Joint:
         self.W, self.R, self.b, self.V, self.D = (sent(part, machine.name) for part in start)
         self.linear = self.R.shape[1] == 0
         self.X, self.Y, self.w = Rows(X, machine.name), Rows(Y, machine.name), sent(w, machine.name)
-        self.pairs = Pairs(*(sent(part.astype(np.int64), machine.name) for part in pairs))
+        indptr, labels = (part.astype(np.int64) for part in pairs)
+        met = pattern(X) @ np.diff(indptr) if len(labels) else np.zeros(0, np.int64)
+        self.pairs = Pairs(sent(indptr, machine.name), sent(labels, machine.name), met)
         self.squares, self.slope = torch.full_like(self.D, begun), torch.zeros_like(self.D)
         moving = [self.W, self.V] if self.linear else [self.W, self.V, self.R, self.b]
         self.adam = torch.optim.Adam(
@@ -89,15 +117,17 @@ class Joint:
 
     def step(self, rows: HostArray, rates: tuple[float, ...], kept: Callable[[int], HostArray]) -> None:
         """Moves W, R, V and D by one step on these rows at these rates; `kept(count)` are factors of their features."""
-        x = self.seen(rows, kept)
+        there = sent(rows, self.machine.name)
+        x = self.seen(rows, there, kept)
         h, lengths, angles, Phi = self.link(x, len(rows))
         Phi, V = self.half(Phi), self.half(self.V[:-1])
-        found = self.pairs.of(*x) if len(self.D) else None
-        G = self.slopes(self.scored(Phi, V, found), rows)
-        if found is not None:
-            self.step_pairs(G, *found, rates[3])
+        met = self.pairs.of(rows, *x) if len(self.D) else None
+        G = self.slopes(self.scored(Phi, V, met), rows, there)
+        if met is not None:
+            self.step_pairs(G, met, rates[3])
         halves = self.half(G)
-        self.V.grad = torch.cat([self.product(Phi.T, halves), G.sum(0, keepdim=True)])
+        self.V.grad = torch.empty_like(self.V) if self.V.grad is None else self.V.grad
+        self.V.grad[:-1], self.V.grad[-1] = self.product(Phi.T, halves), G.sum(0)
         self.backward(self.product(halves, V.T), h, lengths, angles, x)
         for group, rate in zip(self.adam.param_groups, (rates[0], rates[2], rates[1], rates[1]), strict=False):
             group["lr"] = rate
@@ -105,20 +135,20 @@ class Joint:
 
     def scores(self, rows: HostArray) -> HostArray:
         """Scores (b, c) of some rows with all their features, on the host."""
-        x = self.seen(rows, None)
+        x = self.seen(rows, sent(rows, self.machine.name), None)
         Phi = self.link(x, len(rows))[3]
-        found = self.pairs.of(*x) if len(self.D) else None
-        return host(self.scored(self.half(Phi), self.half(self.V[:-1]), found))
+        met = self.pairs.of(rows, *x) if len(self.D) else None
+        return host(self.scored(self.half(Phi), self.half(self.V[:-1]), met))
 
-    def seen(self, rows: HostArray, kept: Callable[[int], HostArray] | None) -> Any:
+    def seen(self, rows: HostArray, there: Tensor, kept: Callable[[int], HostArray] | None) -> Any:
         """Some rows, each feature multiplied by a factor; the constant stays."""
         if not self.X.sparse:
-            x = self.X.array[sent(rows, self.machine.name)]
+            x = self.X.array[there]
             if kept is not None:
                 x = x * sent(kept(x.numel()).reshape(tuple(x.shape)), self.machine.name)
                 x[:, -1] = 1
             return x
-        places, names, values = self.X.entries(rows)
+        places, names, values = self.X.entries(rows, there)
         if kept is not None:
             factors = sent(kept(len(values)), self.machine.name)
             values = torch.where(names == self.last, values, values * factors)
@@ -132,13 +162,12 @@ class Joint:
         angles = torch.addmm(self.b, h, self.R)
         return h, lengths, angles, angles.cos() * ROOT_TWO
 
-    def scored(self, Phi: Tensor, V: Tensor, found: tuple[Tensor, Tensor, Tensor] | None) -> Tensor:
+    def scored(self, Phi: Tensor, V: Tensor, met: Met | None) -> Tensor:
         """V'phi + D'x (b, c)."""
         Z = self.product(Phi, V)
         Z += self.V[-1]
-        if found is not None:
-            number, place, value = found
-            Z.view(-1).index_add_(0, place * Z.shape[1] + self.pairs.labels[number], value * self.D[number])
+        if met is not None:
+            Z.view(-1).index_add_(0, met.at(Z.shape[1]), met.value * self.D[met.number])
         return Z
 
     def embed(self, x: Any, count: int) -> tuple[Tensor, Tensor | None]:
@@ -154,19 +183,18 @@ class Joint:
         lengths = h.norm(dim=1, keepdim=True).clamp_(min=TINY)
         return h / lengths, lengths
 
-    def slopes(self, Z: Tensor, rows: HostArray) -> Tensor:
+    def slopes(self, Z: Tensor, rows: HostArray, there: Tensor) -> Tensor:
         """The gradient of the loss by scores: weighted probabilities less labels, in place."""
         P = Z.softmax(1) if self.softmax else Z.sigmoid_()
-        places, labels, _ = self.Y.entries(rows)
-        P.index_put_((places, labels), P.new_full((1,), -1.0), accumulate=True)
-        w: Tensor = self.w[sent(rows, self.machine.name)]
-        P *= w[:, None]
+        places, labels, values = self.Y.entries(rows, there)
+        P.view(-1).index_add_(0, places * P.shape[1] + labels, values, alpha=-1)
+        P *= self.w[there, None]
         return P
 
-    def step_pairs(self, G: Tensor, number: Tensor, place: Tensor, value: Tensor, rate: float) -> None:
+    def step_pairs(self, G: Tensor, met: Met, rate: float) -> None:
         """Adagrad's step of D, one rate a weight."""
         slope = self.slope.zero_()
-        slope.index_add_(0, number, value * G.view(-1)[place * G.shape[1] + self.pairs.labels[number]])
+        slope.index_add_(0, met.number, met.value * G.view(-1)[met.at(G.shape[1])])
         self.squares.addcmul_(slope, slope)
         self.D.addcdiv_(slope, self.squares.sqrt(), value=-rate)
 
