@@ -89,7 +89,7 @@ class Model:
             return self
         from smoothlink.machines.placed import Placed
 
-        W, V = self.W, Placed(self.V, self.unseen, machine)
+        W, V = self.W, Placed(self.V, self.unseen, machine, self.D)
         W = machine.place(W.wide() if isinstance(W, Half) else W)
         return replace(self, W=W, features=machine.place(self.features), V=V)
 
@@ -178,7 +178,8 @@ class Model:
         if isinstance(rows, Raw):
             A = self.scaling(rows.X)
             H, blank = self.embedded(A)
-            return Seen(self.V.see(self.features(H)), blank, None if self.D is None else A)
+            X = None if self.D is None else A
+            return Seen(self.V.see(self.features(H), X), blank, X)
         H, X = (rows.H, rows.X) if isinstance(rows, Sight) else (rows, None)
         blank = np.isnan(H[:, 0])
         return Seen(self.features(np.where(blank[:, None], np.float32(0), H) if blank.any() else H), blank, X)
@@ -258,7 +259,7 @@ class Model:
 
     def all_normalisers(self, seen: Seen) -> Array:
         """`normalisers` over all labels, a block of them at a time."""
-        if self.placed and self.D is None:
+        if self.placed:
             total = self.V.normalisers(seen.Phi, self.calibration.temperature)
             total[seen.blank] = self.normalisers(self.nothing_known)
             return total

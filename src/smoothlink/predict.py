@@ -27,7 +27,7 @@ FEWEST_LABELS = 256  # of all rows at a time: a product of fewer is slow
 
 def predict_topk(model: Model, H: Given, k: int, *, rank_by: str = "probability") -> sp.csr_array:
     """The k best labels of each row in order, with their probabilities."""
-    if model.placed and model.D is None and rank_by == "probability":
+    if model.placed and rank_by == "probability":
         return topk_csr(ranked_there(model, H, min(k, model.n_labels)), model.n_labels)
     parts = [ranked(model, model.see(H[part]), k, rank_by) for part in model.feature_blocks(len(H))]
     return topk_csr(parts, model.n_labels)

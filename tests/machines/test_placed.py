@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from smoothlink.errors import DataError
+from smoothlink.machines.direct import Direct
 from smoothlink.machines.half import halved
 from smoothlink.steps.infer import top_k
 
@@ -114,6 +116,24 @@ def test_halves_of_a_model_file_are_widened_where_there_is_no_card(rng):
     there, plain = module.Placed(half, unseen, MACHINE), module.Placed(half.wide(), unseen, MACHINE)
     seen = there.see(torch.tensor(Phi))
     np.testing.assert_array_equal(there.left(seen, slice(None)), plain.left(seen, slice(None)))
+
+
+@pytest.mark.parametrize("room", [1, 64 * 50, 1 << 20])
+def test_weights_for_single_features_are_added_whole_in_parts_and_for_blocks_of_labels(rng, monkeypatch, blocks, room):
+    monkeypatch.setattr(Device, "scores", lambda self: room)
+    Phi, V, unseen = whole_numbers(rng)
+    Phi[:, :-1] *= 4
+    V = V / 8
+    X = sp.random_array((9, 30), density=0.4, format="csr", dtype=np.float32, rng=rng)
+    D = sp.random_array((30, 300), density=0.2, format="csr", dtype=np.float32, rng=rng)
+    D.sort_indices()
+    direct = Direct(D.indptr.astype(np.int64), D.indices.astype(np.int32), D.data)
+    there = module.Placed(V, unseen, MACHINE, direct)
+    ids, values, totals = there.best(there.see(torch.tensor(Phi), X), 300, 1.0).fetch()
+    expected = np.where(unseen, -np.inf, Phi @ V + (X @ D).toarray())
+    np.testing.assert_allclose(values, np.take_along_axis(expected, ids, axis=1), rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(np.sort(ids, axis=1), np.broadcast_to(np.arange(300), ids.shape))
+    np.testing.assert_allclose(totals, np.log(np.exp(expected).sum(axis=1)), rtol=1e-5)
 
 
 def test_totals_are_log_sums_over_all_labels_of_tempered_scores(rng, blocks):

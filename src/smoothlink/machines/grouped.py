@@ -59,7 +59,8 @@ def maxima(
     sums = tops if temperature is None else torch.empty_like(tops)
     grid: Any = (triton.cdiv(b, EACH), triton.cdiv(groups, GROUPS))
     heat = 1.0 if temperature is None else temperature
-    with torch.cuda.device_of(Z):
+    device_of: Any = torch.cuda.device_of
+    with device_of(Z):
         _maxima[grid](
             *(Z, row, scale, constant, tops, sums, heat, b, groups, Z.stride(0)),
             *(temperature is not None, group, GROUPS, EACH),

@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 
 from smoothlink.errors import DataError
 from smoothlink.machines.arrays import host, sent
+from smoothlink.machines.direct import Direct
 from smoothlink.machines.half import Half
 from smoothlink.machines.machine import Device
+from smoothlink.machines.pairs import Pairs
 
 Tensor = torch.Tensor
 HostArray = NDArray[Any]
@@ -29,6 +31,7 @@ MOST_SCORES = 1 << 30  # numbers of a block, well within 32 bits
 SENT_BYTES = 256 << 20  # of V at a time
 LAST = (1 << 31) - 1  # label
 EXPONENT = 0x7F800000  # bits of a float32
+LEAST = 2.0**-50  # scale
 
 
 class Scaled(NamedTuple):
@@ -36,6 +39,7 @@ class Scaled(NamedTuple):
 
     values: Tensor  # (b, S), of V's type
     scale: Tensor  # (b,) float32
+    X: Any = None  # (b, d + 1) the rows themselves, on the host, where labels have weights for single features
 
 
 class Best(NamedTuple):
@@ -59,7 +63,7 @@ class Best(NamedTuple):
 class Placed:
     """V on a device. Labels never seen, and those that only pad the matrix, have a constant of minus infinity."""
 
-    def __init__(self, V: HostArray | Half, unseen: HostArray, machine: Device) -> None:
+    def __init__(self, V: HostArray | Half, unseen: HostArray, machine: Device, D: Direct | None = None) -> None:
         self.shape, self.machine = (int(V.shape[0]), int(V.shape[1])), machine
         (s, c), wide = (self.shape[0] - 1, self.shape[1]), up(self.shape[1], GROUP)
         kind = torch.float16 if machine.half else torch.float32
@@ -71,6 +75,7 @@ class Placed:
         last = V.rows(np.array([s]))[0] if isinstance(V, Half) else V[s]
         constant[:c] = np.where(unseen, -np.inf, last)
         self.constant = sent(constant, machine.name)
+        self.pairs = None if D is None else Pairs(D, machine)
 
     def _take(self, V: HostArray | Half, labels: slice) -> None:
         """Some columns of V, without the constant's row."""
@@ -83,16 +88,16 @@ class Placed:
         self.scale[labels] = powers(A.abs().amax(0))
         self.values[:s, labels] = A.div_(self.scale[labels])
 
-    def see(self, Phi: Tensor) -> Scaled:
-        """Features (b, s + 1), the constant last."""
+    def see(self, Phi: Tensor, X: Any = None) -> Scaled:
+        """Features (b, s + 1), the constant last, and where there are weights D the rows X (b, d + 1)."""
         s = Phi.shape[1] - 1
         scale = powers(Phi[:, :s].abs().amax(1))
         values = torch.zeros((len(Phi), len(self.values)), dtype=self.values.dtype, device=Phi.device)
         values[:, :s] = Phi[:, :s] / scale[:, None]
-        return Scaled(values, scale)
+        return Scaled(values, scale, X)
 
     def left(self, Phi: Scaled, labels: Any, out: HostArray | None = None) -> HostArray:
-        """Scores (b, m) of these labels, on the host, as `Half.left`; never-seen labels have minus infinity."""
+        """Scores (b, m) of these labels without X D, on the host, as `Half.left`; never-seen ones: minus infinity."""
         if isinstance(labels, slice):
             start, stop, _ = labels.indices(self.shape[1])
             first, m = start // FEATURES * FEATURES, stop - start
@@ -115,6 +120,8 @@ class Placed:
         for labels in self.label_blocks(b):
             Z = product(Phi.values, self.values[:, labels])
             scale, constant = self.scale[labels], self.constant[labels]
+            if self.pairs is not None:
+                self.pairs.add(Z, Phi.X, Phi.scale, scale, labels.start, self.machine.scores())
             tops, sums = maxima(Z, Phi.scale, scale, constant, temperature)
             spoilt |= tops.isnan().any(1)
             if sums is not None:
@@ -201,9 +208,10 @@ def first(keys: Tensor, k: int) -> Tensor:
 
 
 def powers(largest: Tensor) -> Tensor:
-    """The powers of two next above these numbers; 1 where they are 0."""
+    """The powers of two next above these numbers; 1 where they are 0, and none so small that what it divides
+    overflows."""
     scale = (largest.view(torch.int32) & EXPONENT).view(torch.float32) * 2
-    return scale.masked_fill_(scale == 0, 1)
+    return scale.masked_fill_(scale == 0, 1).clamp_(min=LEAST)
 
 
 def up(n: int, step: int) -> int:
