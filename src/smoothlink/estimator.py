@@ -128,6 +128,12 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
     effort : {"full", "quick"}, default="full"
         "quick": what is "auto" follows rules of thumb instead of trials, and one fit does without the 5 % of the rows
         (5000 at most) that calibrate it. Often within a point of P@1 of "full", in a tenth of its time.
+    finetune : bool or int, default=False
+        Beyond the paper: from the fitted model on, W, the frequencies and phases, V and, for sparse rows, weights of
+        labels for single features are trained together by gradient steps (torch), as long as held-out rows gain, at
+        most 6 passes; a number: that many. The loss is logistic or softmax.
+    dropout : float in [0, 1), default=0.3
+        Share of the features of a row that a step of the fine-tuning does not see.
     device : str, default="cpu"
         "cpu", "cuda", "cuda:1" and so on (torch), "auto" for a card where there is one, or "torch" for torch on the
         processor. Where the fit and the predictions run; results differ by rounding alone.
@@ -212,6 +218,8 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         penalize_constant: bool = False,
         solver: Any = "auto",
         effort: str = "full",
+        finetune: Any = False,
+        dropout: float = 0.3,
         device: str = "cpu",
         holdout: float = 0.1,
         calibrate: bool = True,
@@ -254,6 +262,8 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         self.penalize_constant = penalize_constant
         self.solver = solver
         self.effort = effort
+        self.finetune = finetune
+        self.dropout = dropout
         self.device = device
         self.holdout = holdout
         self.calibrate = calibrate

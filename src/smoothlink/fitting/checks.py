@@ -25,6 +25,9 @@ def check_options(o: Options, *, multiclass: bool) -> Options:
     one_of("embedding", o.embedding, EMBEDDINGS)
     one_of("loss", o.loss, LOSSES)
     one_of("effort", o.effort, ("full", "quick"))
+    if not isinstance(o.finetune, (bool, np.bool_)):
+        whole("finetune", o.finetune, 1, also="True or False")
+    number("dropout", o.dropout, least=0, below=1)
     one_of("quasi_random", o.quasi_random, (None, "sobol", "latin"))
     one_of("scale", o.scale, ("auto", "none", "unit", "variance"))
     if o.kernel != "auto":

@@ -60,6 +60,8 @@ class Options:
     penalize_constant: bool
     solver: Any
     effort: str
+    finetune: Any
+    dropout: float
     device: Any
     holdout: float
     calibrate: bool

@@ -15,6 +15,7 @@ from smoothlink.errors import DeviceError
 from smoothlink.fitting.baseline import choose_baseline, fit_baseline
 from smoothlink.fitting.checkpoint import Work, job_of, working
 from smoothlink.fitting.choose import Link, seeded_features, sums_in
+from smoothlink.fitting.finetune import fit_tuned
 from smoothlink.fitting.first_stage import Embedded
 from smoothlink.fitting.inputs import with_width
 from smoothlink.fitting.judge import Verdict
@@ -105,6 +106,8 @@ def train_on(
             table = scaling.dense and scaling.kind == "variance" and not isinstance(A, Scaled)
             return set_up(A, Y, w, options, multiclass, label_weight, table=table, work=work)
 
+        if options.finetune:
+            return train_tuned(make, scaling, options, clock, work)
         if considered(options, Y.shape[1]) and drawn(setup := make(with_width(options, make)), options):
             return train_drawn(setup, scaling, options, clock)
         if options.effort == "quick" and options.embedding not in ("plst", "cplst"):
@@ -175,6 +178,42 @@ def train_quick(setup: Setup, scaling: Scaling, options: Options, clock: Clock) 
         model = replace(model, calibration=calibration, thresholds=thresholds, **label_totals(rows))
     U = None if first.U is None else host(first.U)[:, : chosen.rank]
     return Trained(model, U, summarise(chosen, how, first, setup, verdict, clock, scaling.kind))
+
+
+def train_tuned(
+    make: Callable[[Options], Setup], scaling: Scaling, options: Options, clock: Clock, work: Work
+) -> Trained:
+    """Settings by rules of thumb or by trials, then a fit that goes on with steps of all weights together."""
+    setup, chosen, how, verdict = settle_first(make, options, clock, work)
+
+    def fit(rows: Rows) -> tuple[Model, Embedded]:
+        return fit_link(setup, rows, chosen, scaling, options, clock, verdict)
+
+    tuned = fit_tuned(setup, options, clock, fit)
+    model = tuned.model
+    criteria = {model.loss: tuned.criterion} if np.isfinite(tuned.criterion) else {}
+    verdict = Verdict(chosen, model.calibration, model.thresholds, tuned.held_rows, criteria)
+    found = summarise(chosen, how, tuned.first, setup, verdict, clock, scaling.kind)
+    direct = 0 if model.D is None else model.D.size
+    return Trained(model, None, {**found, "finetune_passes": tuned.passes, "direct_weights": direct})
+
+
+def settle_first(
+    make: Callable[[Options], Setup], options: Options, clock: Clock, work: Work
+) -> tuple[Setup, Chosen, dict[str, str], Verdict]:
+    """Every setting of the fit that fine-tuning begins with."""
+    plain = replace(options, input_kernel=None) if options.input_kernel == "auto" else options
+    setup = make(with_width(plain, make))
+    if options.loss == "auto":
+        plain = replace(plain, loss="softmax" if setup.multiclass else "logistic")
+    if options.effort == "quick":
+        setup, (chosen, how) = hasty(setup, plain), rules_of_thumb(setup, plain)
+    else:
+        with warnings.catch_warnings(), clock.stage("choose"):
+            warnings.simplefilter("ignore", RuntimeWarning)
+            setup, choice = settled(plain, make, work)
+            chosen, how = judged(setup, plain, choice.chosen).chosen, choice.how
+    return setup, chosen, how, Verdict(chosen, no_calibration(), np.full(setup.rows.c, 0.5), 0, {})
 
 
 def train_drawn(setup: Setup, scaling: Scaling, options: Options, clock: Clock) -> Trained:

@@ -108,6 +108,7 @@ class CardDecoder(Decoder):
         self.V16 = V.bfloat16()
         self.V16[s - 1] = 0  # the constant is added in float32
         self.real = c
+        self.M: Array = None  # padded, where it is a matrix
 
     def see(self, Phi: Array) -> Array:
         out = Phi.new_zeros((len(Phi), len(self.V)), dtype=self.V16.dtype)
@@ -145,8 +146,9 @@ class CardDecoder(Decoder):
         from smoothlink.machines.fused import advance
 
         if M.shape[1] > 1:
-            M, rho = padded(M, (len(self.V), len(self.V))), padded(rho, (len(self.V), 1))
-            super().advance(labels, G, M, rho, eta, momentum)
+            if self.M is None:
+                self.M = padded(M, (len(self.V), len(self.V)))
+            super().advance(labels, G, self.M, padded(rho, (len(self.V), 1)), eta, momentum)
             self.V16[: self.width - 1, labels] = self.V[: self.width - 1, labels]
             return
         velocity = None if self.velocity is None else self.velocity[:, labels]

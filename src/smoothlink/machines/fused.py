@@ -16,19 +16,19 @@ WIDTH = 1024  # numbers of a row that a program looks at
 
 
 @triton.jit
-def _activate(
-    Z: Any,
-    P: Any,
-    constant: Any,
-    prior: Any,
-    w: Any,
-    total: Any,
-    columns: Any,
-    z_stride: Any,
-    p_stride: Any,
+def _activate(  # type: ignore[no-untyped-def]  # Triton reads annotations as code
+    Z,
+    P,
+    constant,
+    prior,
+    w,
+    total,
+    columns,
+    z_stride,
+    p_stride,
     SOFTMAX: tl.constexpr,
     WIDTH: tl.constexpr,
-) -> None:
+):
     i = tl.program_id(0).to(tl.int64)
     j = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     inside = j < columns
@@ -42,23 +42,23 @@ def _activate(
 
 
 @triton.jit
-def _advance(
-    V: Any,
-    V16: Any,
-    U: Any,
-    T: Any,
-    G: Any,
-    M: Any,
-    rho: Any,
-    rate: Any,
-    momentum: Any,
-    columns: Any,
-    stride: Any,
-    g_stride: Any,
-    last: Any,
+def _advance(  # type: ignore[no-untyped-def]
+    V,
+    V16,
+    U,
+    T,
+    G,
+    M,
+    rho,
+    rate,
+    momentum,
+    columns,
+    stride,
+    g_stride,
+    last,
     MOVES: tl.constexpr,
     WIDTH: tl.constexpr,
-) -> None:
+):
     i = tl.program_id(0).to(tl.int64)
     j = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     inside = j < columns

@@ -94,7 +94,7 @@ def seen_pairs(X: sp.csr_array, Y: sp.csr_array, rows: Array) -> Pairs:
     """Which features (n, d) each label (n, c) was seen with in these rows, but for those that many rows have."""
     X, Y = X[rows], Y[rows]
     often = np.bincount(X.indices, minlength=X.shape[1]) > max(DIRECT_ROWS, DIRECT_SHARE * len(rows))
-    X = _without(X, often)
+    X = without_columns(X, often)
     ones = (np.ones(A.nnz, np.float32) for A in (X, Y))
     X, Y = (sp.csr_array((one, A.indices, A.indptr), A.shape) for one, A in zip(ones, (X, Y), strict=True))
     P = sp.csr_array(Y.T.tocsr() @ X)
@@ -102,7 +102,7 @@ def seen_pairs(X: sp.csr_array, Y: sp.csr_array, rows: Array) -> Pairs:
     return Pairs(P.indptr.astype(np.int64), P.indices.astype(np.int32))
 
 
-def _without(X: sp.csr_array, columns: Array) -> sp.csr_array:
+def without_columns(X: sp.csr_array, columns: Array) -> sp.csr_array:
     """X without the entries of these columns."""
     keep = ~columns[X.indices]
     indptr = np.append(0, np.cumsum(keep))[X.indptr]

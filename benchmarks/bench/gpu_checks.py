@@ -1,0 +1,197 @@
+"""Does the device compute what it should? Each piece of a fit on a small problem beside float64 NumPy.
+
+The references are written from the formulas and use nothing of the library but its random draws and the order of its
+batches. An error is |found - reference| / |reference|; its limit tells float32 from anything coarser, but for what is
+computed from halves on a card.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from bench.gpu_made import Sizes, made
+from smoothlink import SmoothLinkClassifier
+from smoothlink.machines.arrays import host
+from smoothlink.machines.machine import find_machine
+from smoothlink.machines.rows import Rows
+from smoothlink.solve import Cholesky, ConjugateGradient
+from smoothlink.solve.cholesky import add_gram
+from smoothlink.solve.conjugate import xt_xp
+from smoothlink.steps.descend import Descent, sweeps
+from smoothlink.steps.embed import xt_yq, yt_xz
+from smoothlink.steps.featurize import Features, draw_features, parse_kernel
+from smoothlink.steps.fit import link_sums, squared
+
+Array = NDArray[Any]
+
+SIZES = Sizes(4000, 1200, 640, 14, 2.5)  # large enough that no fit is held to one thread
+TEST_ROWS, COLUMNS, RANK, FEATURES, TOP = 512, 48, 40, 500, 5
+RIDGE, FINAL_RIDGE = 0.5, 0.01
+EXACT, SOLVED, HALF = 2e-5, 2e-4, 2e-2  # limits: products of float32, systems solved in it, products of halves
+
+
+class Check(NamedTuple):
+    """A piece, how far it was off, and how far it may be."""
+
+    name: str
+    error: float
+    limit: float
+
+    @property
+    def passed(self) -> bool:
+        return self.error <= self.limit  # never where it is NaN
+
+    def __str__(self) -> str:
+        return (
+            f"{'pass' if self.passed else 'FAIL'}  {self.name}: relative error {self.error:.1e}, at most {self.limit:g}"
+        )
+
+
+class Problem(NamedTuple):
+    """Rows as the library gets them, and in float64."""
+
+    X: sp.csr_array  # (n, d), the constant last
+    Y: sp.csr_array  # (n, c)
+    w: Array  # (n,)
+    A: Array  # X
+    B: Array  # Y
+
+    def rows(self, machine: Any) -> Rows:
+        return Rows.of(self.X, self.Y, self.w, machine=machine, block_rows=1500)  # several blocks, the last one short
+
+
+def checks(device: str, seed: int) -> Iterator[Check]:
+    """All of them, in the order of a fit."""
+    rng, machine = np.random.default_rng([5, seed]), find_machine(device)
+    problem = problem_of(seed, rng)
+    yield from check_products(problem, machine, rng)
+    yield from check_solvers(problem, machine, rng)
+    yield from check_link(problem, machine, rng, bool(machine.half))
+    yield check_top(device, seed, bool(machine.half))
+
+
+def problem_of(seed: int, rng: np.random.Generator) -> Problem:
+    rows = made(SIZES, 1, seed).train
+    ones = np.ones((SIZES.rows, 1), np.float32)
+    X = sp.csr_array(sp.hstack([rows.X, ones], format="csr"))
+    w = rng.integers(1, 9, SIZES.rows) / 4  # float32 holds these exactly
+    return Problem(X, rows.Y, w, X.toarray().astype(np.float64), rows.Y.toarray().astype(np.float64))
+
+
+def off(found: Any, reference: Array) -> float:
+    """The relative error of an array that may be on the device."""
+    return float(np.linalg.norm(host(found).astype(np.float64) - reference) / np.linalg.norm(reference))
+
+
+def check_products(p: Problem, machine: Any, rng: np.random.Generator) -> Iterator[Check]:
+    rows, Aw, Bw = p.rows(machine), p.A * p.w[:, None], p.B * p.w[:, None]
+    Q, Z = (rng.standard_normal((side, COLUMNS)).astype(np.float32) for side in (rows.c, rows.d))
+    yield Check("X'YQ", off(rows.sum(xt_yq, Q, out=(rows.d, COLUMNS)), Aw.T @ (p.B @ Q)), EXACT)
+    yield Check("Y'XZ", off(rows.sum(yt_xz, Z, out=(rows.c, COLUMNS)), Bw.T @ (p.A @ Z)), EXACT)
+    yield Check("X'XZ", off(rows.sum(xt_xp, Z, out=(rows.d, COLUMNS)), Aw.T @ (p.A @ Z)), EXACT)
+    G = rows.sum(add_gram, out=(rows.d, rows.d), dtype=np.float64)
+    yield Check("Gram matrix X'X", off(G, Aw.T @ p.A), EXACT)
+
+
+def check_solvers(p: Problem, machine: Any, rng: np.random.Generator) -> Iterator[Check]:
+    rows, G = p.rows(machine), p.A.T @ (p.A * p.w[:, None])
+    B = (G @ rng.standard_normal((rows.d, COLUMNS))).astype(np.float32)
+    exact = np.linalg.solve(G + np.diag(penalty(G, RIDGE)), B.astype(np.float64))
+    for solver in (Cholesky(), ConjugateGradient(tol=1e-6, preconditioner="diagonal")):
+        Z = solver.prepare(rows).at(RIDGE)(rows.place(B))
+        yield Check(f"{type(solver).__name__} solve", off(Z, exact), SOLVED)
+
+
+def penalty(G: Array, ridge: float) -> Array:
+    """rho (d,) of a Gram matrix whose last column is the constant: relative to the mean diagonal of live columns."""
+    squares = np.diag(G)[:-1]
+    return np.append(np.full(len(squares), ridge * squares.sum() / np.count_nonzero(squares)), 0.0)
+
+
+def check_link(p: Problem, machine: Any, rng: np.random.Generator, half: bool) -> Iterator[Check]:
+    """Random features, the squared loss and one pass of the others, from embedded rows."""
+    H = (p.A @ rng.standard_normal((p.A.shape[1], RANK)) / RANK**0.5).astype(np.float32)
+    length = 2.0 * float(H.var(axis=0).sum())
+    cauchy = draw_features(parse_kernel("laplacian"), RANK, FEATURES, length, 30.0, rng)
+    gauss = draw_features(parse_kernel("gaussian"), RANK, FEATURES, length, 1.0, rng)
+    rows = p.rows(machine).with_inputs(H)
+    # Angles of 1e4 have an error of 1e-3 in float32, and with halves nothing would be left of them.
+    yield Check("cosines, Laplacian kernel", off(rows.place(cauchy)(rows.place(H)), phi(cauchy, H)), 1e-4)
+    Phi, sums = phi(gauss, H), link_sums(rows, gauss)
+    G, T = Phi.T @ (Phi * p.w[:, None]), Phi.T @ (p.B * p.w[:, None])
+    yield Check("Gram matrix Phi'Phi", off(sums.gram.G, G), EXACT)
+    yield Check("targets Phi'Y", off(sums.targets, T), EXACT)
+    V = np.linalg.solve(G + np.diag(penalty(G, FINAL_RIDGE)), T)
+    yield Check("squared loss V", off(squared(sums, FINAL_RIDGE), V), SOLVED)
+    one = sp.csr_array(
+        (np.ones(SIZES.rows, np.float32), p.Y.indices[p.Y.indptr[:-1]], np.arange(SIZES.rows + 1)), p.Y.shape
+    )
+    single = Rows.of(p.X, one, p.w, machine=machine).with_inputs(H)
+    for name, data, truth, softmax, batch in (
+        ("logistic pass, gradient times M", rows, p.B, False, 1000),
+        ("logistic pass, features turned", rows, p.B, False, 64),
+        ("softmax pass", single, one.toarray().astype(np.float64), True, 500),
+    ):
+        found = next(
+            sweeps(data, gauss, link_sums(data, gauss), FINAL_RIDGE, softmax=softmax, descent=Descent(batch=batch))
+        )
+        start, V = one_pass(data, Phi, truth, p.w, softmax=softmax, batch=batch)
+        yield Check(name, off(host(found).astype(np.float64) - start, V - start), HALF if half else SOLVED)
+
+
+def phi(features: Features, H: Array) -> Array:
+    """sqrt(2) cos(r'h + b) and the constant, in float64."""
+    angles = H.astype(np.float64) @ features.R.astype(np.float64) + features.b
+    return np.hstack([np.sqrt(2) * np.cos(angles), np.ones((len(H), 1))])
+
+
+def one_pass(rows: Rows, Phi: Array, B: Array, w: Array, *, softmax: bool, batch: int) -> tuple[Array, Array]:
+    """V at the start and after a pass of the descent (DESIGN: final fit), with its default knobs."""
+    total, momentum = w.sum(), Descent().momentum
+    G = Phi.T @ (Phi * w[:, None])
+    rho = penalty(G, FINAL_RIDGE)[:, None]
+    M = np.linalg.inv(G + np.diag(rho[:, 0]))
+    frequency = (w @ B + 0.5) / (total + 1)
+    V = np.zeros((Phi.shape[1], B.shape[1]))
+    V[-1] = np.log(frequency / frequency.sum()) if softmax else np.log(frequency / (1 - frequency))
+    start, velocity, activated = V.copy(), np.zeros_like(V), softmax_rows if softmax else sigmoid
+    p = activated(V[-1:])
+    targets = Phi.T @ (w[:, None] * (B - p))
+    eta = 8.0 / (1 + np.sqrt(np.sum(M * G) / batch)) ** 2
+    for some in rows.batches(batch, seed=0, sweep=0):
+        weights = w[some] * (total / w[some].sum())
+        gradient = Phi[some].T @ ((activated(Phi[some] @ V) - p) * weights[:, None])
+        velocity = momentum * velocity + eta * (1 - momentum) * (M @ (targets - gradient - rho * V))
+        V += velocity
+    return start, V
+
+
+def sigmoid(Z: Array) -> Array:
+    return np.asarray(1 / (1 + np.exp(-Z)))
+
+
+def softmax_rows(Z: Array) -> Array:
+    E = np.exp(Z - Z.max(axis=1, keepdims=True))
+    return np.asarray(E / E.sum(axis=1, keepdims=True))
+
+
+def check_top(device: str, seed: int, half: bool) -> Check:
+    """What the scores of the chosen labels lack of those of the best ones, in scores of float64."""
+    train, test = made(SIZES, TEST_ROWS, seed)
+    settings: dict[str, Any] = {"rank": RANK, "ridge": RIDGE, "kernel": "gaussian", "bandwidth": 2.0, "passes": 2}
+    settings |= {"n_features": FEATURES, "final_ridge": FINAL_RIDGE, "loss": "logistic", "negatives": "all"}
+    fitted = SmoothLinkClassifier(**settings, calibrate=False, device=device, random_state=seed).fit(train.X, train.Y)
+    model = fitted.model_
+    H = model.scaling(test.X).toarray().astype(np.float64) @ host(model.W)
+    S = phi(model.features, H) @ host(model.V)
+    S[:, model.unseen] = -np.inf
+    chosen = fitted.predict_topk(test.X, k=TOP).indices.reshape(TEST_ROWS, TOP)
+    best, reached = np.sort(S, axis=1)[:, : -TOP - 1 : -1], np.take_along_axis(S, chosen, axis=1)
+    return Check(
+        f"top {TOP} labels", float(np.abs(best - reached).max() / np.abs(best).max()), HALF if half else SOLVED
+    )

@@ -1,0 +1,184 @@
+"""Figures, and how they are taken: timed fits, the rate of plain products, precision, and angles between subspaces."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from platform import python_version
+from subprocess import PIPE, CalledProcessError, run
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+import smoothlink
+from bench.circumstances import source
+from smoothlink import SmoothLinkClassifier
+from smoothlink.steps.evaluate import Predictions, evaluate
+from smoothlink.steps.read import Data
+
+Array = NDArray[Any]
+
+WARM_REPEATS, REPEATS, IN_A_ROW = 3, 20, 10  # of a product that tells the rate: times that are not looked at, that are
+WARM_ROWS = 2000
+SILENCE = 5.0  # seconds of a fit without a word
+PACKAGES = ("numpy", "scipy", "scikit-learn", "numba", "torch", "triton")
+
+
+class Figure(NamedTuple):
+    """A number with its unit, and the bar that it must not pass, or must reach."""
+
+    what: str
+    value: float
+    unit: str
+    at_most: float | None = None
+    at_least: float | None = None
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the bar is met; None where there is none."""
+        if self.at_most is not None:
+            return self.value <= self.at_most
+        return None if self.at_least is None else self.value >= self.at_least
+
+    @property
+    def bar(self) -> str:
+        if self.met is None:
+            return ""
+        bound = f"at most {self.at_most:,g}" if self.at_most is not None else f"at least {self.at_least:,g}"
+        return f"{bound}: {'met' if self.met else 'missed'}"
+
+    @property
+    def shown(self) -> str:
+        return f"{shortened(self.value)} {self.unit}"
+
+
+def shortened(value: float) -> str:
+    """Four digits or so: 123,456, 12.34, 0.1234, 1.2e-05."""
+    if abs(value) >= 100:
+        return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:,.1f}"
+    return f"{value:.1e}" if 0 < abs(value) < 1e-3 else f"{value:.2f}" if abs(value) >= 1 else f"{value:.3g}"
+
+
+class Fit(NamedTuple):
+    """A fitted classifier, the seconds from arrays to a model, and those of each pass of its descent."""
+
+    clf: SmoothLinkClassifier
+    seconds: float
+    pass_seconds: list[float]
+
+
+def fitted(rows: Data, settings: dict[str, Any], device: str, seed: int, tell: Callable[[str], None]) -> Fit:
+    """One fit, timed; the device is waited for where a pass ends, so that its seconds are its own."""
+    moments: list[float] = []
+    said = [0.0]
+
+    def notify(stage: str, share: float) -> None:
+        finish(device)
+        after = time.perf_counter() - began
+        if stage == "fit":
+            moments.append(after)
+        if share > 0 and after - said[-1] > SILENCE:
+            said.append(after)
+            tell(f"  {after:6.1f} s: {stage} {100 * share:.0f} %")
+
+    clf = SmoothLinkClassifier(**settings, device=device, random_state=seed)
+    clf._notify = notify
+    finish(device)
+    began = time.perf_counter()
+    clf.fit(rows.X, rows.Y)
+    seconds = time.perf_counter() - began
+    del clf._notify
+    return Fit(clf, seconds, np.diff(moments).tolist())
+
+
+def warmed(rows: Data, settings: dict[str, Any], device: str, seed: int) -> None:
+    """A fit of few rows and passes: it loads libraries and compiles kernels, which happens once a process."""
+    brief = settings | {name: 1 for name in ("passes", "finetune") if settings.get(name)}
+    few = slice(min(WARM_ROWS, rows.X.shape[0]))
+    SmoothLinkClassifier(**brief, device=device, random_state=seed).fit(rows.X[few], rows.Y[few])
+
+
+def finish(device: str) -> None:
+    """Waits for what the device was told to do."""
+    if device.startswith("cuda"):
+        import torch
+
+        torch.cuda.synchronize(device)
+
+
+def product_rate(device: str, side: int) -> float:
+    """Operations a second of a plain matrix product of random numbers: of halves on a card, else of float32."""
+    A: Any = np.random.default_rng(0).standard_normal((side, side), dtype=np.float32)
+    if device.startswith("cuda"):
+        import torch
+
+        A = torch.from_numpy(A).to(device).bfloat16()
+    seconds = []
+    for _ in range(WARM_REPEATS + REPEATS):
+        finish(device)
+        began = time.perf_counter()
+        for _ in range(IN_A_ROW):
+            A @ A
+        finish(device)
+        seconds.append((time.perf_counter() - began) / IN_A_ROW)
+    return 2.0 * side**3 / statistics.median(seconds[WARM_REPEATS:])
+
+
+def stage_figures(clf: SmoothLinkClassifier, prefix: str = "") -> list[Figure]:
+    """Seconds of each stage that takes a hundredth of them all, and the most memory the device held."""
+    stages = clf.summary_["seconds"]
+    least = sum(stages.values()) / 100
+    figures = [Figure(f"{prefix}of which {stage}", s, "s") for stage, s in stages.items() if s >= least]
+    peak = clf.summary_.get("peak_device_mb")
+    return figures + ([] if peak is None else [Figure(f"{prefix}peak device memory", peak / 1024, "GiB")])
+
+
+def precision(what: str, clf: SmoothLinkClassifier, rows: Data, ks: Sequence[int]) -> list[Figure]:
+    """P@k in %."""
+    said = Predictions(topk=clf.predict_topk(rows.X, k=5))
+    counts, n = clf.model_.counts, max(1, round(clf.model_.total))
+    found = evaluate(rows.Y, said, label_counts=counts, n_train=n, ks=ks, bootstraps=0).metrics
+    return [Figure(f"{what}: P@{k}" if what else f"P@{k}", 100 * found[f"p@{k}"].value, "%") for k in ks]
+
+
+def sine(U: Array, V: Array) -> float:
+    """Of the largest canonical angle between the columns of two matrices; 1 where their numbers differ."""
+    if U.shape != V.shape:
+        return 1.0
+    Q, R = (np.linalg.qr(A.astype(np.float64))[0] for A in (U, V))
+    return float(np.linalg.norm(R - Q @ (Q.T @ R), 2))
+
+
+def versions(device: str) -> dict[str, str]:
+    """Of what takes part, as far as it is installed, with a digest of smoothlink's source."""
+    found = {"python": python_version(), "smoothlink": smoothlink.__version__, "source": source()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found | (card_versions() if device.startswith("cuda") else {})
+
+
+def card_versions() -> dict[str, str]:
+    import torch
+
+    found = {"CUDA": str(torch.version.cuda)}
+    try:
+        asked = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+        said = run(asked, stdout=PIPE, text=True, check=True).stdout.split()
+    except (OSError, CalledProcessError):
+        return found
+    return found | {"driver": said[0]}
+
+
+def device_name(device: str) -> str:
+    """The card as it calls itself, or what else computes."""
+    if device.startswith("cuda"):
+        import torch
+
+        return torch.cuda.get_device_name(device)
+    return {"cpu": "the host (NumPy)", "torch": "the host (torch)"}.get(device, device)

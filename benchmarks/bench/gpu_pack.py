@@ -1,0 +1,127 @@
+"""Real data sets in small files, for a machine that has nothing but what is sent to it: NAME.npz, exact.
+
+Columns are stored as differences within a row, byte by byte, which compress better; values as numbers of the distinct
+ones. Words of titles are counted, not weighed: TF-IDF is made of the counts again, the same to the last bit.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from bench.circumstances import ROOT
+from smoothlink.errors import DataError
+from smoothlink.experiments.apart import nameless
+from smoothlink.experiments.data import Split, load
+from smoothlink.experiments.text import FORMS, found, said, tidy, vectorised
+from smoothlink.steps.read import Data
+
+Array = NDArray[Any]
+
+SETS = ("yso-finna-en", "aloi", "bibtex", "delicious")
+PARTS = ("train", "test")
+
+
+def data_folder(given: str | None) -> Path:
+    """The folder of the data sets: the one given, $SMOOTHLINK_DATA, or the one that is shared beside this project."""
+    return Path(given or os.environ.get("SMOOTHLINK_DATA") or ROOT.parent / "shared" / "data")
+
+
+def rows_of(folder: Path, name: str) -> Split:
+    """A data set from its small file, or from the files it was made of."""
+    path = folder / f"{name}.npz"
+    if path.exists():
+        return unpacked(path)
+    if not (folder / name).exists():
+        raise DataError(
+            f"The data set {name} is not here: neither {name}.npz nor a folder {name}.\n"
+            "Pass --data FOLDER; python benchmarks/gpu.py pack --to FOLDER makes small files to take along."
+        )
+    return original(folder, name)
+
+
+def original(folder: Path, name: str) -> Split:
+    """A data set from the files it comes in."""
+    return nameless(vectorised(folder, name) if name in FORMS else load(folder, name))
+
+
+def pack(folder: Path, name: str, to: Path) -> Path:
+    """Writes NAME.npz."""
+    split = original(folder, name)
+    counts = word_counts(folder, name) if name in FORMS else None
+    arrays: dict[str, Any] = {"counted": np.array(counts is not None)}
+    if counts is not None and not all(same(*pair) for pair in zip(weighed(counts), (p.X for p in split), strict=True)):
+        raise DataError(f"TF-IDF of {name} is not what its counts give: look at smoothlink.experiments.text.")
+    for i, (part, rows) in enumerate(zip(PARTS, split, strict=True)):
+        arrays |= stored(f"{part}_X", rows.X if counts is None else counts[i]) | stored(f"{part}_Y", rows.Y)
+    to.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(to / f"{name}.npz", **arrays)
+    return to / f"{name}.npz"
+
+
+def unpacked(path: Path) -> Split:
+    with np.load(path) as file:
+        Xs, Ys = ([restored(file, f"{part}_{M}") for part in PARTS] for M in "XY")
+        return Split(*map(Data, weighed(Xs) if file["counted"] else Xs, Ys))
+
+
+def word_counts(folder: Path, name: str) -> list[sp.csr_array]:
+    """How often each word is in each text, of the words that `vectorised` weighs."""
+    from sklearn.feature_extraction.text import CountVectorizer
+
+    form, paths = FORMS[name], found(folder, name)
+    words = CountVectorizer(min_df=2, dtype=np.float32)
+    train, test = ((row.text for row in said(paths[part], form)) for part in PARTS)
+    return [tidy(words.fit_transform(train)), tidy(words.transform(test))]
+
+
+def weighed(counts: list[sp.csr_array]) -> list[sp.csr_array]:
+    """Sublinear TF-IDF in unit rows, as `vectorised` makes it."""
+    from sklearn.feature_extraction.text import TfidfTransformer
+
+    weights = TfidfTransformer(sublinear_tf=True).fit(counts[0])
+    return [tidy(weights.transform(part)) for part in counts]
+
+
+def same(A: sp.csr_array, B: sp.csr_array) -> bool:
+    return A.shape == B.shape and all(
+        np.array_equal(getattr(A, x), getattr(B, x)) for x in ("indptr", "indices", "data")
+    )
+
+
+def stored(key: str, A: sp.csr_array) -> dict[str, Array]:
+    """The arrays of a sparse matrix with sorted columns."""
+    A = tidy(A)
+    steps = np.diff(A.indices, prepend=0)
+    firsts = A.indptr[:-1][np.diff(A.indptr) > 0]
+    steps[firsts] = A.indices[firsts]
+    values, which = np.unique(A.data.astype(np.float32), return_inverse=True)
+    return {
+        f"{key}_shape": np.array(A.shape),
+        f"{key}_lengths": small(np.diff(A.indptr)),
+        f"{key}_steps": np.ascontiguousarray(steps.astype("<u4").view(np.uint8).reshape(-1, 4).T),
+        f"{key}_values": values,
+        f"{key}_which": small(which),
+    }
+
+
+def small(numbers: Array) -> Array:
+    """The same numbers, none of them negative, in the shortest type that holds them."""
+    return numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))))
+
+
+def restored(file: Any, key: str) -> sp.csr_array:
+    """The matrix of what `stored` made."""
+    lengths = file[f"{key}_lengths"].astype(np.int32)
+    ptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    steps = np.ascontiguousarray(file[f"{key}_steps"].T).view("<u4").ravel().astype(np.int64)
+    total = np.cumsum(steps)
+    before = np.concatenate([[0], total])[ptr[:-1]]  # what the rows above add up to
+    indices = (total - np.repeat(before, lengths)).astype(np.int32)
+    data = file[f"{key}_values"][file[f"{key}_which"]]
+    return sp.csr_array((data, indices, ptr), tuple(int(side) for side in file[f"{key}_shape"]))

@@ -1,0 +1,215 @@
+"""The parts of benchmarks/gpu.py: what is fitted with which settings, what is measured, and the bars on one H200.
+
+Settings are given, so that a fit is one fit: nothing is searched, and nothing is held out to calibrate.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bench.gpu_made import Sizes, made
+from bench.gpu_measure import Figure, fitted, precision, product_rate, sine, stage_figures, warmed
+from bench.gpu_pack import rows_of
+from smoothlink import SmoothLinkClassifier
+from smoothlink.experiments.apart import some_rows
+from smoothlink.experiments.data import Split
+
+Settings = dict[str, Any]
+
+ONE_FIT: Settings = {"calibrate": False, "negatives": "all"}
+
+LSHTC_SIZES = Sizes(2_400_000, 1_600_000, 325_000, words_drawn=44, labels_drawn=3.35)  # 42 and 3.2 different ones
+LSHTC: Settings = ONE_FIT | {"task": "multilabel", "rank": 800, "ridge": 1.0, "kernel": "laplacian"}
+LSHTC |= {"bandwidth": 30.0, "n_features": 4000, "final_ridge": 1e-3, "loss": "logistic", "passes": 20}
+LSHTC |= {"batch_rows": 32768}
+HELD_OUT, PREDICTED, PRODUCT = 20_000, 400_000, 8192  # rows, rows, and the side of the products that tell the rate
+
+ODP_SIZES = Sizes(1_000_000, 500_000, 100_000, words_drawn=44)
+ODP: Settings = ONE_FIT | {"task": "multiclass", "rank": 300, "ridge": 1.0, "kernel": "linear", "bandwidth": 1.0}
+ODP |= {"final_ridge": 1e-4, "loss": "softmax", "passes": 30, "batch_rows": 8192}
+
+YSO: Settings = ONE_FIT | {"rank": 500, "ridge": 1.0, "kernel": "gaussian", "n_features": 4000}
+YSO_FITS: dict[str, Settings] = {
+    "squared": {"loss": "squared", "bandwidth": 1.0, "final_ridge": 1e-2},
+    "logistic": {"loss": "logistic", "bandwidth": 0.7, "final_ridge": 1e-4, "passes": 3},
+    "fine-tuned": {"loss": "logistic", "bandwidth": 0.7, "final_ridge": 1e-4, "passes": 3, "finetune": True},
+}
+YSO_BARS = {"squared": (5, None), "logistic": (30, None), "fine-tuned": (90, 39.0)}  # seconds, P@1
+
+ALOI: Settings = ONE_FIT | {"task": "multiclass", "rank": 122, "ridge": 1.0, "kernel": "gaussian", "bandwidth": 0.5}
+ALOI |= {"n_features": 16_000, "final_ridge": 1e-5, "loss": "softmax", "passes": 20}
+
+QUICK: Settings = {"effort": "quick"}
+AGREE: dict[str, dict[str, Settings]] = {
+    "bibtex": {
+        "quick": QUICK,
+        "given": ONE_FIT
+        | {"rank": 112, "ridge": 1.0, "bandwidth": 2.0, "final_ridge": 0.01, "n_features": 2000}
+        | {"loss": "logistic", "passes": 4},
+    },
+    "delicious": {
+        "quick": QUICK,
+        "given": ONE_FIT
+        | {"rank": 200, "ridge": 5.0, "bandwidth": 2.0, "final_ridge": 0.01, "n_features": 2000}
+        | {"loss": "squared"},
+    },
+}
+APART, ANGLE = 0.2, 1e-3  # points of P@1, and the sine of the largest canonical angle
+
+
+class Asked(NamedTuple):
+    """What a run is asked for."""
+
+    device: str = "cuda"
+    scale: float = 1.0
+    seed: int = 0
+    passes: int | None = None  # instead of those of the settings: a trial
+    data: Path | None = None
+    tell: Callable[[str], None] = print
+
+    def settings(self, given: Settings) -> Settings:
+        """Settings for this scale: rank, random features and batches shrink with the data."""
+        share, found = min(1.0, self.scale) ** 0.5, dict(given)
+        for name, by, least in (("rank", share, 4), ("n_features", share, 16), ("batch_rows", self.scale, 64)):
+            if name in given:
+                found[name] = max(least, round(given[name] * by))
+        return found | ({"passes": self.passes} if self.passes and given.get("passes") else {})
+
+    def rows(self, count: int) -> int:
+        return max(100, round(count * self.scale))
+
+    def split(self, name: str) -> Split:
+        """A data set; at a smaller scale some of its rows."""
+        assert self.data is not None
+        split = rows_of(self.data, name)
+        self.tell(f"{name}: {split.train.X.shape[0]:,} rows to train")
+        if self.scale >= 1:
+            return split
+        return Split(*(some_rows(part, max(100, round(part.X.shape[0] * self.scale)), self.seed) for part in split))
+
+
+class Part(NamedTuple):
+    """What a part found."""
+
+    data: dict[str, Any]
+    settings: dict[str, Settings]  # of each fit
+    figures: list[Figure]
+
+
+def shape(split: Split) -> dict[str, Any]:
+    (n, d), c = split.train.X.shape, split.train.Y.shape[1]
+    a_row = {"features_a_row": split.train.X.nnz / n, "labels_a_row": split.train.Y.nnz / n}
+    sizes = {"rows": n, "test_rows": split.test.X.shape[0], "features": d, "labels": c}
+    return sizes | {name: round(value, 2) for name, value in a_row.items()}
+
+
+def make(asked: Asked, sizes: Sizes) -> tuple[Split, Figure]:
+    began = time.perf_counter()
+    split = made(sizes.scaled(asked.scale), asked.rows(HELD_OUT), asked.seed)
+    made_in = time.perf_counter() - began
+    asked.tell(f"data made in {made_in:.1f} s")
+    return split, Figure("data made", made_in, "s")
+
+
+def lshtc(asked: Asked) -> Part:
+    """LSHTC's shape: the whole fit, its passes beside the rate of plain products, and predictions."""
+    settings = asked.settings(LSHTC)
+    split, made_in = make(asked, LSHTC_SIZES)
+    n, c, s = split.train.X.shape[0], split.train.Y.shape[1], settings["n_features"]
+    side = max(64, round(PRODUCT * min(1.0, asked.scale) ** 0.5))
+    rates = [product_rate(asked.device, side)]
+    fit = fitted(split.train, settings, asked.device, asked.seed, asked.tell)
+    rates.append(product_rate(asked.device, side))  # warm: the higher of the two is the bar
+    a_pass = statistics.median(fit.pass_seconds)
+    rate = 4.0 * n * s * c / a_pass
+    figures = [made_in, Figure("fit, end to end", fit.seconds, "s", at_most=480), *stage_figures(fit.clf)]
+    if settings["passes"] < LSHTC["passes"]:
+        left = LSHTC["passes"] - settings["passes"]
+        figures.append(Figure(f"fit, with {LSHTC['passes']} passes", fit.seconds + left * a_pass, "s, expected"))
+    figures += [
+        Figure("a pass, median", a_pass, "s"),
+        Figure("a pass, as 4 n s c", rate / 1e12, "TFLOP/s"),
+        Figure(f"product of side {side:,}", max(rates) / 1e12, "TFLOP/s"),
+        Figure("a pass, of the product's rate", 100 * rate / max(rates), "%", at_least=75),
+        *precision("held-out rows", fit.clf, split.test, ks=(1,)),
+        *predicted(asked, fit.clf, split.train.X),
+    ]
+    return Part(shape(split), {"fit": settings}, figures)
+
+
+def predicted(asked: Asked, clf: SmoothLinkClassifier, X: Any) -> list[Figure]:
+    """Rows a second of the five best labels, from sparse rows of the host; the model is on its device already."""
+    X = X[: asked.rows(PREDICTED)]
+    clf.predict_topk(X[: max(1, X.shape[0] // 20)], k=5)
+    began = time.perf_counter()
+    clf.predict_topk(X, k=5)
+    whole = time.perf_counter() - began
+    return [Figure("top 5", X.shape[0] / whole, "rows/s", at_least=120_000)]
+
+
+def odp(asked: Asked) -> Part:
+    """ODP's shape: one label a row, softmax, no random features."""
+    settings = asked.settings(ODP)
+    split, made_in = make(asked, ODP_SIZES)
+    fit = fitted(split.train, settings, asked.device, asked.seed, asked.tell)
+    figures = [made_in, Figure("fit, end to end", fit.seconds, "s", at_most=120), *stage_figures(fit.clf)]
+    figures += [Figure("a pass, median", statistics.median(fit.pass_seconds), "s")]
+    return Part(shape(split), {"fit": settings}, [*figures, *precision("held-out rows", fit.clf, split.test, ks=(1,))])
+
+
+def yso(asked: Asked) -> Part:
+    """Titles of books: the losses one after the other, after a fit of few rows that warms up."""
+    split, figures, used = asked.split("yso-finna-en"), [], {}
+    for name, own in YSO_FITS.items():
+        settings, (most, least) = asked.settings(YSO | own), YSO_BARS[name]
+        warmed(split.train, settings, asked.device, asked.seed)
+        fit = fitted(split.train, settings, asked.device, asked.seed, asked.tell)
+        first, *others = precision(name, fit.clf, split.test, ks=(1, 3, 5))
+        figures += [Figure(f"{name}: fit", fit.seconds, "s", at_most=most), first._replace(at_least=least), *others]
+        figures += stage_figures(fit.clf, f"{name}: ")
+        used[name] = settings
+    return Part(shape(split), used, figures)
+
+
+def aloi(asked: Asked) -> Part:
+    """Pictures of a thousand things: many random features, softmax."""
+    split, settings = asked.split("aloi"), asked.settings(ALOI)
+    warmed(split.train, settings, asked.device, asked.seed)
+    fit = fitted(split.train, settings, asked.device, asked.seed, asked.tell)
+    (hit,) = precision("", fit.clf, split.test, ks=(1,))
+    figures = [Figure("fit", fit.seconds, "s", at_most=60), Figure("test error", 100 - hit.value, "%", at_most=3.4)]
+    return Part(shape(split), {"fit": settings}, figures + stage_figures(fit.clf))
+
+
+def agree(asked: Asked) -> Part:
+    """The same fits on the host and on the device."""
+    shapes, used, figures = {}, {}, []
+    for name, fits in AGREE.items():
+        split = asked.split(name)
+        shapes[name] = shape(split)
+        for kind, given in fits.items():
+            settings, what = asked.settings(given), f"{name}, {kind}"
+            both = [fitted(split.train, settings, device, asked.seed, asked.tell) for device in ("cpu", asked.device)]
+            here, there = (precision(what, fit.clf, split.test, ks=(1,))[0] for fit in both)
+            directions = [np.asarray(fit.clf.label_directions_) for fit in both]
+            figures += [
+                here._replace(what=f"{here.what}, host"),
+                there._replace(what=f"{there.what}, device"),
+                Figure(f"{what}: P@1 apart", abs(here.value - there.value), "points", at_most=APART),
+                Figure(f"{what}: largest canonical angle", sine(*directions), "sine", at_most=ANGLE),
+                *(
+                    Figure(f"{what}: fit, {where}", f.seconds, "s")
+                    for where, f in zip(("host", "device"), both, strict=True)
+                ),
+            ]
+            used[what] = settings
+    return Part(shapes, used, figures)
+
+
+PARTS: dict[str, Callable[[Asked], Part]] = {"lshtc": lshtc, "odp": odp, "yso": yso, "aloi": aloi, "agree": agree}

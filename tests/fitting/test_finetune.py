@@ -1,0 +1,146 @@
+"""Fine-tuning goes on from the fitted model, stops on held-out rows, and refuses what it cannot train."""
+
+import builtins
+
+import numpy as np
+import pytest
+from small import classes, fixed, multilabel, words
+
+from smoothlink import load
+from smoothlink.errors import DeviceError
+from smoothlink.machines.rows import Rows
+
+DESCENT = {"loss": "logistic", "passes": 2, "learning_rate": 1.0}
+
+
+@pytest.fixture
+def torch():
+    return pytest.importorskip("torch", reason="torch is not installed")
+
+
+def tuned(data, **changes):
+    X, y = data
+    return fixed(**{**DESCENT, "finetune": 2, **changes}).fit(X, y)
+
+
+def logloss(model, X, Y):
+    P = np.clip(model.predict_proba(X), 1e-6, 1 - 1e-6)
+    return -(Y * np.log(P) + (1 - Y) * np.log(1 - P)).sum(axis=1).mean()
+
+
+@pytest.mark.parametrize("make", [words, multilabel])
+def test_passes_lower_the_loss_of_the_rows_that_are_trained_on(torch, rng, make):
+    X, Y = make(rng)
+    plain, further = (tuned((X, Y), finetune=passes, dropout=0.0, batch_rows=8) for passes in (False, 8))
+    assert logloss(further, X, Y) < 0.95 * logloss(plain, X, Y)
+    assert further.summary_["finetune_passes"] == 8
+
+
+@pytest.mark.parametrize(
+    "change", [{"finetune": 3}, {"dropout": 0.7}, {"direct": False}, {"learning_rate": 0.3}, {"batch_rows": 9}], ids=str
+)
+def test_every_knob_changes_the_model(torch, rng, change):
+    data = words(rng)
+    difference = np.abs(tuned(data, **change).predict_proba(data[0]) - tuned(data).predict_proba(data[0])).max()
+    assert difference > 1e-4
+
+
+@pytest.mark.parametrize("settings", [{}, {"normalize_embedding": True}, {"kernel": "linear"}], ids=str)
+def test_the_host_and_a_device_tune_the_same_model(torch, rng, settings):
+    data = words(rng)
+    host, device = (tuned(data, device=where, **settings).predict_proba(data[0]) for where in ("cpu", "torch"))
+    np.testing.assert_allclose(host, device, atol=5e-3)
+
+
+def test_held_out_rows_keep_a_model_that_cannot_gain(torch, rng):
+    X, Y = words(rng, n=300)
+    Y = Y[rng.permutation(len(Y))]  # nothing to learn
+    model = tuned((X, Y), finetune=True, calibrate=True, holdout=0.25)
+    assert model.summary_["finetune_passes"] <= 2
+    assert model.summary_["held_out_rows"] == 75
+
+
+def test_classes_are_tuned_by_softmax_and_their_probabilities_sum_to_one(torch, rng):
+    X, y = classes(rng)
+    model = tuned((X, y), loss="softmax", finetune=True, calibrate=True)
+    assert model.summary_["loss"] == "softmax"
+    np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1, atol=1e-5)
+
+
+@pytest.mark.parametrize("effort", ["full", "quick"])
+def test_nothing_has_to_be_given(torch, rng, effort):
+    X, Y = words(rng)
+    model = fixed(
+        **dict.fromkeys(("rank", "ridge", "bandwidth", "final_ridge", "loss"), "auto"),
+        calibrate=True,
+        finetune=True,
+        effort=effort,
+    ).fit(X, Y)
+    assert model.summary_["loss"] == "logistic"
+    assert "finetune" in model.summary_["seconds"]
+
+
+def test_a_tuned_model_is_saved_and_loaded(torch, rng, tmp_path):
+    data = words(rng)
+    model = tuned(data)
+    assert model.summary_["direct_weights"] > 0
+    model.save(tmp_path / "m.safetensors")
+    np.testing.assert_allclose(
+        load(tmp_path / "m.safetensors").predict_proba(data[0]), model.predict_proba(data[0]), rtol=1e-5, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"loss": "squared"},
+        {"embedding": "none"},
+        {"embedding": "plst", "loss": "squared"},
+        {"input_kernel": "gaussian"},
+        {"memory": "2G"},
+        {"label_smoothing": 0.9},
+    ],
+    ids=str,
+)
+def test_what_cannot_be_tuned_is_refused(torch, rng, given):
+    with pytest.raises(ValueError, match=r"finetune is 2, but \w+ is .*; leave \w+ as it is by default, or finetune F"):
+        tuned(words(rng), **given)
+
+
+def test_without_torch_a_message_says_what_to_install(rng, monkeypatch):
+    before = builtins.__import__
+
+    def without(name, *args, **kwargs):
+        if name.split(".")[0] == "torch":
+            raise ImportError(name)
+        return before(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(DeviceError, match="finetune is asked for, and torch is not installed"):
+        tuned(words(rng))
+
+
+def test_a_fit_that_runs_out_of_memory_begins_again_with_smaller_blocks(torch, rng, monkeypatch):
+    X, Y = words(rng)
+    made, shares = Rows.of, []
+
+    def of(*args, machine, **kwargs):
+        shares.append(machine.share)
+        if len(shares) < 3:
+            raise torch.OutOfMemoryError("no room")
+        return made(*args, machine=machine, **kwargs)
+
+    monkeypatch.setattr(Rows, "of", of)
+    model = fixed(device="torch").fit(X, Y)
+    assert shares[:3] == [1, 1 / 4, 1 / 16]
+    monkeypatch.setattr(Rows, "of", made)
+    np.testing.assert_allclose(model.predict_proba(X), fixed().fit(X, Y).predict_proba(X), atol=2e-3)
+
+
+def test_a_fit_that_no_block_is_small_enough_for_is_refused(torch, rng, monkeypatch):
+    def of(*args, **kwargs):
+        raise torch.OutOfMemoryError("no room")
+
+    monkeypatch.setattr(Rows, "of", of)
+    with pytest.raises(DeviceError, match=r"memory does not hold the fit, however small the blocks.\nAsk"):
+        fixed(device="torch").fit(*words(rng))
