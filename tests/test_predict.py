@@ -10,6 +10,7 @@ from small import classes, fixed, multilabel, words
 
 from smoothlink import model as module
 from smoothlink import predict
+from smoothlink.machines import products
 from smoothlink.machines.half import halved
 from smoothlink.predict import label_gains, one_each, predict_f1, predict_proba, predict_topk, predictions
 from smoothlink.steps.infer import f1_thresholds, propensities
@@ -223,6 +224,6 @@ def test_one_row_on_all_threads_scores_as_among_others(rng, monkeypatch):
     model = fixed().fit(X, Y).model_
     H = model.embed(X.astype(np.float32))
     expected = model.scores(H)[[4]]
-    monkeypatch.setattr(module, "MANY", 0)
+    monkeypatch.setattr(products, "MANY", 0)
     np.testing.assert_allclose(model.scores(H[[4]]), expected, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(model.scores(H[[4]], np.array([3, 1])), expected[:, [3, 1]], rtol=1e-4, atol=1e-5)

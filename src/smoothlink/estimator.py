@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from numbers import Integral
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -21,12 +22,22 @@ from smoothlink.fitting.setup import feature_count
 from smoothlink.fitting.train import train
 from smoothlink.machines.files import Mapped
 from smoothlink.machines.threads import alone
-from smoothlink.model import Model, Sight
-from smoothlink.predict import one_each, predict_f1, predict_proba, predict_sets, predict_topk, predictions
+from smoothlink.model import Model
+from smoothlink.predict import (
+    Placement,
+    one_each,
+    predict_f1,
+    predict_proba,
+    predict_scores,
+    predict_sets,
+    predict_topk,
+    predictions,
+)
 from smoothlink.steps.evaluate import Evaluation, evaluate
 from smoothlink.targets import read_classes, read_indicator, read_targets, weigh
 
 Array = NDArray[Any]
+Answer = TypeVar("Answer")
 
 RANKINGS = ("probability", "psp")
 FEW_ENTRIES = 1 << 16  # of rows that are looked through in the blink that scikit-learn's own checks take
@@ -268,6 +279,13 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         tags.input_tags.sparse = True
         return tags
 
+    def set_params(self, **params: Any) -> Self:
+        """As in scikit-learn; another `device` lets go of what the last one holds of the model."""
+        super().set_params(**params)
+        if "device" in params and hasattr(self, "_placement"):
+            self._placement.drop()
+        return self
+
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fits to X (n, d), CSR or dense, and y: class ids (n,), or a 0/1 matrix (n, c), sparse or dense.
 
@@ -303,6 +321,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
             )
         self.classes_ = targets.classes
         self.model_: Model = trained.model
+        self._placement = Placement()
         self.label_directions_ = trained.U
         self.summary_ = trained.summary
         self.thresholds_ = trained.model.thresholds
@@ -322,12 +341,19 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
             seed=int(seed), **{name: getattr(self, name) for name in Options.__dataclass_fields__ if name != "seed"}
         )
 
-    def _embed(self, X: Any) -> Array | Sight:
+    def _checked(self, X: Any) -> Any:
+        """Rows as the model wants them."""
         ready = self._ready(X)
         if ready is None:
             check_is_fitted(self)
             ready = validate_data(self, X, accept_sparse="csr", dtype=np.float32, reset=False)
-        return self.model_.sight(_tidy(ready))
+        return _tidy(ready)
+
+    def _ask(self, X: Any, question: Callable[..., Answer], *args: Any, **given: Any) -> Answer:
+        """What the model, on its device, says of checked rows."""
+        return self._placement.ask(
+            self.model_, self.device, lambda model: question(model, model.sight(X), *args, **given)
+        )
 
     def _ready(self, X: Any) -> Any:
         """What `validate_data` returns of a few CSR rows that are as they should be, without the time it takes, which
@@ -343,17 +369,15 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> Any:
         """Class ids, or label sets at probability > 1/2: CSR when y was sparse, else a dense 0/1 array."""
-        H = self._embed(X)
-        sets = predict_sets(self.model_, H)
+        sets = self._ask(self._checked(X), predict_sets)
         if not self._indicator:
             return self.classes_[sets.indices]
         return sets if self._sparse else sets.toarray()
 
     def predict_proba(self, X: Any, labels: Any = None) -> Array:
         """Probabilities (n, c), dense; of some labels (positions in classes_) where given."""
-        H = self._embed(X)
-        some = None if labels is None else self._positions(labels)
-        return predict_proba(self.model_, H, some)
+        X = self._checked(X)
+        return self._ask(X, predict_proba, None if labels is None else self._positions(labels))
 
     def _positions(self, labels: Any) -> Array:
         positions = np.asarray(labels, dtype=None if np.size(labels) else np.int64)
@@ -365,9 +389,8 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
 
     def decision_function(self, X: Any, labels: Any = None) -> Array:
         """Scores (n, c) before calibration; binary class ids: (n,), positive for the second class."""
-        H = self._embed(X)
-        some = None if labels is None else self._positions(labels)
-        S = np.concatenate([self.model_.scores(H[part], some) for part in self.model_.row_blocks(len(H))])
+        X = self._checked(X)
+        S = self._ask(X, predict_scores, None if labels is None else self._positions(labels))
         np.maximum(S, np.finfo(S.dtype).min, out=S)  # labels never seen: below all others, but finite
         if not self._indicator and len(self.classes_) == 2 and labels is None:
             return np.asarray(S[:, 1] - S[:, 0])
@@ -379,9 +402,9 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         `P.indices.reshape(n, -1)` are the ranked labels (positions in classes_). Never makes an n x c array.
         """
         whole("k", k, 1)
-        H = self._embed(X)
+        X = self._checked(X)
         one_of("rank_by", self.rank_by, RANKINGS)
-        return predict_topk(self.model_, H, int(k), rank_by=self.rank_by)
+        return self._ask(X, predict_topk, int(k), rank_by=self.rank_by)
 
     def predict_f1(self, X: Any, over: str = "thresholds") -> Any:
         """Label sets for a high F1 of each label (Algorithm 4).
@@ -389,20 +412,18 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         over="thresholds": by `thresholds_`, so that a row's answer does not depend on its neighbours; over="batch":
         the paper's form, from the probabilities of these very rows. For class ids too the result is a 0/1 matrix.
         """
-        H = self._embed(X)
-        sets = predict_f1(self.model_, H, over=over)
+        sets = self._ask(self._checked(X), predict_f1, over=over)
         return sets if self._sparse or not self._indicator else sets.toarray()
 
     def evaluate(self, X: Any, y: Any, *, bootstraps: int = 1000, seed: int = 0) -> Evaluation:
         """All metrics with 90 % intervals; y as in `fit`, or with more columns than labels known."""
-        H = self._embed(X)
-        truth = self._truth(y)
-        if truth.shape[0] != len(H):
-            raise ValueError(f"X has {len(H)} rows and y has {truth.shape[0]}; they must be as many.")
+        X, truth = self._checked(X), self._truth(y)
+        if truth.shape[0] != X.shape[0]:
+            raise ValueError(f"X has {X.shape[0]} rows and y has {truth.shape[0]}; they must be as many.")
         model = self.model_
         return evaluate(
             truth,
-            predictions(model, H, truth, rank_by=self.rank_by),
+            self._ask(X, predictions, truth, rank_by=self.rank_by),
             label_counts=model.counts,
             n_train=max(1, round(model.total)),
             task="multiclass" if model.multiclass else "multilabel",

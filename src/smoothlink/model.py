@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -11,10 +11,11 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from smoothlink.machines.arrays import unit_rows
+from smoothlink.machines.arrays import beside, contiguous, unit_rows
 from smoothlink.machines.direct import Direct
 from smoothlink.machines.half import Half
-from smoothlink.machines.matrix import matrix
+from smoothlink.machines.machine import Host, Machine
+from smoothlink.machines.products import product, project
 from smoothlink.steps.calibrate import FEW, LEAST, Calibration
 from smoothlink.steps.featurize import Features
 from smoothlink.steps.fit import prior
@@ -25,14 +26,13 @@ Array = NDArray[Any]
 
 BLOCK_BYTES = 64 << 20  # of scores or features at a time
 BLOCK_ROWS = 2048  # more do not make a product faster, and labels of a block would be few
-MANY = 1 << 20  # numbers of V from which on one row is worth all threads
 ALL = slice(None)
 
 
 class Seen(NamedTuple):
     """What the decoder sees of some rows."""
 
-    Phi: Array  # (b, s + 1)
+    Phi: Any  # (b, s + 1), as V wants them
     blank: Array  # (b,) rows of which nothing is known
     X: Any = None  # (b, d + 1) the scaled rows themselves, where labels have weights for single features
 
@@ -52,16 +52,29 @@ class Sight:
 
 
 @dataclass(frozen=True)
+class Raw:
+    """Rows as they came, for a model on a device: they are sent and embedded there a block at a time."""
+
+    X: Any  # (n, d)
+
+    def __len__(self) -> int:
+        return int(self.X.shape[0])
+
+    def __getitem__(self, part: Any) -> Raw:
+        return Raw(self.X[part])
+
+
+@dataclass(frozen=True)
 class Model:
     """x -> scale -> (input features) -> h = W'x -> phi(h) -> scores V'phi (+ D'x) -> probabilities."""
 
     scaling: Scaling
     input_features: Features | Landmarks | None  # the kernel first stage, where there is one
-    W: Array | Half | None  # (d + 1, k); None: h is x, or the classifier's activations
+    W: Any  # (d + 1, k), an array, Half or a tensor; None: h is x, or the classifier's activations
     classifier: Any  # a scikit-learn first stage that is not linear (Algorithm 2); such a model cannot be saved
     normalize: bool  # whether h is scaled to unit length
     features: Features
-    V: Array | Half  # (s + 1, c)
+    V: Any  # (s + 1, c), an array, Half, or Placed on a device
     loss: str  # "squared", "logistic" or "softmax"
     multiclass: bool
     calibration: Calibration
@@ -69,6 +82,21 @@ class Model:
     total: float  # total training weight
     thresholds: Array  # (c,) Algorithm 4's, from held-out rows
     D: Direct | None = None  # (d + 1, c) weights of labels for single features, of a descent that fitted all together
+
+    def on(self, machine: Machine) -> Model:
+        """The same model with its large arrays on a device: rows are embedded and scored there."""
+        if isinstance(machine, Host):
+            return self
+        from smoothlink.machines.placed import Placed
+
+        W, V = self.W, Placed(self.V, self.unseen, machine, self.D)
+        W = machine.place(W.wide() if isinstance(W, Half) else W)
+        return replace(self, W=W, features=machine.place(self.features), V=V)
+
+    @property
+    def placed(self) -> bool:
+        """Whether it is on a device."""
+        return hasattr(self.V, "machine")
 
     @cached_property
     def n_labels(self) -> int:
@@ -85,13 +113,20 @@ class Model:
 
     def embed(self, X: Any) -> Array:
         """h (n, k) of raw rows X (n, d); nan marks sparse rows without any feature."""
-        if X.shape[0] == 1 and sp.issparse(X) and self.W is not None and self.plain:
+        if X.shape[0] == 1 and sp.issparse(X) and self.W is not None and self.plain and not self.placed:
             return self.embed_one(X, self.W)
         return self.embed_scaled(self.scaling(X))
 
     def embed_scaled(self, A: Any) -> Array:
         """h (n, k) of scaled rows A (n, d + 1), the constant last."""
-        blank = np.diff(A.indptr) == 1 if sp.issparse(A) else np.zeros(len(A), bool)  # the constant alone
+        H, blank = self.embedded(A)
+        if blank.any():
+            H[beside(H, blank)] = np.nan
+        return H
+
+    def embedded(self, A: Any) -> tuple[Array, Array]:
+        """h (n, k) of scaled rows, and which of them (n,) have no feature but the constant."""
+        blank = np.diff(A.indptr) == 1 if sp.issparse(A) else np.zeros(len(A), bool)
         if self.input_features is not None:
             A = self.input_features(A[:, :-1])
         if self.classifier is not None:
@@ -100,12 +135,13 @@ class Model:
             H = A[:, :-1].toarray() if sp.issparse(A) else A[:, :-1]
         else:
             H = project(A, self.W)
-        H = unit_rows(H) if self.normalize else np.ascontiguousarray(H)
-        H[blank] = np.nan
-        return H
+        H = self.V.machine.place(H) if self.placed else H
+        return unit_rows(H) if self.normalize else contiguous(H), blank
 
-    def sight(self, X: Any) -> Array | Sight:
+    def sight(self, X: Any) -> Array | Sight | Raw:
         """What scores are made of: h (n, k) of raw rows X (n, d), and where labels have weights for x, x itself."""
+        if self.placed:
+            return Raw(X)
         if self.D is None:
             return self.embed(X)
         if X.shape[0] == 1:  # of which `embed` makes less ado
@@ -137,19 +173,24 @@ class Model:
         H = (np.append(x, np.float32(1)) @ rows)[None]
         return unit_rows(H) if self.normalize else H
 
-    def see(self, rows: Array | Sight) -> Seen:
-        """The link's features of embedded rows."""
+    def see(self, rows: Array | Sight | Raw) -> Seen:
+        """The link's features of embedded rows, or of those still to be embedded."""
+        if isinstance(rows, Raw):
+            A = self.scaling(rows.X)
+            H, blank = self.embedded(A)
+            X = None if self.D is None else A
+            return Seen(self.V.see(self.features(H), X), blank, X)
         H, X = (rows.H, rows.X) if isinstance(rows, Sight) else (rows, None)
-        blank: Array = np.isnan(H[:, 0])
+        blank = np.isnan(H[:, 0])
         return Seen(self.features(np.where(blank[:, None], np.float32(0), H) if blank.any() else H), blank, X)
 
-    def scores(self, rows: Array | Sight, labels: Array | None = None) -> Array:
+    def scores(self, rows: Array | Sight | Raw, labels: Array | None = None) -> Array:
         """Scores (n, c) of embedded rows, for all labels or the given ones; never-seen labels score -inf."""
         return self.score(self.see(rows), ALL if labels is None else labels)
 
     def score(self, seen: Seen, labels: slice | Array = ALL, out: Array | None = None) -> Array:
         """Scores (b, m) of these labels, which alone are read: s + 1 products for each row and label."""
-        if isinstance(self.V, Half):
+        if isinstance(self.V, Half) or self.placed:
             S = self.V.left(seen.Phi, labels, out)
         else:
             S = product(seen.Phi, self.V[:, labels], out)
@@ -168,6 +209,11 @@ class Model:
         if self.multiclass:
             return np.log(p / p.sum()) / self.calibration.temperature
         return p if self.loss == "squared" else np.log(p / (1 - p))
+
+    @property
+    def nothing_known(self) -> Array:
+        """Scores (1, c) of such a row."""
+        return np.where(self.unseen, -np.inf, self.prior_scores)[None].astype(np.float32)
 
     def probabilities(self, S: Array, normalisers: Array | None = None) -> Array:
         """Probabilities of scores (n, any); a score of -inf, of a label never seen, becomes the smoothed prior.
@@ -213,7 +259,11 @@ class Model:
 
     def all_normalisers(self, seen: Seen) -> Array:
         """`normalisers` over all labels, a block of them at a time."""
-        total = np.full(len(seen.Phi), -np.inf, np.float32)
+        if self.placed:
+            total = self.V.normalisers(seen.Phi, self.calibration.temperature)
+            total[seen.blank] = self.normalisers(self.nothing_known)
+            return total
+        total = np.full(len(seen.blank), -np.inf, np.float32)
         for labels in self.label_blocks(len(total)):
             total = np.logaddexp(total, self.normalisers(self.score(seen, labels)))
         return total
@@ -235,22 +285,3 @@ def blocks(n: int, size: int) -> Iterator[slice]:
     """0 .. n in slices of at most `size`, at least 1."""
     step = max(1, size)
     yield from (slice(start, min(n, start + step)) for start in range(0, n, step))
-
-
-def product(Phi: Array, V: Array, out: Array | None) -> Array:
-    """Phi V. Where one row meets many numbers, BLAS waits for threads that may be asleep: 7.5 ms where 1.2 suffice."""
-    if len(Phi) == 1 and len(V) * V.shape[1] > MANY and out is None and V.strides[1] == V.itemsize:
-        from smoothlink.machines import selection
-
-        return selection.row_dot(Phi[0], V)[None]
-    return np.matmul(Phi, V, out=out)
-
-
-def project(A: Any, W: Array | Half) -> Array:
-    """A W for sparse or dense A (n, d + 1). Of halves only the rows that A needs are widened."""
-    if isinstance(W, Half):
-        if not sp.issparse(A):
-            return np.asarray(A @ W.wide())
-        names, place = np.unique(A.indices, return_inverse=True)
-        A, W = sp.csr_array((A.data, place.astype(A.indices.dtype), A.indptr), (A.shape[0], len(names))), W.rows(names)
-    return matrix(A) @ W

@@ -14,6 +14,7 @@ from smoothlink.errors import ModelFileError
 from smoothlink.machines.direct import Direct
 from smoothlink.machines.half import Half, halved
 from smoothlink.model import Model
+from smoothlink.predict import Placement
 from smoothlink.solve import Cholesky, ConjugateGradient, DualCholesky
 from smoothlink.steps.calibrate import Calibration
 from smoothlink.steps.featurize import Features, Kernel, parse_kernel
@@ -179,6 +180,7 @@ def load(path: str | os.PathLike[str], *, mmap: bool = True, verify: bool = Fals
         parameters = {k: restored(v) for k, v in meta["parameters"].items() if k != "device"}  # which another may lack
         classifier = SmoothLinkClassifier(**parameters)
         classifier.model_ = model
+        classifier._placement = Placement()
         classifier.n_features_in_ = meta["n_features_in"]
         classifier.summary_ = meta["summary"]
         classifier.thresholds_ = model.thresholds

@@ -2,34 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from smoothlink.model import Model, Seen, Sight, blocks
+from smoothlink.errors import DeviceError
+from smoothlink.machines.machine import Host, find_machine, forget, out_of_memory
+from smoothlink.model import Model, Raw, Seen, Sight, blocks
 from smoothlink.steps.calibrate import LEAST, row_logloss
 from smoothlink.steps.evaluate import Predictions
-from smoothlink.steps.infer import Ranking, TopK, above_half, f1_thresholds, propensities, sets_at, topk_csr
+from smoothlink.steps.infer import Ranking, TopK, above_half, f1_thresholds, propensities, sets_at, top_k, topk_csr
 
 Array = NDArray[Any]
+Given = Array | Sight | Raw
+Answer = TypeVar("Answer")
 
 KEPT_BYTES = 1 << 30  # of features that are kept while the labels pass by
 BATCH_BYTES = 64 << 20  # of scores of all rows at a time
 FEWEST_LABELS = 256  # of all rows at a time: a product of fewer is slow
 
 
-def predict_topk(model: Model, H: Array | Sight, k: int, *, rank_by: str = "probability") -> sp.csr_array:
+def predict_topk(model: Model, H: Given, k: int, *, rank_by: str = "probability") -> sp.csr_array:
     """The k best labels of each row in order, with their probabilities."""
+    if model.placed and rank_by == "probability":
+        return topk_csr(ranked_there(model, H, min(k, model.n_labels)), model.n_labels)
     parts = [ranked(model, model.see(H[part]), k, rank_by) for part in model.feature_blocks(len(H))]
     return topk_csr(parts, model.n_labels)
 
 
 def ranked(model: Model, seen: Seen, k: int, rank_by: str = "probability") -> TopK:
     """The k best labels of a block of rows with their probabilities; the scores of a block of labels at a time."""
-    b = len(seen.Phi)
+    b = len(seen.blank)
     ranking = Ranking(b, min(k, model.n_labels))
     if rank_by == "psp":
         normalisers = model.all_normalisers(seen) if model.multiclass else None
@@ -47,6 +53,31 @@ def ranked(model: Model, seen: Seen, k: int, rank_by: str = "probability") -> To
     return best._replace(values=model.probabilities(best.values, total if model.multiclass else None))
 
 
+def ranked_there(model: Model, H: Given, k: int) -> Iterator[TopK]:
+    """`ranked` for blocks of rows on a device, which is busy with one while the host makes the next one ready."""
+    temperature = model.calibration.temperature if model.multiclass else None
+    waiting = None
+    for part in model.V.row_blocks(len(H), k):
+        seen = model.see(H[part])
+        begun = model.V.best(seen.Phi, k, temperature), seen.blank
+        if waiting is not None:
+            yield fetched(model, *waiting)
+        waiting = begun
+    if waiting is not None:
+        yield fetched(model, *waiting)
+
+
+def fetched(model: Model, best: Any, blank: Array) -> TopK:
+    """What a device found, with probabilities, and the one answer to rows of which nothing is known."""
+    ids, scores, totals = best.fetch()
+    if blank.any():
+        known = top_k(model.nothing_known, ids.shape[1])
+        ids[blank], scores[blank] = known.indices, known.values
+        if totals is not None:
+            totals[blank] = model.normalisers(model.nothing_known)
+    return TopK(ids, model.probabilities(scores, totals))
+
+
 def gains(model: Model, P: Array, labels: slice) -> Array:
     """Expected propensity-scored gain in place of expected hits: inverse propensities lift rare labels."""
     return np.where(model.unseen[labels], np.float32(-1), P * label_gains(model)[labels].astype(np.float32))
@@ -57,19 +88,19 @@ def label_gains(model: Model) -> Array:
     return propensities(model.counts, max(1, round(model.total)))
 
 
-def predict_sets(model: Model, H: Array | Sight) -> sp.csr_array:
+def predict_sets(model: Model, H: Given) -> sp.csr_array:
     """Labels of probability above 1/2; multiclass: the one best label."""
     if model.multiclass:
         return one_each(predict_topk(model, H, 1).indices, model.n_labels)
     return by_blocks(model, H, lambda S, labels: above_half(model.probabilities(S)))
 
 
-def by_blocks(model: Model, H: Array | Sight, chosen: Any) -> sp.csr_array:
+def by_blocks(model: Model, H: Given, chosen: Any) -> sp.csr_array:
     """The sets (n, c) of which `chosen(scores, labels)` says a block at a time."""
     rows = []
     for part in model.feature_blocks(len(H)):
         seen = model.see(H[part])
-        sets = [chosen(model.score(seen, labels), labels) for labels in model.label_blocks(len(seen.Phi))]
+        sets = [chosen(model.score(seen, labels), labels) for labels in model.label_blocks(len(seen.blank))]
         rows.append(side_by_side(sets))
     return sp.vstack(rows, format="csr") if len(rows) > 1 else rows[0]
 
@@ -83,7 +114,7 @@ def one_each(labels: Array, c: int) -> sp.csr_array:
     return sp.csr_array((np.ones(len(labels), np.int64), labels, np.arange(len(labels) + 1)), (len(labels), c))
 
 
-def predict_proba(model: Model, H: Array | Sight, labels: Array | None = None) -> Array:
+def predict_proba(model: Model, H: Given, labels: Array | None = None) -> Array:
     """Probabilities (n, c), or of some labels. Only those are scored, but for multiclass, where each row is divided by
     the sum over all: that costs as much as the k best."""
     some = slice(None) if labels is None else labels
@@ -95,7 +126,12 @@ def predict_proba(model: Model, H: Array | Sight, labels: Array | None = None) -
     return P
 
 
-def predict_f1(model: Model, H: Array | Sight, *, over: str) -> sp.csr_array:
+def predict_scores(model: Model, H: Given, labels: Array | None = None) -> Array:
+    """Scores (n, c), or of some labels."""
+    return np.concatenate([model.scores(H[part], labels) for part in model.row_blocks(len(H))])
+
+
+def predict_f1(model: Model, H: Given, *, over: str) -> sp.csr_array:
     """Label sets that maximise each label's F1: at the stored thresholds, or by Algorithm 4 over these rows."""
     if over not in ("thresholds", "batch"):
         raise ValueError(f"over is {over!r}; possible are 'thresholds' (stored in the model) and 'batch' (these rows).")
@@ -111,9 +147,9 @@ def predict_f1(model: Model, H: Array | Sight, *, over: str) -> sp.csr_array:
 class Batch:
     """All rows for a block of labels at a time, as Algorithm 4 needs them."""
 
-    def __init__(self, model: Model, H: Array | Sight) -> None:
+    def __init__(self, model: Model, H: Given) -> None:
         self.model, self.H = model, H
-        fits = 4 * len(H) * model.V.shape[0] <= KEPT_BYTES
+        fits = 4 * len(H) * model.V.shape[0] <= (model.V.machine.bytes // 4 if model.placed else KEPT_BYTES)
         self.kept = [(part, model.see(H[part])) for part in model.feature_blocks(len(H))] if fits else None
         self.normalisers = None
         if model.multiclass:
@@ -146,9 +182,7 @@ class Batch:
         return sets_at(Z, f1_thresholds(Z, self.frequency[labels]))
 
 
-def predictions(
-    model: Model, H: Array | Sight, Y: sp.csr_array, *, k: int = 5, rank_by: str = "probability"
-) -> Predictions:
+def predictions(model: Model, H: Given, Y: sp.csr_array, *, k: int = 5, rank_by: str = "probability") -> Predictions:
     """All that `steps.evaluate` asks for, of embedded rows whose true labels are Y (n, >= c), in one pass."""
     n, batch = len(H), Batch(model, H)
     known = sp.csc_array(sp.csr_array(Y)[:, : model.n_labels])
@@ -181,3 +215,60 @@ def block_losses(P: Array, Y: sp.csr_array, *, multiclass: bool) -> Array:
     """What a block of labels adds to the log-loss (n,) of each row."""
     losses = row_logloss(P, Y, multiclass=multiclass)
     return np.where(np.diff(Y.indptr) > 0, losses, 0) if multiclass else losses
+
+
+class Placement:
+    """A model on its device: put there by the first question, kept for later ones, never pickled."""
+
+    def __init__(self) -> None:
+        self.key: tuple[int, Any] | None = None
+        self.model: Model | None = None
+
+    def __reduce__(self) -> Any:
+        return Placement, ()
+
+    def drop(self) -> None:
+        """Gives the memory of the device back."""
+        if self.model is not None:
+            machine, self.key, self.model = self.model.V.machine, None, None
+            forget(machine)
+
+    def of(self, model: Model, device: Any) -> Model:
+        """The model where it is to be; on the host it is the model itself."""
+        if self.model is not None and self.key == (id(model), device):
+            return self.model
+        self.drop()
+        machine = find_machine(device)
+        if isinstance(machine, Host):
+            return model
+        try:
+            self.model, self.key = model.on(machine), (id(model), device)
+            return self.model
+        except Exception as error:
+            if not out_of_memory(error):
+                raise
+        forget(machine)  # outside of the handler: the error held what filled the memory
+        raise too_large(device)
+
+    def ask(self, model: Model, device: Any, question: Callable[[Model], Answer]) -> Answer:
+        """The model's answer; where the device runs out of memory, the question is put again with smaller blocks."""
+        while True:
+            placed = self.of(model, device)
+            try:
+                return question(placed)
+            except Exception as error:
+                if not placed.placed or not out_of_memory(error):
+                    raise
+            forget(placed.V.machine)
+            smaller = placed.V.machine.smaller()
+            if smaller is None:
+                self.drop()
+                raise too_large(device)
+            placed.V.machine = smaller
+
+
+def too_large(device: Any) -> DeviceError:
+    return DeviceError(
+        f"device is {device!r}, and its memory does not hold the model and a few rows.\n"
+        "Free some of it (nvidia-smi shows who has it), or leave device 'cpu'."
+    )

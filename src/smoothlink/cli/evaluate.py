@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from smoothlink.cli.data import Reading, label_names, matched, matched_labels, read_data, reading
-from smoothlink.cli.options import AsJson, Model, Quiet, RankBy, Strict, grouped, load_model
+from smoothlink.cli.options import AsJson, Device, Model, Quiet, RankBy, Strict, grouped, load_model
 from smoothlink.cli.screen import Screen, plural, print_json, table
 from smoothlink.errors import DataError
 
@@ -40,6 +40,7 @@ def evaluate(
     bootstraps: Annotated[int, typer.Option(min=0, help="Draws of rows behind the intervals; 0: none.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Of these draws.")] = 0,
     rank_by: RankBy = None,
+    device: Device = "cpu",
     strict: Strict = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -51,7 +52,7 @@ def evaluate(
     Example: smoothlink evaluate model.safetensors test.txt.xz
     """
     screen = Screen(quiet)
-    loaded = load_model(model, rank_by)
+    loaded = load_model(model, rank_by, device)
     found = matched_labels(read_data(data, reading, screen), data, reading, loaded)
     found = matched(found, data, reading, loaded, strict=strict, screen=screen)
     if not found.Y.nnz:

@@ -22,6 +22,13 @@ RankBy = Annotated[
         metavar="probability|psp", help="What sorts the labels of a row, if not as trained; psp favours rare ones."
     ),
 ]
+Device = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="Where predictions are made: cpu, cuda, cuda:1 and so on, auto (a card where there is one), or torch.",
+    ),
+]
 
 Command = Callable[..., None]
 
@@ -54,11 +61,16 @@ def grouped(**groups: Callable[..., Any]) -> Callable[[Command], Command]:
     return decorate
 
 
-def load_model(path: str, rank_by: str | None = None) -> SmoothLinkClassifier:
-    """The model in a file, set to rank labels as asked."""
+def load_model(path: str, rank_by: str | None = None, device: str = "cpu") -> SmoothLinkClassifier:
+    """The model in a file, set to rank labels as asked, on a device that is there."""
+    from smoothlink.machines.machine import NAMES, find_machine
     from smoothlink.persist import load
 
     if rank_by not in (None, "probability", "psp"):
         raise typer.BadParameter(f"{rank_by!r} is none of probability|psp.", param_hint="--rank-by")
-    model = load(path)
+    try:
+        find_machine(device)
+    except ValueError:
+        raise typer.BadParameter(f"{device!r} is none of {NAMES}.", param_hint="--device") from None
+    model = load(path).set_params(device=device)
     return model if rank_by is None else model.set_params(rank_by=rank_by)

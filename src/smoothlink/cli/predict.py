@@ -12,11 +12,14 @@ import typer
 
 from smoothlink.cli.answers import WRITERS, Ask, answers
 from smoothlink.cli.data import Reading, label_names, matched, read_data, reading, writable
-from smoothlink.cli.options import Model, Quiet, RankBy, Strict, grouped, load_model
+from smoothlink.cli.options import Device, Model, Quiet, RankBy, Strict, grouped, load_model
 from smoothlink.cli.screen import Screen
 
 if TYPE_CHECKING:
     from smoothlink.estimator import SmoothLinkClassifier
+
+
+TOGETHER = 1 << 16  # rows that keep a device busy
 
 
 def option(*names: str, **more: Any) -> Any:
@@ -53,6 +56,7 @@ def predict(
     output_format: Annotated[
         str, typer.Option(metavar="|".join(WRITERS), help="JSON lines, tab-separated, or XMC text.")
     ] = "jsonl",
+    device: Device = "cpu",
     strict: Strict = False,
     quiet: Quiet = False,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --output-format jsonl.")] = False,
@@ -70,7 +74,7 @@ def predict(
     if output is not None:
         writable(output, model, data)
     screen = Screen(quiet)
-    loaded = load_model(model, ask.rank_by)
+    loaded = load_model(model, ask.rank_by, device)
     ask = ask.resolved(loaded)
     found = read_data(data, reading, screen, labels_matter=False)
     X = matched(found, data, reading, loaded, strict=strict, screen=screen).X
@@ -86,10 +90,19 @@ def write(stream: TextIO, model: SmoothLinkClassifier, X: Any, ask: Ask, form: s
     # No bar where the predictions themselves scroll past.
     hidden = Screen(quiet=screen.quiet or (stream is sys.stdout and sys.stdout.isatty()))
     with hidden.rows("predicting", X.shape[0]) as advance:
-        for part in model.model_.row_blocks(X.shape[0]):
+        for part in parts(model, X.shape[0], ask):
             for row, (labels, probabilities) in enumerate(answers(model, X[part], ask), part.start):
                 stream.write(writer.line(row, labels, probabilities, names))
             advance(part.stop - part.start)
+
+
+def parts(model: SmoothLinkClassifier, n: int, ask: Ask) -> Iterator[slice]:
+    """Rows that are asked about together: as many as have room for their probabilities, or many where a device finds
+    their best few labels."""
+    from smoothlink.model import blocks
+
+    best = model.device != "cpu" and not ask.whole and not ask.only
+    return blocks(n, TOGETHER) if best else model.model_.row_blocks(n)
 
 
 @contextmanager

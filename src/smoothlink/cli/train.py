@@ -138,6 +138,8 @@ def show(summary: dict[str, Any], screen: Screen) -> None:
     peak = max((mb for mb in summary["peak_memory_mb"].values() if mb is not None), default=None)
     stages.add_section()
     stages.add_row("total", f"{sum(summary['seconds'].values()):.1f}", memory(peak))
+    if summary.get("peak_device_mb") is not None:
+        stages.add_row(f"on {summary['device']}", "", memory(summary["peak_device_mb"]))
     screen.out.print(settings)
     screen.out.print(stages)
 

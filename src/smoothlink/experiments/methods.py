@@ -57,11 +57,9 @@ def ours(split: Split, seed: int, **params: Any) -> Answer:
     began = time.perf_counter()
     fitted = SmoothLinkClassifier(**{"random_state": seed, **params}).fit(split.train.X, split.train.Y)
     seconds = time.perf_counter() - began
-    H = fitted._embed(split.test.X)
+    said = fitted._ask(fitted._checked(split.test.X), predictions, split.test.Y)
     kept = ("rank", "ridge", "kernel", "bandwidth", "random_features", "final_ridge", "loss", "passes")
-    return Answer(
-        predictions(fitted.model_, H, split.test.Y), seconds, {**params, **{k: fitted.summary_[k] for k in kept}}
-    )
+    return Answer(said, seconds, {**params, **{k: fitted.summary_[k] for k in kept}})
 
 
 def logistic_regressions(split: Split, seed: int, C: float = 1.0) -> Answer:
