@@ -7,6 +7,7 @@ and targets stay in float32, and what lies between the products is one kernel ea
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 import numpy as np
 
@@ -93,7 +94,7 @@ class Decoder:
 
 
 class CardDecoder(Decoder):
-    """The same on a card: halves in the products, padded sizes, fused kernels."""
+    """The same on a card: halves in the products, padded sizes, fused kernels where Triton is installed."""
 
     half = True
 
@@ -107,7 +108,7 @@ class CardDecoder(Decoder):
         )
         self.V16 = V.bfloat16()
         self.V16[s - 1] = 0  # the constant is added in float32
-        self.real = c
+        self.real, self.fused = c, find_spec("triton") is not None
         self.M: Array = None  # padded, where it is a matrix
 
     def see(self, Phi: Array) -> Array:
@@ -121,14 +122,18 @@ class CardDecoder(Decoder):
         return Z
 
     def differences(self, Phi: Array, labels: slice, w: Array, softmax: bool, total: Array | None) -> Array:
-        from smoothlink.machines.fused import activate
-
         Z, constant = product(Phi, self.V16[:, labels]), self.V[self.width - 1, labels]
         if softmax and total is None:
             Z += constant
             Z[:, self.real - labels.start :] = -float("inf")  # of no label
             total, constant = Z.logsumexp(1, keepdim=True), constant.new_zeros(constant.shape)
-        return activate(Z, constant, self.p[0, labels], w, total)
+        if self.fused:
+            from smoothlink.machines.fused import activate
+
+            return activate(Z, constant, self.p[0, labels], w, total)
+        Z += constant
+        P = Z.sigmoid_() if total is None else Z.sub_(total).exp_()
+        return P.sub_(self.p[:, labels]).mul_(w[:, None]).bfloat16()
 
     def normalisers(self, Phi: Array) -> Array:
         total = None
@@ -143,14 +148,14 @@ class CardDecoder(Decoder):
         return product(Phi.T, P)
 
     def advance(self, labels: slice, G: Array, M: Array, rho: Array, eta: float, momentum: float) -> None:
-        from smoothlink.machines.fused import advance
-
-        if M.shape[1] > 1:
+        if M.shape[1] > 1 or not self.fused:
             if self.M is None:
-                self.M = padded(M, (len(self.V), len(self.V)))
+                self.M = padded(M, (len(self.V), len(self.V) if M.shape[1] > 1 else 1))
             super().advance(labels, G, self.M, padded(rho, (len(self.V), 1)), eta, momentum)
             self.V16[: self.width - 1, labels] = self.V[: self.width - 1, labels]
             return
+        from smoothlink.machines.fused import advance
+
         velocity = None if self.velocity is None else self.velocity[:, labels]
         constants = padded(M, (len(self.V), 1)), padded(rho, (len(self.V), 1))
         V, V16 = self.V[:, labels], self.V16[:, labels]
