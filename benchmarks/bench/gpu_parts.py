@@ -27,7 +27,7 @@ ONE_FIT: Settings = {"calibrate": False, "negatives": "all"}
 LSHTC_SIZES = Sizes(2_400_000, 1_600_000, 325_000, words_drawn=44, labels_drawn=3.35)  # 42 and 3.2 different ones
 LSHTC: Settings = ONE_FIT | {"task": "multilabel", "rank": 800, "ridge": 1.0, "kernel": "laplacian"}
 LSHTC |= {"bandwidth": 30.0, "n_features": 4000, "final_ridge": 1e-3, "loss": "logistic", "passes": 20}
-LSHTC |= {"batch_rows": 32768}
+LSHTC |= {"batch_rows": 65536}
 HELD_OUT, PREDICTED, PRODUCT = 20_000, 400_000, 8192  # rows, rows, and the side of the products that tell the rate
 
 ODP_SIZES = Sizes(1_000_000, 500_000, 100_000, words_drawn=44)

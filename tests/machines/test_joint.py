@@ -84,7 +84,8 @@ def test_gradients_are_those_of_the_loss(rng, case):
     joint, before = p.joint(), [torch.tensor(part).double().requires_grad_() for part in p.parts]
     joint.step(np.arange(N), (0.0, 0.0, 0.0, 0.0), everything)
     p.loss(before).backward()
-    found = [joint.W.grad, joint.R.grad, joint.b.grad, joint.V.grad, joint.slope]
+    V = torch.vstack([joint.V.grad, joint.constant.grad])
+    found = [joint.W.grad, joint.R.grad, joint.b.grad, V, joint.slope]
     for ours, exact in zip(found, before, strict=True):
         if exact.numel():
             scale = float(exact.grad.abs().max())

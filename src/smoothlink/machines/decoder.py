@@ -122,7 +122,9 @@ class CardDecoder(Decoder):
         return Z
 
     def differences(self, Phi: Array, labels: slice, w: Array, softmax: bool, total: Array | None) -> Array:
-        Z, constant = product(Phi, self.V16[:, labels]), self.V[self.width - 1, labels]
+        constant = self.V[self.width - 1, labels]
+        # The scores of very many labels are halves too: they are rounded without the constant, by far the largest part.
+        Z = product(Phi, self.V16[:, labels]) if softmax else Phi @ self.V16[:, labels]
         if softmax and total is None:
             Z += constant
             Z[:, self.real - labels.start :] = -float("inf")  # of no label
@@ -131,7 +133,7 @@ class CardDecoder(Decoder):
             from smoothlink.machines.fused import activate
 
             return activate(Z, constant, self.p[0, labels], w, total)
-        Z += constant
+        Z = Z.float().add_(constant)
         P = Z.sigmoid_() if total is None else Z.sub_(total).exp_()
         return P.sub_(self.p[:, labels]).mul_(w[:, None]).bfloat16()
 

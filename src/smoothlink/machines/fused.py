@@ -12,6 +12,7 @@ import triton
 import triton.language as tl
 
 Tensor = torch.Tensor
+on_card_of: Any = torch.cuda.device_of  # kernels are launched on the current card otherwise
 WIDTH = 1024  # numbers of a row that a program looks at
 
 
@@ -32,7 +33,8 @@ def _activate(  # type: ignore[no-untyped-def]  # Triton reads annotations as co
     i = tl.program_id(0).to(tl.int64)
     j = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     inside = j < columns
-    z = tl.load(Z + i * z_stride + j, mask=inside, other=0.0) + tl.load(constant + j, mask=inside, other=0.0)
+    z = tl.load(Z + i * z_stride + j, mask=inside, other=0.0).to(tl.float32)
+    z += tl.load(constant + j, mask=inside, other=0.0)
     if SOFTMAX:
         p = tl.exp(z - tl.load(total + i))
     else:
@@ -76,12 +78,16 @@ def _advance(  # type: ignore[no-untyped-def]
 
 
 def activate(Z: Tensor, constant: Tensor, prior: Tensor, w: Tensor, total: Tensor | None) -> Tensor:
-    """w (sigma(Z + constant) - prior) in halves: logistic, or with the rows' normalisers `total` softmax."""
+    """w (sigma(Z + constant) - prior) in halves: logistic, or with the rows' normalisers `total` softmax.
+
+    Scores that are halves themselves are overwritten.
+    """
     b, m = Z.shape
-    P = torch.empty((b, m), dtype=torch.bfloat16, device=Z.device)
+    P = Z if Z.dtype == torch.bfloat16 else torch.empty((b, m), dtype=torch.bfloat16, device=Z.device)
     totals = w if total is None else total
     grid = (b, triton.cdiv(m, WIDTH))
-    _activate[grid](Z, P, constant, prior, w, totals, m, Z.stride(0), P.stride(0), total is not None, WIDTH)
+    with on_card_of(Z):
+        _activate[grid](Z, P, constant, prior, w, totals, m, Z.stride(0), P.stride(0), total is not None, WIDTH)
     return P
 
 
@@ -104,8 +110,9 @@ def advance(
     s, m = V.shape
     grid: Any = (s, triton.cdiv(m, WIDTH))
     U = V if velocity is None else velocity
-    _advance[grid](
-        *(V, V16, U, targets, G, M, rho, rate, momentum, m, V.stride(0), G.stride(0), last),
-        velocity is not None,
-        WIDTH,
-    )
+    with on_card_of(V):
+        _advance[grid](
+            *(V, V16, U, targets, G, M, rho, rate, momentum, m, V.stride(0), G.stride(0), last),
+            velocity is not None,
+            WIDTH,
+        )

@@ -22,6 +22,7 @@ Tensor = torch.Tensor
 
 DECAYS = (0.9, 0.999)  # of Adam's means
 TINY = 1e-10
+ALIGNED, LABELS = 8, 64  # features and labels are padded to multiples of these on a card
 ROOT_TWO = float(np.sqrt(2))
 
 
@@ -103,14 +104,15 @@ class Joint:
     ) -> None:
         self.machine, self.softmax, self.normalize = machine, softmax, normalize
         self.last = start[0].shape[0] - 1  # the constant
-        self.W, self.R, self.b, self.V, self.D = (sent(part, machine.name) for part in start)
-        self.linear = self.R.shape[1] == 0
+        self.W, self.R, self.b, V, self.D = (sent(part, machine.name) for part in start)
+        self.linear, self.shape = self.R.shape[1] == 0, (V.shape[0] - 1, V.shape[1])
+        self.V, self.constant = self.padded(V[:-1]), self.padded(V[-1:])[0]
         self.X, self.Y, self.w = Rows(X, machine.name), Rows(Y, machine.name), sent(w, machine.name)
         indptr, labels = (part.astype(np.int64) for part in pairs)
         met = pattern(X) @ np.diff(indptr) if len(labels) else np.zeros(0, np.int64)
         self.pairs = Pairs(sent(indptr, machine.name), sent(labels, machine.name), met)
         self.squares, self.slope = torch.full_like(self.D, begun), torch.zeros_like(self.D)
-        moving = [self.W, self.V] if self.linear else [self.W, self.V, self.R, self.b]
+        moving = [self.W, self.V, self.constant, *([] if self.linear else [self.R, self.b])]
         self.adam = torch.optim.Adam(
             [{"params": [part], "lr": 0.0} for part in moving], betas=DECAYS, eps=TINY, fused=machine.half
         )
@@ -120,16 +122,16 @@ class Joint:
         there = sent(rows, self.machine.name)
         x = self.seen(rows, there, kept)
         h, lengths, angles, Phi = self.link(x, len(rows))
-        Phi, V = self.half(Phi), self.half(self.V[:-1])
+        Phi, V = self.half(Phi), self.half(self.V)
         met = self.pairs.of(rows, *x) if len(self.D) else None
         G = self.slopes(self.scored(Phi, V, met), rows, there)
         if met is not None:
             self.step_pairs(G, met, rates[3])
         halves = self.half(G)
-        self.V.grad = torch.empty_like(self.V) if self.V.grad is None else self.V.grad
-        self.V.grad[:-1], self.V.grad[-1] = self.product(Phi.T, halves), G.sum(0)
-        self.backward(self.product(halves, V.T), h, lengths, angles, x)
-        for group, rate in zip(self.adam.param_groups, (rates[0], rates[2], rates[1], rates[1]), strict=False):
+        self.V.grad, self.constant.grad = self.product(Phi.T, halves), G.sum(0)
+        self.backward(self.product(halves, V.T)[:, : self.shape[0]], h, lengths, angles, x)
+        of_groups = (rates[0], rates[2], rates[2], rates[1], rates[1])
+        for group, rate in zip(self.adam.param_groups, of_groups, strict=False):
             group["lr"] = rate
         self.adam.step()
 
@@ -138,7 +140,7 @@ class Joint:
         x = self.seen(rows, sent(rows, self.machine.name), None)
         Phi = self.link(x, len(rows))[3]
         met = self.pairs.of(rows, *x) if len(self.D) else None
-        return host(self.scored(self.half(Phi), self.half(self.V[:-1]), met))
+        return host(self.scored(self.half(Phi), self.half(self.V), met)[:, : self.shape[1]])
 
     def seen(self, rows: HostArray, there: Tensor, kept: Callable[[int], HostArray] | None) -> Any:
         """Some rows, each feature multiplied by a factor; the constant stays."""
@@ -165,7 +167,7 @@ class Joint:
     def scored(self, Phi: Tensor, V: Tensor, met: Met | None) -> Tensor:
         """V'phi + D'x (b, c)."""
         Z = self.product(Phi, V)
-        Z += self.V[-1]
+        Z += self.constant
         if met is not None:
             Z.view(-1).index_add_(0, met.at(Z.shape[1]), met.value * self.D[met.number])
         return Z
@@ -185,6 +187,7 @@ class Joint:
 
     def slopes(self, Z: Tensor, rows: HostArray, there: Tensor) -> Tensor:
         """The gradient of the loss by scores: weighted probabilities less labels, in place."""
+        Z[:, self.shape[1] :] = -float("inf")  # of no label
         P = Z.softmax(1) if self.softmax else Z.sigmoid_()
         places, labels, values = self.Y.entries(rows, there)
         P.view(-1).index_add_(0, places * P.shape[1] + labels, values, alpha=-1)
@@ -212,12 +215,29 @@ class Joint:
         else:
             self.W.grad = x.T @ gradient
 
+    def padded(self, A: Tensor) -> Tensor:
+        """A with zeros to the right and below: rows of halves must begin at multiples of 16 bytes, or products take
+        four times as long."""
+        if not self.machine.half:
+            return A.contiguous()
+        rows = -(-A.shape[0] // ALIGNED) * ALIGNED
+        out = A.new_zeros((rows, -(-A.shape[1] // LABELS) * LABELS))
+        out[: A.shape[0], : A.shape[1]] = A
+        return out
+
     def half(self, A: Tensor) -> Tensor:
-        return A.bfloat16() if self.machine.half else A
+        """Features (b, s) or weights (s, c) for a product."""
+        if not self.machine.half:
+            return A
+        if A.shape[1] == self.shape[0] != len(self.V):
+            A = torch.nn.functional.pad(A, (0, len(self.V) - self.shape[0]))
+        return A.bfloat16()
 
     def product(self, A: Tensor, B: Tensor) -> Tensor:
         return torch.mm(A, B, out_dtype=torch.float32) if self.machine.half else A @ B
 
     def parts(self) -> list[HostArray]:
         """W, R, b, V and D on the host."""
-        return [np.array(host(part)) for part in (self.W, self.R, self.b, self.V, self.D)]
+        s, c = self.shape
+        V = torch.vstack([self.V[:s, :c], self.constant[:c]])
+        return [np.array(host(part)) for part in (self.W, self.R, self.b, V, self.D)]
