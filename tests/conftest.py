@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from smoothlink.machines.machine import find_machine
+
 
 def pytest_addoption(parser):
     parser.addoption("--seed", type=int, default=0, help="seed of the tests' random data")
@@ -16,3 +18,22 @@ def seed(request):
 @pytest.fixture
 def rng(seed):
     return np.random.default_rng([2015, seed])
+
+
+@pytest.fixture
+def as_on_a_card(monkeypatch):
+    """NumPy refuses tensors of torch's CPU device as it would those of a card: where it reads one unasked is a bug."""
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+
+    def refuse(*_, **__):
+        raise TypeError("NumPy was given a tensor: bring it home with arrays.host")
+
+    monkeypatch.setattr(torch.Tensor, "__array__", refuse)
+
+
+@pytest.fixture(params=["cpu", "torch"])
+def machine(request):
+    """The host, and torch's CPU device in its stead."""
+    if request.param == "torch":
+        request.getfixturevalue("as_on_a_card")
+    return find_machine(request.param)

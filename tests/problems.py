@@ -8,6 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from smoothlink.machines.arrays import host
+from smoothlink.machines.machine import HOST, Machine
 from smoothlink.machines.rows import Rows
 from smoothlink.solve import Cholesky
 
@@ -18,6 +20,7 @@ class Problem(NamedTuple):
     X: object  # (n, d) CSR or dense, float32
     Y: sp.csr_array  # (n, c) float32
     w: np.ndarray  # (n,) float64
+    machine: Machine = HOST
 
     @property
     def dense(self):
@@ -25,8 +28,12 @@ class Problem(NamedTuple):
         X = self.X.toarray() if sp.issparse(self.X) else self.X
         return X.astype(np.float64), self.Y.toarray().astype(np.float64)
 
+    def on(self, machine: Machine):
+        """The same problem for another machine."""
+        return self._replace(machine=machine)
+
     def rows(self, **options) -> Rows:
-        return Rows.of(self.X, self.Y, self.w, **options)
+        return Rows.of(self.X, self.Y, self.w, machine=self.machine, **options)
 
     def solve(self, ridge: float):
         return Cholesky().prepare(self.rows()).at(ridge)
@@ -36,7 +43,7 @@ class Problem(NamedTuple):
         stack = sp.vstack if sp.issparse(self.X) else np.vstack
         X = stack([self.X] * times)
         Y = sp.vstack([self.Y] * times, format="csr")
-        return Problem(X.tocsr() if sp.issparse(X) else X, Y, np.tile(self.w, times))
+        return self._replace(X=X.tocsr() if sp.issparse(X) else X, Y=Y, w=np.tile(self.w, times))
 
 
 def weights(rng, n):
@@ -110,7 +117,20 @@ def eigen(A):
 
 
 def relative_error(got, wanted):
-    return np.abs(np.asarray(got, np.float64) - wanted).max() / np.abs(wanted).max()
+    got, wanted = (np.asarray(home(A), np.float64) for A in (got, wanted))
+    return np.abs(got - wanted).max() / np.abs(wanted).max()
+
+
+def home(A):
+    """An array, or each of a named tuple's, on the host; anything else as it is."""
+    if hasattr(A, "_fields"):
+        return type(A)(*map(home, A))
+    return host(A) if hasattr(A, "shape") else A
+
+
+def at_home(f):
+    """f with its result on the host."""
+    return lambda *args, **options: home(f(*args, **options))
 
 
 def options(**changes):

@@ -5,7 +5,7 @@ import builtins
 import numpy as np
 import pytest
 from small import fixed
-from test_parameters import CHANGES, CLASSES, cases, data
+from test_parameters import ACTIVATIONS, CHANGES, CLASSES, cases, data
 
 from smoothlink import ConjugateGradient, SmoothLinkClassifier
 from smoothlink.errors import DeviceError
@@ -16,9 +16,9 @@ LOOSE = {"quasi_random", "passes", "batch_rows"}  # where rounding grows along t
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.usefixtures("as_on_a_card")
 @pytest.mark.parametrize(("name", "change", "value"), cases(CHANGES) + cases(CLASSES))
 def test_a_device_fits_the_same_model_with_every_parameter_off_its_default(name, change, value):
-    pytest.importorskip("torch", reason="torch is not installed")
     X, y = data(change.task)
     settings = change.given | {name: value}
     if name == "solver":  # one step of conjugate gradients leaves directions that rounding turns
@@ -28,6 +28,25 @@ def test_a_device_fits_the_same_model_with_every_parameter_off_its_default(name,
     host, device = (fixed(**settings, device=where).fit(X, y) for where in ("cpu", "torch"))
     difference = np.abs(host.predict_proba(X) - device.predict_proba(X)).max()
     assert difference < (5 if name in LOOSE else 1) * TOLERANCE
+
+
+TOGETHER = {  # what one parameter alone does not reach
+    "activations judged": ACTIVATIONS | {"calibrate": True, "holdout": 0.5},
+    "activations chosen for": ACTIVATIONS | {"final_ridge": "auto", "holdout": 0.5},
+    "rows themselves, descended on": {"embedding": "none", "loss": "logistic", "passes": 2},
+    "rows of unit length in a budget": {"normalize_embedding": True, "memory": "2G", "calibrate": True},
+    "descent in a budget": {"memory": "2G", "loss": "logistic", "passes": 2, "block_rows": 50},
+    "rule of thumb": {"effort": "quick", "calibrate": True, "loss": "logistic"},
+}
+
+
+@pytest.mark.usefixtures("as_on_a_card")
+@pytest.mark.parametrize("settings", TOGETHER.values(), ids=TOGETHER)
+def test_a_device_finds_the_scores_of_the_host_where_several_parameters_are_given(settings):
+    X, y = data("multilabel")
+    host, device = (fixed(**settings, device=where).fit(X, y) for where in ("cpu", "torch"))
+    assert host.summary_["final_ridge"] == device.summary_["final_ridge"]
+    np.testing.assert_allclose(device.decision_function(X), host.decision_function(X), atol=5 * TOLERANCE)
 
 
 @pytest.mark.parametrize("name", ["gpu", "tpu:0", 3, None, "cuda0"])

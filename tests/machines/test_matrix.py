@@ -3,22 +3,24 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from problems import home
 
 from smoothlink.machines.kernels import pieces
+from smoothlink.machines.machine import HOST
 from smoothlink.machines.matrix import GRAM_ROWS, Dense, Sparse, matrix
 
 # Sums of a few dozen float32 products, each rounded to 6e-8.
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 
 
-def example(rng, kind, n=70, d=23):
+def example(rng, kind, machine=HOST, n=70, d=23):
     """A matrix with empty rows and columns, its dense float64 form and weights."""
     A = rng.standard_normal((n, d)) * (rng.random((n, d)) < 0.3)
     A[[0, 5, n - 1]] = 0
     A[:, [0, 3, d - 1]] = 0
     A = A.astype(np.float32)
     given = sp.csr_array(A) if kind is Sparse else A
-    return matrix(given), A.astype(np.float64), (rng.random(n) + 0.5).astype(np.float32)
+    return machine.matrix(given), A.astype(np.float64), (rng.random(n) + 0.5).astype(np.float32)
 
 
 @pytest.mark.parametrize("kind", [Sparse, Dense])
@@ -30,31 +32,33 @@ def test_the_kind_follows_the_array(rng, kind):
 
 @pytest.mark.parametrize("kind", [Sparse, Dense])
 @pytest.mark.parametrize("columns", [0, 1, 17])
-def test_product_is_numpys(rng, kind, columns):
-    A, exact, _ = example(rng, kind)
+def test_product_is_numpys(rng, kind, columns, machine):
+    A, exact, _ = example(rng, kind, machine)
     B = rng.standard_normal((23, columns)).astype(np.float32)
     for _ in range(2):  # the second product uses what the first prepared
-        np.testing.assert_allclose(A @ B, exact @ B, **CLOSE)
+        np.testing.assert_allclose(home(A @ machine.place(B)), exact @ B, **CLOSE)
 
 
 @pytest.mark.parametrize("kind", [Sparse, Dense])
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_transposed_product_adds_into_what_is_there(rng, kind, order):
-    A, exact, _ = example(rng, kind)
-    R = np.asarray(rng.standard_normal((70, 6)), np.float32, order=order)
-    out = np.full((23, 6), 2, np.float32)
-    A.T.add_product(R, out)
-    A.T.add_product(R, out)
-    np.testing.assert_allclose(out, 2 + 2 * exact.T @ R, **CLOSE)
+def test_transposed_product_adds_into_what_is_there(rng, kind, order, machine):
+    A, exact, _ = example(rng, kind, machine)
+    R = np.asarray(rng.standard_normal((70, 6)), np.float32)
+    out, given = machine.place(np.full((23, 6), 2, np.float32)), machine.place(R)
+    given = given if order == "C" else machine.place(np.ascontiguousarray(R.T)).T
+    A.T.add_product(given, out)
+    A.T.add_product(given, out)
+    np.testing.assert_allclose(home(out), 2 + 2 * exact.T @ R, **CLOSE)
 
 
 @pytest.mark.parametrize("kind", [Sparse, Dense])
-def test_gram_is_xtwx_and_its_diagonal_the_square_sums(rng, kind):
-    A, exact, w = example(rng, kind)
+def test_gram_is_xtwx_and_its_diagonal_the_square_sums(rng, kind, machine):
+    A, exact, w = example(rng, kind, machine)
     w[7] = 0
-    G, squares = np.full((23, 23), 3.0), np.full(23, 3.0)
-    A.add_gram(w, G)
-    A.add_square_sums(w, squares)
+    G, squares = machine.place(np.full((23, 23), 3.0)), machine.place(np.full(23, 3.0))
+    A.add_gram(machine.place(w), G)
+    A.add_square_sums(machine.place(w), squares)
+    G, squares = home(G), home(squares)
     np.testing.assert_allclose(G, 3 + exact.T @ (w[:, None] * exact), **CLOSE)
     np.testing.assert_allclose(squares, np.diag(G), **CLOSE)
 
@@ -67,29 +71,30 @@ def test_sparse_gram_is_float64_and_keeps_what_float32_would_lose():
     assert G[0, 0] == 2.0**26 + 2.0**-26
 
 
-def test_dense_gram_adds_parts_of_many_rows_in_float64():
-    A = matrix(np.ones((2 * GRAM_ROWS + 1, 1), np.float32))
-    G = np.full((1, 1), 2.0**30)  # where float32 steps by 128
-    A.add_gram(np.ones(2 * GRAM_ROWS + 1, np.float32), G)
-    assert G[0, 0] == 2.0**30 + 2 * GRAM_ROWS + 1
+def test_dense_gram_adds_parts_of_many_rows_in_float64(machine):
+    A = machine.matrix(np.ones((2 * GRAM_ROWS + 1, 1), np.float32))
+    G = machine.place(np.full((1, 1), 2.0**30))  # where float32 steps by 128
+    A.add_gram(machine.place(np.ones(2 * GRAM_ROWS + 1, np.float32)), G)
+    assert float(G[0, 0]) == 2.0**30 + 2 * GRAM_ROWS + 1
 
 
 @pytest.mark.parametrize("kind", [Sparse, Dense])
-def test_take_is_numpys_row_selection(rng, kind):
-    A, exact, _ = example(rng, kind)
+def test_take_is_numpys_row_selection(rng, kind, machine):
+    A, exact, _ = example(rng, kind, machine)
     taken = A.take(np.array([3, 4, 40]))
     np.testing.assert_array_equal(taken.toarray() if kind is Sparse else taken, exact[[3, 4, 40]])
 
 
 @pytest.mark.parametrize("shape", [(0, 4), (3, 4), (1, 1)])
-def test_a_matrix_of_zeros_gives_zeros(shape):
-    A = matrix(sp.csr_array(shape, dtype=np.float32))
-    out, G = np.ones((shape[1], 2), np.float32), np.ones((shape[1], shape[1]))
-    A.T.add_product(np.ones((shape[0], 2), np.float32), out)
-    A.add_gram(np.ones(shape[0], np.float32), G)
-    np.testing.assert_array_equal(A @ np.ones((shape[1], 2), np.float32), np.zeros((shape[0], 2)))
-    assert (out == 1).all()
-    assert (G == 1).all()
+def test_a_matrix_of_zeros_gives_zeros(shape, machine):
+    A = machine.matrix(sp.csr_array(shape, dtype=np.float32))
+    out, G = machine.place(np.ones((shape[1], 2), np.float32)), machine.place(np.ones((shape[1], shape[1])))
+    A.T.add_product(machine.place(np.ones((shape[0], 2), np.float32)), out)
+    A.add_gram(machine.place(np.ones(shape[0], np.float32)), G)
+    found = A @ machine.place(np.ones((shape[1], 2), np.float32))
+    np.testing.assert_array_equal(home(found), np.zeros((shape[0], 2)))
+    assert (home(out) == 1).all()
+    assert (home(G) == 1).all()
 
 
 def test_pieces_cut_all_rows_into_about_equal_work(rng):
@@ -108,24 +113,24 @@ def test_pieces_cut_all_rows_into_about_equal_work(rng):
 
 @pytest.mark.parametrize("columns", [63, 64, 65, 128, 200])
 @pytest.mark.parametrize("density", [0.005, 0.3])  # below three non-zeros a column panels are read in place
-def test_products_of_many_columns_are_scipys(rng, columns, density):
+def test_products_of_many_columns_are_scipys(rng, columns, density, machine):
     n, d = 211, 97
     A = sp.random_array((n, d), density=density, rng=rng, dtype=np.float32, format="csr")
     P, R = (rng.standard_normal((rows, columns)).astype(np.float32) for rows in (d, n))
-    X, out = Sparse(A), np.ones((d, columns), np.float32)
-    X.T.add_product(R, out)
-    np.testing.assert_allclose(X @ P, A.astype(np.float64) @ P, **CLOSE)
-    np.testing.assert_allclose(out, 1 + A.T.astype(np.float64) @ R, **CLOSE)
+    X, out = machine.matrix(A), machine.place(np.ones((d, columns), np.float32))
+    X.T.add_product(machine.place(R), out)
+    np.testing.assert_allclose(home(X @ machine.place(P)), A.astype(np.float64) @ P, **CLOSE)
+    np.testing.assert_allclose(home(out), 1 + A.T.astype(np.float64) @ R, **CLOSE)
 
 
 @pytest.mark.parametrize("shape", [(0, 9), (9, 1), (1, 9), (300, 2)])
-def test_odd_shapes_with_empty_rows_and_columns_keep_what_is_there(rng, shape):
+def test_odd_shapes_with_empty_rows_and_columns_keep_what_is_there(rng, shape, machine):
     A = sp.csr_array(rng.standard_normal(shape).astype(np.float32) * (rng.random(shape) < 0.5))
     P, R = (rng.standard_normal((rows, 70)).astype(np.float32) for rows in shape[::-1])
-    out = np.full((shape[1], 70), 2, np.float32)
-    Sparse(A).T.add_product(R, out)
-    np.testing.assert_allclose(Sparse(A) @ P, A.toarray() @ P, **CLOSE)
-    np.testing.assert_allclose(out, 2 + A.toarray().T @ R, **CLOSE)
+    out, X = machine.place(np.full((shape[1], 70), 2, np.float32)), machine.matrix(A)
+    X.T.add_product(machine.place(R), out)
+    np.testing.assert_allclose(home(X @ machine.place(P)), A.toarray() @ P, **CLOSE)
+    np.testing.assert_allclose(home(out), 2 + A.toarray().T @ R, **CLOSE)
 
 
 def test_operands_may_be_views_of_any_order_and_type(rng):

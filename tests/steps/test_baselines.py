@@ -33,8 +33,8 @@ def scores(space, X):
 
 @pytest.mark.parametrize(("transform", "conditional"), [(plst, False), (cplst, True)])
 @pytest.mark.parametrize(("make", "c"), [(dense_problem, 12), (sparse_problem, 12), (dense_problem, 60)])
-def test_decoded_scores_are_the_published_ones(rng, transform, conditional, make, c):
-    p = make(rng, n=200, c=c, weighted=False)
+def test_decoded_scores_are_the_published_ones(rng, transform, conditional, make, c, machine):
+    p = make(rng, n=200, c=c, weighted=False).on(machine)
     X, Y = p.dense
     rank = 3 if c == 12 else 40  # 40 of 60: the random probes span every label
     space = transform(p.rows(), rank, Cholesky().prepare(p.rows()), PUBLISHED, rng)
@@ -45,8 +45,8 @@ def test_decoded_scores_are_the_published_ones(rng, transform, conditional, make
 
 
 @pytest.mark.parametrize("transform", [plst, cplst])
-def test_randomized_probes_find_nearly_the_best_labels_space(rng, transform):
-    p = dense_problem(rng, n=300, d=6, c=80, weighted=False)
+def test_randomized_probes_find_nearly_the_best_labels_space(rng, transform, machine):
+    p = dense_problem(rng, n=300, d=6, c=80, weighted=False).on(machine)
     X, Y = p.dense
     Z = Y - Y.mean(axis=0)
     M = Z.T @ projection_onto(X) @ Z if transform is cplst else Z.T @ Z
@@ -57,8 +57,8 @@ def test_randomized_probes_find_nearly_the_best_labels_space(rng, transform):
 
 @pytest.mark.parametrize("transform", [plst, cplst])
 @pytest.mark.parametrize("penalize_constant", [False, True])
-def test_w_is_the_ridge_fit_to_centred_labels(rng, transform, penalize_constant):
-    p = dense_problem(rng)
+def test_w_is_the_ridge_fit_to_centred_labels(rng, transform, penalize_constant, machine):
+    p = dense_problem(rng).on(machine)
     X, Y = p.dense
     system = Cholesky().prepare(p.rows(), penalize_constant=penalize_constant)
     space = transform(p.rows(), 3, system, 0.4, rng)
@@ -69,8 +69,8 @@ def test_w_is_the_ridge_fit_to_centred_labels(rng, transform, penalize_constant)
 
 
 @pytest.mark.parametrize("transform", [plst, cplst])
-def test_seeing_every_row_twice_is_seeing_it_once_with_weight_two(rng, transform):
-    p = sparse_problem(rng)
+def test_seeing_every_row_twice_is_seeing_it_once_with_weight_two(rng, transform, machine):
+    p = sparse_problem(rng).on(machine)
     both = (p.repeated(2), p._replace(w=2 * p.w))
     a, b = (transform(q.rows(), 3, Cholesky().prepare(q.rows()), 0.4, np.random.default_rng(1)) for q in both)
     X, _ = p.dense
@@ -78,13 +78,13 @@ def test_seeing_every_row_twice_is_seeing_it_once_with_weight_two(rng, transform
 
 
 @pytest.mark.parametrize("transform", [plst, cplst])
-def test_with_every_direction_both_are_the_independent_ridge_classifiers(rng, transform):
-    p = dense_problem(rng, c=5, weighted=False)
+def test_with_every_direction_both_are_the_independent_ridge_classifiers(rng, transform, machine):
+    p = dense_problem(rng, c=5, weighted=False).on(machine)
     X, Y = p.dense
     space = transform(p.rows(), 5, Cholesky().prepare(p.rows()), PUBLISHED, rng)
     np.testing.assert_allclose(scores(space, X), X @ np.linalg.lstsq(X, Y, rcond=None)[0], atol=1e-3)
 
 
-def test_label_means_are_weighted(rng):
-    p = sparse_problem(rng)
+def test_label_means_are_weighted(rng, machine):
+    p = sparse_problem(rng).on(machine)
     np.testing.assert_allclose(label_means(p.rows(block_rows=31)), p.w @ p.dense[1] / p.w.sum(), rtol=1e-6)

@@ -5,10 +5,12 @@ import pytest
 import scipy.sparse as sp
 from problems import (
     Problem,
+    at_home,
     class_problem,
     dense_problem,
     eigen,
     groups_problem,
+    home,
     predictable,
     relative_error,
     ridge_solution,
@@ -18,21 +20,16 @@ from scipy.linalg import subspace_angles
 
 from smoothlink.solve import Cholesky, ConjugateGradient
 from smoothlink.steps import embed
-from smoothlink.steps.embed import (
-    adaptive_embedding,
-    every_label,
-    label_eigenvectors,
-    label_embedding,
-    orthonormal,
-    principal_directions,
-    random_directions,
-    rank_for_share,
-    share_of_predictable,
-    truncate,
-    upright,
-)
+from smoothlink.steps.embed import orthonormal, rank_for_share, share_of_predictable, truncate, upright
 
 RIDGE = 0.3
+
+adaptive_embedding = at_home(embed.adaptive_embedding)
+every_label = at_home(embed.every_label)
+label_eigenvectors = at_home(embed.label_eigenvectors)
+label_embedding = at_home(embed.label_embedding)
+principal_directions = at_home(embed.principal_directions)
+random_directions = at_home(embed.random_directions)
 
 
 def angle(A, B):
@@ -49,8 +46,8 @@ def wide_problem(rng, c=80):
 
 
 @pytest.mark.parametrize("make", [sparse_problem, dense_problem, class_problem])
-def test_when_probes_span_every_label_the_directions_are_exact_eigenvectors(rng, make):
-    p = make(rng)
+def test_when_probes_span_every_label_the_directions_are_exact_eigenvectors(rng, make, machine):
+    p = make(rng).on(machine)
     c = p.Y.shape[1]
     lam, E = eigen(predictable(p, RIDGE))
     found = label_embedding(p.rows(), 3, p.solve(RIDGE), rng)
@@ -61,16 +58,16 @@ def test_when_probes_span_every_label_the_directions_are_exact_eigenvectors(rng,
     assert label_embedding(p.rows(), c, p.solve(RIDGE), rng).captured == pytest.approx(1, rel=1e-5)
 
 
-def test_randomized_directions_are_the_exact_ones_where_the_spectrum_has_a_gap(rng):
-    p = groups_problem(rng)  # 150 labels of rank 5
+def test_randomized_directions_are_the_exact_ones_where_the_spectrum_has_a_gap(rng, machine):
+    p = groups_problem(rng).on(machine)  # 150 labels of rank 5
     lam, E = eigen(predictable(p, RIDGE))
     found = label_embedding(p.rows(), 5, p.solve(RIDGE), rng, oversample=20)
     assert angle(found.U, E[:, :5]) < 1e-3
     np.testing.assert_allclose(found.spectrum, lam[:5], rtol=1e-4)
 
 
-def test_oversampling_and_power_steps_close_the_canonical_angles(rng):
-    p = wide_problem(rng)
+def test_oversampling_and_power_steps_close_the_canonical_angles(rng, machine):
+    p = wide_problem(rng).on(machine)
     _, E = eigen(predictable(p, RIDGE))
 
     def mean_angle(**knobs):
@@ -83,14 +80,14 @@ def test_oversampling_and_power_steps_close_the_canonical_angles(rng):
     assert angles[-1] < 0.05
 
 
-def test_no_power_step_still_orthogonalises_what_the_probes_saw(rng):
-    p = wide_problem(rng)
+def test_no_power_step_still_orthogonalises_what_the_probes_saw(rng, machine):
+    p = wide_problem(rng).on(machine)
     none, one = (label_embedding(p.rows(), 6, p.solve(RIDGE), np.random.default_rng(3), power=q) for q in (0, 1))
     np.testing.assert_array_equal(none.U, one.U)  # Algorithm 1 needs one product to have any basis
 
 
-def test_half_a_power_step_more_is_closer_and_costs_one_solve(rng):
-    p = wide_problem(rng)
+def test_half_a_power_step_more_is_closer_and_costs_one_solve(rng, machine):
+    p = wide_problem(rng).on(machine)
     _, E = eigen(predictable(p, RIDGE))
 
     def found(seed, **knobs):
@@ -104,8 +101,8 @@ def test_half_a_power_step_more_is_closer_and_costs_one_solve(rng):
 
 
 @pytest.mark.parametrize("knobs", [{}, {"power": 3, "oversample": 5}, {"half_step": True}])
-def test_directions_are_orthonormal_and_the_spectrum_descends_below_the_exact_one(rng, knobs):
-    p = wide_problem(rng)
+def test_directions_are_orthonormal_and_the_spectrum_descends_below_the_exact_one(rng, knobs, machine):
+    p = wide_problem(rng).on(machine)
     lam, _ = eigen(predictable(p, RIDGE))
     found = label_embedding(p.rows(), 12, p.solve(RIDGE), rng, **knobs)
     np.testing.assert_allclose(found.U.T @ found.U, np.eye(12), atol=1e-4)
@@ -113,8 +110,8 @@ def test_directions_are_orthonormal_and_the_spectrum_descends_below_the_exact_on
     assert (found.spectrum <= lam[:12] * (1 + 1e-5)).all()  # singular values of Y'PYQ interlace
 
 
-def test_captured_share_is_that_of_the_exact_trace(rng):
-    p = wide_problem(rng, c=120)
+def test_captured_share_is_that_of_the_exact_trace(rng, machine):
+    p = wide_problem(rng, c=120).on(machine)
     lam, _ = eigen(predictable(p, RIDGE))
     shares = [
         label_embedding(p.rows(), 30, p.solve(RIDGE), np.random.default_rng(i), power=3).captured for i in range(10)
@@ -129,31 +126,31 @@ def test_captured_share_is_that_of_the_exact_trace(rng):
 
 @pytest.mark.parametrize("knobs", [{}, {"power": 2}, {"half_step": True}])
 @pytest.mark.parametrize("make", [wide_problem, sparse_problem, dense_problem])
-def test_w_is_the_ridge_fit_to_yu(rng, make, knobs):
-    p = make(rng)
+def test_w_is_the_ridge_fit_to_yu(rng, make, knobs, machine):
+    p = make(rng).on(machine)
     X, Y = p.dense
     found = label_embedding(p.rows(), 5, p.solve(RIDGE), rng, **knobs)
     assert relative_error(found.W, ridge_solution(X, Y @ found.U, p.w, RIDGE)) < 1e-3
 
 
-def test_with_every_direction_uw_is_the_independent_ridge_classifiers(rng):
-    p = sparse_problem(rng)
+def test_with_every_direction_uw_is_the_independent_ridge_classifiers(rng, machine):
+    p = sparse_problem(rng).on(machine)
     X, Y = p.dense
     found = label_embedding(p.rows(), 12, p.solve(RIDGE), rng)
     assert relative_error(found.W @ found.U.T, ridge_solution(X, Y, p.w, RIDGE)) < 1e-4
 
 
 @pytest.mark.parametrize("solver", [Cholesky(), ConjugateGradient(tol=1e-6)])
-def test_both_solvers_find_the_same_directions(rng, solver):
-    p = wide_problem(rng)
+def test_both_solvers_find_the_same_directions(rng, solver, machine):
+    p = wide_problem(rng).on(machine)
     exact = label_embedding(p.rows(), 6, p.solve(RIDGE), np.random.default_rng(1), power=3)
     found = label_embedding(p.rows(), 6, solver.prepare(p.rows()).at(RIDGE), np.random.default_rng(1), power=3)
     np.testing.assert_allclose(np.abs(np.sum(found.U * exact.U, axis=0)), 1, atol=1e-4)
 
 
 @pytest.mark.parametrize("block_rows", [1, 37, 1000])
-def test_row_blocks_of_any_size_give_the_same_embedding(rng, block_rows):
-    p = wide_problem(rng)
+def test_row_blocks_of_any_size_give_the_same_embedding(rng, block_rows, machine):
+    p = wide_problem(rng).on(machine)
     found, blocked = (
         label_embedding(rows, 6, p.solve(RIDGE), np.random.default_rng(1))
         for rows in (p.rows(), p.rows(block_rows=block_rows))
@@ -163,8 +160,8 @@ def test_row_blocks_of_any_size_give_the_same_embedding(rng, block_rows):
 
 
 @pytest.mark.parametrize("variant", [label_embedding, random_directions, principal_directions])
-def test_seeing_every_row_twice_is_seeing_it_once_with_weight_two(rng, variant):
-    p = sparse_problem(rng)
+def test_seeing_every_row_twice_is_seeing_it_once_with_weight_two(rng, variant, machine):
+    p = sparse_problem(rng).on(machine)
     twice, heavy = p.repeated(2), p._replace(w=2 * p.w)
     a, b = (variant(q.rows(), 4, q.solve(RIDGE), np.random.default_rng(2)) for q in (twice, heavy))
     signs = np.sign(np.sum(a.U * b.U, axis=0))
@@ -173,23 +170,23 @@ def test_seeing_every_row_twice_is_seeing_it_once_with_weight_two(rng, variant):
     np.testing.assert_allclose(a.spectrum, b.spectrum, rtol=1e-5)
 
 
-def test_rows_of_weight_zero_are_not_seen(rng):
-    p = sparse_problem(rng)
+def test_rows_of_weight_zero_are_not_seen(rng, machine):
+    p = sparse_problem(rng).on(machine)
     kept = rng.random(120) < 0.7
     silent = p._replace(w=p.w * kept)
-    alone = Problem(p.X[kept], p.Y[kept], p.w[kept])
+    alone = Problem(p.X[kept], p.Y[kept], p.w[kept], machine)
     a, b = (label_embedding(q.rows(), 4, q.solve(RIDGE), rng) for q in (silent, alone))
     np.testing.assert_allclose(np.abs(a.U), np.abs(b.U), atol=1e-4)
     np.testing.assert_allclose(np.abs(a.W), np.abs(b.W), atol=1e-4)
 
 
-def test_the_largest_entry_of_every_direction_is_positive_whatever_rounding_says(rng):
+def test_the_largest_entry_of_every_direction_is_positive_whatever_rounding_says(rng, machine):
     U = rng.standard_normal((20, 6))
-    signs = upright(U)
+    signs = upright(machine.place(U))
     np.testing.assert_array_equal(np.abs(signs), 1)
     assert ((U * signs).max(axis=0) == np.abs(U).max(axis=0)).all()
-    np.testing.assert_array_equal(U * signs, -U * upright(-U))
-    p = wide_problem(rng)
+    np.testing.assert_array_equal(U * signs, -U * upright(machine.place(-U)))
+    p = wide_problem(rng).on(machine)
     for found in (
         label_embedding(p.rows(), 6, p.solve(RIDGE), rng),
         label_embedding(p.rows(), 6, p.solve(RIDGE), rng, half_step=True),
@@ -202,8 +199,8 @@ def test_the_largest_entry_of_every_direction_is_positive_whatever_rounding_says
 # Rank
 
 
-def test_columns_lost_to_rank_deficiency_are_dropped(rng):
-    p = groups_problem(rng, groups=5, copies=30)
+def test_columns_lost_to_rank_deficiency_are_dropped(rng, machine):
+    p = groups_problem(rng, groups=5, copies=30).on(machine)
     found = label_embedding(p.rows(), 40, p.solve(RIDGE), rng)
     assert found.U.shape == (150, 5)
     assert found.W.shape == (31, 5)
@@ -213,8 +210,8 @@ def test_columns_lost_to_rank_deficiency_are_dropped(rng):
     assert exact.captured == pytest.approx(1, rel=1e-5)
 
 
-def test_adaptive_finds_the_rank_of_exactly_low_rank_labels_and_stops(rng, monkeypatch):
-    p = groups_problem(rng, groups=7, copies=40)  # 280 labels
+def test_adaptive_finds_the_rank_of_exactly_low_rank_labels_and_stops(rng, monkeypatch, machine):
+    p = groups_problem(rng, groups=7, copies=40).on(machine)  # 280 labels
     products = []
     monkeypatch.setattr(embed, "refine", lambda *a, _f=embed.refine, **k: products.append(1) or _f(*a, **k))
     found = adaptive_embedding(p.rows(), 280, p.solve(RIDGE), rng)
@@ -224,9 +221,9 @@ def test_adaptive_finds_the_rank_of_exactly_low_rank_labels_and_stops(rng, monke
     assert len(products) == 2  # the second block of 64 finds nothing
 
 
-def test_adaptive_goes_on_while_blocks_pay_and_is_as_good_as_a_given_rank(rng, monkeypatch):
+def test_adaptive_goes_on_while_blocks_pay_and_is_as_good_as_a_given_rank(rng, monkeypatch, machine):
     monkeypatch.setattr(embed, "ADAPTIVE_BLOCK", 8)
-    p = sparse_problem(rng, n=400, d=120, c=100)
+    p = sparse_problem(rng, n=400, d=120, c=100).on(machine)
     lam, _ = eigen(predictable(p, RIDGE))
     found = adaptive_embedding(p.rows(), 100, p.solve(RIDGE), rng, power=2)
     k = found.U.shape[1]
@@ -241,15 +238,15 @@ def test_adaptive_goes_on_while_blocks_pay_and_is_as_good_as_a_given_rank(rng, m
     assert found.captured == pytest.approx(found.spectrum.sum() / lam.sum(), abs=0.15)
 
 
-def test_adaptive_never_exceeds_what_is_asked(rng):
-    p = wide_problem(rng)
+def test_adaptive_never_exceeds_what_is_asked(rng, machine):
+    p = wide_problem(rng).on(machine)
     found = adaptive_embedding(p.rows(), 10, p.solve(RIDGE), rng, half_step=True)
     assert found.U.shape == (80, 10)
     np.testing.assert_allclose(found.U.T @ found.U, np.eye(10), atol=1e-4)
 
 
-def test_labels_that_no_row_has_leave_one_direction_of_nothing(rng):
-    p = wide_problem(rng)
+def test_labels_that_no_row_has_leave_one_direction_of_nothing(rng, machine):
+    p = wide_problem(rng).on(machine)
     empty = p._replace(Y=sp.csr_array(p.Y.shape, dtype=np.float32))
     for found in (
         label_embedding(empty.rows(), 5, empty.solve(RIDGE), rng),
@@ -262,8 +259,8 @@ def test_labels_that_no_row_has_leave_one_direction_of_nothing(rng):
 
 
 @pytest.mark.parametrize("share", [0.3, 0.5, 0.9, 0.99, 1.0])
-def test_rank_for_share_is_the_papers_rule_on_exact_eigenvalues(rng, share):
-    p = sparse_problem(rng, n=300, c=60)
+def test_rank_for_share_is_the_papers_rule_on_exact_eigenvalues(rng, share, machine):
+    p = sparse_problem(rng, n=300, c=60).on(machine)
     _, Y = p.dense
     lam, _ = eigen(Y.T @ (p.w[:, None] * Y))
     exact = int(np.flatnonzero(np.cumsum(lam) / lam.sum() >= share - 1e-9)[0]) + 1
@@ -271,17 +268,17 @@ def test_rank_for_share_is_the_papers_rule_on_exact_eigenvalues(rng, share):
     assert rank_for_share(p.rows(), share, 4, rng) == min(4, exact)
 
 
-def test_rank_for_share_doubles_its_search_until_the_share_is_held(rng):
+def test_rank_for_share_doubles_its_search_until_the_share_is_held(rng, machine):
     n, c = 900, 700
     Y = sp.csr_array((np.ones(n, np.float32), rng.permutation(np.arange(n) % c), np.arange(n + 1)), (n, c))
-    p = Problem(np.ones((n, 1), np.float32), sp.csr_array(Y), np.ones(n))
+    p = Problem(np.ones((n, 1), np.float32), sp.csr_array(Y), np.ones(n), machine)
     # Y'Y is diagonal: 200 labels twice and 500 once, 900 in all; 400 of these are held by the first 200.
     assert rank_for_share(p.rows(), 0.8, 700, rng) == pytest.approx(200 + 0.8 * 900 - 400, abs=2)
     assert rank_for_share(p.rows(), 0.8, 300, rng) == 300
 
 
-def test_share_of_predictable_is_the_least_rank_on_exact_eigenvalues(rng):
-    p = class_problem(rng, c=12, d=20)
+def test_share_of_predictable_is_the_least_rank_on_exact_eigenvalues(rng, machine):
+    p = class_problem(rng, c=12, d=20).on(machine)
     lam, _ = eigen(predictable(p, RIDGE))
     whole = label_embedding(p.rows(), 12, p.solve(RIDGE), rng)
     for share in (0.2, 0.5, 0.9, 1.0):
@@ -293,8 +290,8 @@ def test_share_of_predictable_is_the_least_rank_on_exact_eigenvalues(rng):
     assert share_of_predictable(half, 1.0).U.shape == half.U.shape  # all there is, where that does not suffice
 
 
-def test_truncate_is_the_embedding_of_lower_rank(rng):
-    p = sparse_problem(rng)
+def test_truncate_is_the_embedding_of_lower_rank(rng, machine):
+    p = sparse_problem(rng).on(machine)
     whole, less = (label_embedding(p.rows(), k, p.solve(RIDGE), rng) for k in (9, 4))
     cut = truncate(whole, 4)
     np.testing.assert_array_equal(cut.U, less.U)
@@ -302,10 +299,11 @@ def test_truncate_is_the_embedding_of_lower_rank(rng):
     assert cut.captured == pytest.approx(less.captured, rel=1e-6)
 
 
-def test_orthonormal_spans_its_columns_drops_the_dependent_and_avoids_what_is_outside(rng):
+def test_orthonormal_spans_its_columns_drops_the_dependent_and_avoids_what_is_outside(rng, machine):
     A = rng.standard_normal((40, 6)) * 10.0 ** -np.arange(6)  # nearly dependent columns
     outside = np.linalg.qr(rng.standard_normal((40, 3)))[0].astype(np.float32)
-    Q = orthonormal(np.hstack([A, A[:, :2] @ rng.standard_normal((2, 4))]), outside)
+    given = np.hstack([A, A[:, :2] @ rng.standard_normal((2, 4))])
+    Q = home(orthonormal(machine.place(given), machine.place(outside)))
     assert Q.shape[1] <= 6
     np.testing.assert_allclose(Q.T @ Q, np.eye(Q.shape[1]), atol=1e-6)
     np.testing.assert_allclose(outside.T @ Q, 0, atol=1e-6)
@@ -316,8 +314,8 @@ def test_orthonormal_spans_its_columns_drops_the_dependent_and_avoids_what_is_ou
 # Other directions
 
 
-def test_identity_directions_are_one_ridge_classifier_a_label(rng):
-    p = sparse_problem(rng)
+def test_identity_directions_are_one_ridge_classifier_a_label(rng, machine):
+    p = sparse_problem(rng).on(machine)
     X, Y = p.dense
     found = every_label(p.rows(), p.solve(RIDGE))
     np.testing.assert_array_equal(found.U, np.eye(12))
@@ -326,8 +324,8 @@ def test_identity_directions_are_one_ridge_classifier_a_label(rng):
     assert np.isnan(found.captured)
 
 
-def test_random_directions_are_gaussian_and_preserve_lengths_on_average(rng):
-    p = sparse_problem(rng, c=50)
+def test_random_directions_are_gaussian_and_preserve_lengths_on_average(rng, machine):
+    p = sparse_problem(rng, c=50).on(machine)
     X, Y = p.dense
     found = random_directions(p.rows(), 400, p.solve(RIDGE), rng)
     # E U U' = (400/50) I; each entry is a sum of 400 products with standard deviation 1/50.
@@ -336,8 +334,8 @@ def test_random_directions_are_gaussian_and_preserve_lengths_on_average(rng):
 
 
 @pytest.mark.parametrize("c", [12, 60])
-def test_principal_directions_are_top_eigenvectors_of_yty(rng, c):
-    p = sparse_problem(rng, n=400, c=c)
+def test_principal_directions_are_top_eigenvectors_of_yty(rng, c, machine):
+    p = sparse_problem(rng, n=400, c=c).on(machine)
     X, Y = p.dense
     lam, E = eigen(Y.T @ (p.w[:, None] * Y))
     found = principal_directions(p.rows(), 1, p.solve(RIDGE), rng)
@@ -348,8 +346,8 @@ def test_principal_directions_are_top_eigenvectors_of_yty(rng, c):
     assert top.trace == pytest.approx(lam.sum(), rel=1e-6)
 
 
-def test_label_eigenvectors_of_centred_labels(rng):
-    p = sparse_problem(rng)
+def test_label_eigenvectors_of_centred_labels(rng, machine):
+    p = sparse_problem(rng).on(machine)
     _, Y = p.dense
     means = p.w @ Y / p.w.sum()
     lam, E = eigen((Y - means).T @ (p.w[:, None] * (Y - means)))

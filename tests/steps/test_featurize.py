@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from problems import home
 from scipy.special import gamma, kv
 
 from smoothlink.machines.arrays import unit_rows
@@ -140,9 +141,9 @@ def test_phases_fill_the_circle(rng):
 
 @pytest.mark.parametrize("name", [*KERNELS, "matern(0.05)"])
 @pytest.mark.parametrize("quasi", [None, "sobol", "latin"])
-def test_features_are_finite_whatever_the_tails(rng, name, quasi):
-    H = 100 * rng.standard_normal((20, 4)).astype(np.float32)
-    Phi = draw_features(parse_kernel(name), 4, 3000, 1e-3, 0.1, rng, quasi=quasi)(H)
+def test_features_are_finite_whatever_the_tails(rng, name, quasi, machine):
+    H = machine.place(100 * rng.standard_normal((20, 4)).astype(np.float32))
+    Phi = home(draw_features(parse_kernel(name), 4, 3000, 1e-3, 0.1, rng, quasi=quasi)(H))
     assert Phi.dtype == np.float32
     assert np.abs(Phi).max() <= np.float32(np.sqrt(2))
 
@@ -150,9 +151,10 @@ def test_features_are_finite_whatever_the_tails(rng, name, quasi):
 # What phi is
 
 
-def test_phi_is_root_two_cosine_with_the_constant_last(rng):
+def test_phi_is_root_two_cosine_with_the_constant_last(rng, machine):
     features, H = draw("gaussian", 7, rng), points(rng)
-    Phi = features(H)
+    Phi = home(features(machine.place(H)))
+    np.testing.assert_array_equal(home(machine.place(features)(machine.place(H))), Phi)
     exact = np.sqrt(2) * np.cos(H.astype(np.float64) @ features.R + features.b)
     np.testing.assert_allclose(Phi[:, :-1], exact, atol=1e-5)
     np.testing.assert_array_equal(Phi[:, -1], 1)
@@ -166,15 +168,15 @@ def test_sparse_rows_have_the_features_of_dense_ones(rng):
     np.testing.assert_allclose(features(sp.csr_array(H)), features(H), atol=1e-6)
 
 
-def test_the_linear_link_is_h_itself_with_the_constant(rng):
+def test_the_linear_link_is_h_itself_with_the_constant(rng, machine):
     features, H = draw("linear", 7, rng), points(rng)
     assert features.linear
     assert features.width(K) == K + 1
-    np.testing.assert_array_equal(features(H), np.hstack([H, np.ones((25, 1))]))
+    np.testing.assert_array_equal(home(features(machine.place(H))), np.hstack([H, np.ones((25, 1))]))
 
 
-def test_no_rows_have_no_features(rng):
-    assert draw("gaussian", 7, rng)(np.zeros((0, K), np.float32)).shape == (0, 8)
+def test_no_rows_have_no_features(rng, machine):
+    assert tuple(draw("gaussian", 7, rng)(machine.place(np.zeros((0, K), np.float32))).shape) == (0, 8)
 
 
 # Names
@@ -281,10 +283,10 @@ def test_nearly_equal_rows_far_from_the_origin_still_have_a_distance():
         assert median_squared_distance(H) == pytest.approx(4, rel=1e-6)
 
 
-def test_unit_rows_have_length_one_and_zeros_stay(rng):
+def test_unit_rows_have_length_one_and_zeros_stay(rng, machine):
     H = points(rng)
     H[3] = 0
-    U = unit_rows(H)
+    U = home(unit_rows(machine.place(H)))
     assert U.dtype == np.float32
     np.testing.assert_allclose(np.linalg.norm(U, axis=1), np.arange(25) != 3, atol=1e-6)
     np.testing.assert_allclose(U * np.linalg.norm(H, axis=1, keepdims=True), H, atol=1e-6)

@@ -5,25 +5,28 @@ from itertools import islice
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from problems import class_problem, relative_error, ridge_solution, weights
+from problems import at_home, class_problem, home, relative_error, ridge_solution, weights
 from scipy.special import expit, log_softmax, softmax
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from smoothlink.machines.decoder import sigmoid
+from smoothlink.machines.machine import HOST
 from smoothlink.machines.rows import Rows
 from smoothlink.steps import fit
 from smoothlink.steps.descend import Descent, default_batch, stable_rate, sweeps
 from smoothlink.steps.exact import exact_fit
 from smoothlink.steps.featurize import draw_features, parse_kernel
-from smoothlink.steps.fit import Smoothing, link_sums, prior, prior_scores, softmax_rows, squared
+from smoothlink.steps.fit import Smoothing, link_sums, prior, prior_scores, softmax_rows
 
 FULL = 10**9  # rows a batch: all of them
 TO_THE_END = Descent(momentum=0.5, decay=1.0, batch=FULL)
 
+squared = at_home(fit.squared)
+
 
 def start_at_priors(sums, smoothing, *, softmax):
     """V where a descent begins: 0 but for the constant."""
-    V = np.zeros(sums.targets.shape, np.float32)
+    V = np.zeros(tuple(sums.targets.shape), np.float32)
     V[-1] = prior_scores(sums.label_weights, sums.weight, smoothing, softmax=softmax)
     return V
 
@@ -31,7 +34,8 @@ def start_at_priors(sums, smoothing, *, softmax):
 class Embedded:
     """Rows embedded in a few dimensions, their random features and labels."""
 
-    def __init__(self, rng, n=150, k=3, s=25, c=6, *, multiclass=False, kernel="gaussian", weighted=True):
+    def __init__(self, rng, n=150, k=3, s=25, c=6, *, machine=HOST, multiclass=False, kernel="gaussian", weighted=True):
+        self.machine = machine
         if multiclass:
             p = class_problem(rng, n=n, d=k, c=c, weighted=weighted)
             self.H, self.Y, self.w = np.ascontiguousarray(p.X[:, :-1]), p.Y, p.w
@@ -45,7 +49,8 @@ class Embedded:
         self.labels = self.Y.toarray().astype(np.float64)
 
     def rows(self, Y=None, **options):
-        return Rows.of(self.H, self.Y if Y is None else Y, self.w, **options)
+        rows = Rows.of(self.H, self.Y if Y is None else Y, self.w, machine=self.machine, **options)
+        return rows.with_inputs(self.H)
 
     def sums(self, **options):
         return link_sums(self.rows(**options), self.features)
@@ -54,7 +59,7 @@ class Embedded:
         rows = self.rows() if rows is None else rows
         sums = link_sums(rows, self.features)
         run = sweeps(rows, self.features, sums, ridge, softmax=softmax, descent=descent, **options)
-        return next(islice(run, passes - 1, None)).copy()
+        return np.array(home(next(islice(run, passes - 1, None))))
 
     def objective(self, V, ridge, *, softmax=False):
         """What the descent minimises, in float64."""
@@ -68,12 +73,12 @@ class Embedded:
 
 @pytest.mark.parametrize("block_rows", [1, 40, 1000])
 @pytest.mark.parametrize("kernel", ["gaussian", "linear"])
-def test_link_sums_are_numpys_whatever_the_blocks(rng, block_rows, kernel, monkeypatch):
+def test_link_sums_are_numpys_whatever_the_blocks(rng, block_rows, kernel, monkeypatch, machine):
     monkeypatch.setattr(fit, "PHI_ROWS", 17)  # rows featurized at a time, within a block
-    e = Embedded(rng, kernel=kernel)
+    e = Embedded(rng, kernel=kernel, machine=machine)
     sums = e.sums(block_rows=block_rows)
-    np.testing.assert_allclose(sums.gram.G, e.Phi.T @ (e.w[:, None] * e.Phi), rtol=1e-5, atol=1e-4)
-    np.testing.assert_allclose(sums.targets, e.Phi.T @ (e.w[:, None] * e.labels), rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(home(sums.gram.G), e.Phi.T @ (e.w[:, None] * e.Phi), rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(home(sums.targets), e.Phi.T @ (e.w[:, None] * e.labels), rtol=1e-5, atol=1e-4)
     np.testing.assert_allclose(sums.label_weights, e.w @ e.labels, rtol=1e-6)
     assert sums.weight == pytest.approx(e.w.sum())
 
@@ -82,8 +87,8 @@ def test_link_sums_are_numpys_whatever_the_blocks(rng, block_rows, kernel, monke
 
 
 @pytest.mark.parametrize(("ridge", "accuracy"), [(1e-3, 1e-2), (0.1, 2e-4), (10.0, 2e-5)])
-def test_squared_is_the_closed_form_and_scikit_learns_multi_output_ridge(rng, ridge, accuracy):
-    e = Embedded(rng)
+def test_squared_is_the_closed_form_and_scikit_learns_multi_output_ridge(rng, ridge, accuracy, machine):
+    e = Embedded(rng, machine=machine)
     V = squared(e.sums(), ridge)
     # Features are float32: their rounding is amplified by the condition number, about 100 / ridge.
     assert relative_error(V, ridge_solution(e.Phi, e.labels, e.w, ridge)) < accuracy
@@ -92,20 +97,20 @@ def test_squared_is_the_closed_form_and_scikit_learns_multi_output_ridge(rng, ri
     np.testing.assert_allclose(e.Phi @ V, peer.predict(e.Phi[:, :-1]), atol=2e-4)
 
 
-def test_squared_with_one_weight_doubled_is_squared_with_that_row_twice(rng):
-    e = Embedded(rng)
+def test_squared_with_one_weight_doubled_is_squared_with_that_row_twice(rng, machine):
+    e = Embedded(rng, machine=machine)
     e.w[4] *= 2
     heavy = squared(e.sums(), 0.1)
     e.w[4] /= 2
     again = np.append(np.arange(150), 4)
-    twice = link_sums(Rows.of(e.H[again], e.Y[again], e.w[again]), e.features)
+    twice = link_sums(Rows.of(e.H[again], e.Y[again], e.w[again], machine=machine), e.features)
     assert relative_error(squared(twice, 0.1), heavy) < 1e-4
 
 
 @pytest.mark.parametrize("multiclass", [False, True])
 @pytest.mark.parametrize("a", [0.9, 0.6])
-def test_label_smoothing_is_a_fit_to_smoothed_dense_labels(rng, multiclass, a):
-    e = Embedded(rng, multiclass=multiclass)
+def test_label_smoothing_is_a_fit_to_smoothed_dense_labels(rng, multiclass, a, machine):
+    e = Embedded(rng, multiclass=multiclass, machine=machine)
     smoothing = Smoothing.of(a, 6, multiclass=multiclass)
     T = a * e.labels + (1 - a) / 6 if multiclass else (2 * a - 1) * e.labels + (1 - a)
     V = squared(e.sums(), 0.1, smoothing)
@@ -117,10 +122,10 @@ def test_label_smoothing_is_a_fit_to_smoothed_dense_labels(rng, multiclass, a):
     assert relative_error(few[0], few[1]) < 1e-3
 
 
-def test_no_smoothing_leaves_the_targets_as_they_are(rng):
+def test_no_smoothing_leaves_the_targets_as_they_are(rng, machine):
     for multiclass in (False, True):
         assert Smoothing.of(1.0, 6, multiclass=multiclass) == Smoothing()
-    sums = Embedded(rng).sums()
+    sums = Embedded(rng, machine=machine).sums()
     assert fit.smoothed_targets(sums, Smoothing()) is sums.targets
 
 
@@ -164,8 +169,8 @@ def test_exact_fit_takes_rho_by_row_and_dense_labels_without_weights(rng):
 
 @pytest.mark.parametrize("multiclass", [False, True])
 @pytest.mark.parametrize("ridge", [0.01, 0.3])
-def test_at_convergence_the_descent_is_the_exact_fit(rng, multiclass, ridge):
-    e = Embedded(rng, multiclass=multiclass)
+def test_at_convergence_the_descent_is_the_exact_fit(rng, multiclass, ridge, machine):
+    e = Embedded(rng, multiclass=multiclass, machine=machine)
     rho = e.sums().gram.at(ridge).rho
     exact = exact_fit(e.Phi, e.Y, rho, e.w, softmax=multiclass)
     V = e.fitted(400, ridge, softmax=multiclass)
@@ -176,8 +181,8 @@ def test_at_convergence_the_descent_is_the_exact_fit(rng, multiclass, ridge):
 
 
 @pytest.mark.parametrize("multiclass", [False, True])
-def test_at_convergence_the_descent_is_scikit_learns_logistic_regression(rng, multiclass):
-    e = Embedded(rng, multiclass=multiclass)
+def test_at_convergence_the_descent_is_scikit_learns_logistic_regression(rng, multiclass, machine):
+    e = Embedded(rng, multiclass=multiclass, machine=machine)
     C = 1 / e.sums().gram.at(0.1).rho[0]
     V = e.fitted(400, 0.1, softmax=multiclass)
     peer = LogisticRegression(C=C, tol=1e-8, max_iter=5000)
@@ -191,8 +196,8 @@ def test_at_convergence_the_descent_is_scikit_learns_logistic_regression(rng, mu
 
 
 @pytest.mark.parametrize("multiclass", [False, True])
-def test_label_smoothing_converges_to_the_exact_smoothed_fit(rng, multiclass):
-    e = Embedded(rng, multiclass=multiclass)
+def test_label_smoothing_converges_to_the_exact_smoothed_fit(rng, multiclass, machine):
+    e = Embedded(rng, multiclass=multiclass, machine=machine)
     smoothing = Smoothing.of(0.85, 6, multiclass=multiclass)
     rho = e.sums().gram.at(0.1).rho
     exact = exact_fit(e.Phi, e.Y, rho, e.w, softmax=multiclass, smoothing=smoothing)
@@ -213,8 +218,8 @@ def test_label_smoothing_converges_to_the_exact_smoothed_fit(rng, multiclass):
     ids=str,
 )
 @pytest.mark.parametrize("multiclass", [False, True])
-def test_every_knob_of_the_descent_leads_to_the_same_fit(rng, multiclass, descent):
-    e = Embedded(rng, multiclass=multiclass)
+def test_every_knob_of_the_descent_leads_to_the_same_fit(rng, multiclass, descent, machine):
+    e = Embedded(rng, multiclass=multiclass, machine=machine)
     rho = e.sums().gram.at(0.3).rho
     exact = exact_fit(e.Phi, e.Y, rho, e.w, softmax=multiclass)
     V = e.fitted(300, 0.3, descent, softmax=multiclass)
@@ -222,42 +227,43 @@ def test_every_knob_of_the_descent_leads_to_the_same_fit(rng, multiclass, descen
     np.testing.assert_allclose(e.Phi @ (V - exact) - (e.Phi @ (V - exact)).mean(0), 0, atol=0.03)
 
 
-def test_five_passes_of_the_default_descent_have_most_of_the_gain(rng):
-    e = Embedded(rng, n=1000)
+def test_five_passes_of_the_default_descent_have_most_of_the_gain(rng, machine):
+    e = Embedded(rng, n=1000, machine=machine)
     exact = exact_fit(e.Phi, e.Y, e.sums().gram.at(0.1).rho, e.w, softmax=False)
     start, best = (e.objective(V, 0.1) for V in (start_at_priors(e.sums(), Smoothing(), softmax=False), exact))
     assert e.objective(e.fitted(5, 0.1, Descent()), 0.1) < best + 0.15 * (start - best)
 
 
 @pytest.mark.parametrize("multiclass", [False, True])
-def test_the_first_step_of_any_batch_is_that_of_all_rows(rng, multiclass):
-    e = Embedded(rng, multiclass=multiclass)
+def test_the_first_step_of_any_batch_is_that_of_all_rows(rng, multiclass, machine):
+    e = Embedded(rng, multiclass=multiclass, machine=machine)
     start = start_at_priors(e.sums(), Smoothing(), softmax=multiclass)
     # Ten batches of tiny steps, so that each begins at the start; what is sampled is 0 there.
     V = e.fitted(1, 0.1, Descent(learning_rate=1e-4, momentum=0.0, batch=15), softmax=multiclass)
     p = softmax(start[-1]) if multiclass else expit(start[-1])
-    M = np.linalg.inv(e.sums().gram.G + np.diag(e.sums().gram.at(0.1).rho))
-    rate = 1e-4 * stable_rate(np.trace(M @ e.sums().gram.G), 15, momentum=0.0)
+    G = home(e.sums().gram.G)
+    M = np.linalg.inv(G + np.diag(e.sums().gram.at(0.1).rho))
+    rate = 1e-4 * stable_rate(np.trace(M @ G), 15, momentum=0.0)
     step = 10 * rate * M @ (e.Phi.T @ (e.w[:, None] * (e.labels - p)))
     np.testing.assert_allclose(V - start, step, atol=0.02 * np.abs(step).max())
 
 
 @pytest.mark.parametrize("block_rows", [1, 40, 1000])
-def test_the_descent_does_not_know_the_blocks(rng, block_rows):
-    e = Embedded(rng)
+def test_the_descent_does_not_know_the_blocks(rng, block_rows, machine):
+    e = Embedded(rng, machine=machine)
     V = e.fitted(3, 0.1, Descent(batch=32))
     assert relative_error(e.fitted(3, 0.1, Descent(batch=32), rows=e.rows(block_rows=block_rows)), V) < 1e-4
 
 
-def test_the_logistic_descent_can_be_fitted_in_blocks_of_labels(rng):
-    e = Embedded(rng)
+def test_the_logistic_descent_can_be_fitted_in_blocks_of_labels(rng, machine):
+    e = Embedded(rng, machine=machine)
     V = e.fitted(3, 0.1, Descent(batch=32))
     halves = [e.fitted(3, 0.1, Descent(batch=32), rows=e.rows(e.Y[:, part])) for part in (slice(0, 2), slice(2, 6))]
     assert relative_error(np.hstack(halves), V) < 1e-4
 
 
-def test_rows_of_weight_zero_are_not_seen_by_the_descent(rng):
-    e = Embedded(rng)
+def test_rows_of_weight_zero_are_not_seen_by_the_descent(rng, machine):
+    e = Embedded(rng, machine=machine)
     e.w[::4] = 0
     other = e.Y.toarray()
     other[::4] = 1 - other[::4]
@@ -265,9 +271,10 @@ def test_rows_of_weight_zero_are_not_seen_by_the_descent(rng):
     np.testing.assert_array_equal(a, b)
 
 
-def test_seeing_every_row_twice_is_seeing_it_once_with_weight_two_in_full_batches(rng):
-    e = Embedded(rng)
-    twice = Rows.of(np.vstack([e.H, e.H]), sp.csr_array(sp.vstack([e.Y, e.Y])), np.tile(e.w, 2))
+def test_seeing_every_row_twice_is_seeing_it_once_with_weight_two_in_full_batches(rng, machine):
+    e = Embedded(rng, machine=machine)
+    both = np.vstack([e.H, e.H])
+    twice = Rows.of(both, sp.csr_array(sp.vstack([e.Y, e.Y])), np.tile(e.w, 2), machine=machine).with_inputs(both)
     heavy = e.rows().weighted(2 * e.w)
     a, b = (e.fitted(5, 0.1, Descent(batch=FULL, learning_rate=0.7), rows=rows) for rows in (twice, heavy))
     assert relative_error(a, b) < 1e-4
@@ -277,8 +284,8 @@ def test_seeing_every_row_twice_is_seeing_it_once_with_weight_two_in_full_batche
 
 
 @pytest.mark.parametrize("multiclass", [False, True])
-def test_the_start_gives_every_row_the_smoothed_label_frequencies(rng, multiclass):
-    e = Embedded(rng, multiclass=multiclass)
+def test_the_start_gives_every_row_the_smoothed_label_frequencies(rng, multiclass, machine):
+    e = Embedded(rng, multiclass=multiclass, machine=machine)
     V = start_at_priors(e.sums(), Smoothing(), softmax=multiclass)
     assert not V[:-1].any()
     total = e.w.sum()
@@ -318,8 +325,10 @@ def test_the_stable_rate_is_what_momentum_allows_over_the_overshoot_of_a_batch()
 @pytest.mark.parametrize("momentum", [0.0, 0.3, 0.6, 0.9, 0.99])
 @pytest.mark.parametrize("multiclass", [False, True])
 @pytest.mark.parametrize("ridge", [1e-3, 100.0])
-def test_the_automatic_rate_is_stable_where_the_data_rules_and_where_the_ridge_does(rng, momentum, multiclass, ridge):
-    e = Embedded(rng, multiclass=multiclass)
+def test_the_automatic_rate_is_stable_where_the_data_rules_and_where_the_ridge_does(
+    rng, momentum, multiclass, ridge, machine
+):
+    e = Embedded(rng, multiclass=multiclass, machine=machine)
     V = e.fitted(60, ridge, Descent(momentum=momentum, decay=1.0, batch=30), softmax=multiclass)
     start = start_at_priors(e.sums(), Smoothing(), softmax=multiclass)
     # Batches leave noise, but nothing grows: where the ridge is endless there is nothing to gain over the start.

@@ -177,7 +177,7 @@ class Trials:
             sums = sums_in(self.work, name, rows, features)
         else:
             sums = link_sums(rows, features, labels=judged if len(judged) < rows.c else None)
-        fold.links[key] = Link(rows, features, sums, rows_at(H, fold.held), judged)
+        fold.links[key] = Link(rows, features, sums, rows_at(rows.table, fold.held), judged)
         return fold.links[key]
 
 
