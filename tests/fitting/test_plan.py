@@ -238,5 +238,5 @@ def test_too_small_a_budget_is_refused_before_anything_starts(data, tmp_path):
     ran = run("train", data, "-o", tmp_path / "m.safetensors", "--memory", "100M", *SETTINGS)
     assert ran.code == 1
     assert "memory is 100M, and this fit needs at least" in ran.err
-    assert re.search(r"Allow memory='\d+M' \(--memory \d+M\)", ran.err)
+    assert re.search(r"Allow memory='[\d.]+[MG]' \(--memory [\d.]+[MG]\)", ran.err)
     assert not (tmp_path / "m.safetensors").exists()
