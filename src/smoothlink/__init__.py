@@ -18,6 +18,8 @@ _PLACES = {
     "write": "smoothlink.steps.read",
     "Data": "smoothlink.steps.read",
     "SmoothLinkClassifier": "smoothlink.estimator",
+    "cluster": "smoothlink.machines.connect",
+    "Files": "smoothlink.fitting.cluster",
     "tune": "smoothlink.search",
     "Cholesky": "smoothlink.solve",
     "DualCholesky": "smoothlink.solve",
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
     from smoothlink.errors import ModelFileError as ModelFileError
     from smoothlink.errors import SmoothLinkError as SmoothLinkError
     from smoothlink.estimator import SmoothLinkClassifier as SmoothLinkClassifier
+    from smoothlink.fitting.cluster import Files as Files
+    from smoothlink.machines.connect import cluster as cluster
     from smoothlink.persist import load as load
     from smoothlink.search import tune as tune
     from smoothlink.solve import Cholesky as Cholesky

@@ -15,3 +15,7 @@ class ModelFileError(SmoothLinkError, ValueError):
 
 class DeviceError(SmoothLinkError, RuntimeError):
     """A device that is not there, or has too little memory."""
+
+
+class ClusterError(SmoothLinkError, RuntimeError):
+    """A cluster that is not there, does not fit, or was lost."""

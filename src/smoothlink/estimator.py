@@ -17,9 +17,11 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from smoothlink import persist
 from smoothlink.fitting.checks import check_options, check_weights, one_of, whole
+from smoothlink.fitting.cluster import Files, spread_arrays, spread_files, train_spread
 from smoothlink.fitting.options import Options
 from smoothlink.fitting.setup import feature_count
-from smoothlink.fitting.train import train
+from smoothlink.fitting.train import Trained, train
+from smoothlink.machines.cluster import current
 from smoothlink.machines.files import Mapped
 from smoothlink.machines.threads import alone
 from smoothlink.model import Model
@@ -286,12 +288,17 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
             self._placement.drop()
         return self
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fits to X (n, d), CSR or dense, and y: class ids (n,), or a 0/1 matrix (n, c), sparse or dense.
+
+        Within `with smoothlink.cluster(...)` the fit runs on a cluster; there X may be `smoothlink.Files`, which the
+        workers read themselves, labels included.
 
         Weights count rows: weight 2 is the row seen twice. So they should be about 1 on average, not sum to 1: label
         frequencies are smoothed by half a row, and propensities depend on how many rows there are.
         """
+        if isinstance(X, Files):
+            return self._fit_files(X)
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None.")
         if isinstance(X, Mapped):  # looked through when it was read
@@ -308,6 +315,12 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         w, label_weight = weigh(targets, w, self.class_weight)
         check_weights(w, targets.Y, label_weight, options)
         notify = getattr(self, "_notify", None) or (_to_stderr if self.verbose else None)
+        cluster = current()
+        if cluster is not None:
+            spread = spread_arrays(cluster, X, targets.Y)
+            task = "multiclass" if targets.multiclass else "multilabel"
+            trained, _ = train_spread(spread, w.astype(np.float32), options, task, label_weight, notify, self._noted())
+            return self._keep(trained, targets.classes, indicator=targets.indicator, sparse=targets.sparse)
         with alone(_largest_product(X, targets.Y.shape[1], options)):
             trained = train(
                 X,
@@ -317,16 +330,40 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
                 multiclass=targets.multiclass,
                 label_weight=label_weight,
                 notify=notify,
-                note=getattr(self, "_note", None) or (_note_to_stderr if self.verbose else None),
+                note=self._noted(),
             )
-        self.classes_ = targets.classes
+        return self._keep(trained, targets.classes, indicator=targets.indicator, sparse=targets.sparse)
+
+    def _fit_files(self, files: Files) -> Self:
+        """Fits to files that the workers of a cluster read themselves."""
+        cluster = current()
+        if cluster is None:
+            raise ValueError("Files are for clusters: use `with smoothlink.cluster(...)`, or pass X and y.")
+        notify = getattr(self, "_notify", None) or (_to_stderr if self.verbose else None)
+        spread = spread_files(cluster, files)
+        trained, _ = train_spread(spread, None, self._options(), self.task, None, notify, self._noted())
+        header = spread.header
+        self.n_features_in_ = header.features
+        self._keep(trained, np.arange(header.labels), indicator=True, sparse=True, names=header.label_names)
+        if header.feature_names is not None:
+            self.feature_names_in_ = np.array(header.feature_names, dtype=object)
+        return self
+
+    def _noted(self) -> Any:
+        return getattr(self, "_note", None) or (_note_to_stderr if self.verbose else None)
+
+    def _keep(
+        self, trained: Trained, classes: Array, *, indicator: bool, sparse: bool, names: list[str] | None = None
+    ) -> Self:
+        """What a fit leaves."""
+        self.classes_ = classes
         self.model_: Model = trained.model
         self._placement = Placement()
         self.label_directions_ = trained.U
         self.summary_ = trained.summary
         self.thresholds_ = trained.model.thresholds
-        self.label_names_: list[str] | None = None
-        self._indicator, self._sparse = targets.indicator, targets.sparse
+        self.label_names_ = names
+        self._indicator, self._sparse = indicator, sparse
         return self
 
     def _options(self) -> Options:

@@ -249,7 +249,7 @@ def search_trials(setup: Setup, options: Options, most_folds: int | None = None)
     """Trials on as many rows as the plan says and `most_folds` folds, with fewer features: to find the region."""
     rows, Y = setup.rows, setup.Y
     most = setup.work.plan.search_rows
-    if rows.n > most:
+    if rows.n > most or rows.remote:
         numbers = rows.sample(most, options.seed)
         rows, Y = rows.take(numbers).compact(), Y[numbers]
     if isinstance(setup.stage.solver, ConjugateGradient):

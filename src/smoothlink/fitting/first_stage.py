@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from smoothlink.fitting.checkpoint import Work
 from smoothlink.machines.arrays import contiguous, host, unit_rows
+from smoothlink.machines.cluster import ClusterRows
 from smoothlink.machines.rows import Block, Rows, stack
 from smoothlink.solve import Solve, Solver, System
 from smoothlink.steps import embed as steps
@@ -151,6 +152,8 @@ def shaped(H: Array, rank: int, normalize: bool) -> Array:
 
 def scaled_labels(rows: Rows, scale: Array) -> Rows:
     """The same rows with column l of Y multiplied by scale[l]: label weights in the embedding's objective."""
+    if isinstance(rows, ClusterRows):
+        return rows.with_label_scale(scale)
     blocks = []
     for b in rows.blocks:
         Y = b.Y.csr

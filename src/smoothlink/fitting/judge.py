@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from smoothlink.fitting.choose import EVALUATED_PAIRS, Fold, Link, Point, add_scores, climb, cut, holdouts, trials_over
 from smoothlink.fitting.options import Chosen, Options, Setup
+from smoothlink.fitting.spread import Job, spread_sweeps
 from smoothlink.machines.arrays import beside, contiguous, host, rows_at
+from smoothlink.machines.cluster import ClusterRows
 from smoothlink.steps.calibrate import Calibration, Histogram, fit_temperature, no_calibration
 from smoothlink.steps.descend import Descent, Run, sweeps
 from smoothlink.steps.embed import label_means
@@ -143,13 +145,17 @@ def descent(
     loss: str, link: Link, chosen: Chosen, setup: Setup, options: Options, run: Run | None = None
 ) -> Iterator[Array]:
     """V after each pass of the descent that the options ask for."""
+    knobs = Descent(options.learning_rate, options.momentum, options.decay, options.batch_rows)
+    if isinstance(link.rows, ClusterRows):
+        job = Job(link.features, chosen.final_ridge, knobs, setup.smoothing, options.seed)
+        return spread_sweeps(link.rows, link.sums, job, softmax=loss == "softmax", run=run)
     return sweeps(
         link.rows,
         link.features,
         link.sums,
         chosen.final_ridge,
         softmax=loss == "softmax",
-        descent=Descent(options.learning_rate, options.momentum, options.decay, options.batch_rows),
+        descent=knobs,
         smoothing=setup.smoothing,
         seed=options.seed,
         run=run,

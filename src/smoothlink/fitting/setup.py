@@ -30,6 +30,7 @@ from smoothlink.steps.scale import Scaling
 
 Array = NDArray[Any]
 
+NO_KERNEL = Inputs()
 ALL_DIRECTIONS = 512  # labels up to which rank "auto" keeps every direction
 MOST_DIRECTIONS = 1024  # that rank "auto" considers; a budget of memory allows fewer
 QUICK_FEATURES = (200, 2000)
@@ -74,11 +75,28 @@ def set_up(
     machine = find_machine(options.device)
     planned_rows = None if work.plan.memory is None else work.plan.block_rows
     rows = Rows.of(A, Y, w, block_rows=options.block_rows or planned_rows, machine=machine)
+    entries = A.size if isinstance(A, np.ndarray) else A.nnz
+    return arranged(rows, Y, entries, options, multiclass, label_weight, inputs=inputs, table=table, work=work)
+
+
+def arranged(
+    rows: Rows,
+    Y: Any,
+    entries: int,
+    options: Options,
+    multiclass: bool,
+    label_weight: Array | None,
+    *,
+    inputs: Inputs = NO_KERNEL,
+    table: bool = False,
+    work: Work,
+) -> Setup:
+    """First stage and sizes for rows that are where they are to be; X has so many entries."""
     n = int(np.count_nonzero(rows.w))
     ranks, share = candidate_ranks(rows, options, n, multiclass)
     stage = FirstStage(
         embedding=options.embedding,
-        solver=planned_solver(options.solver, rows, ranks[-1] + options.oversample, A, work.plan),
+        solver=planned_solver(options.solver, rows, ranks[-1] + options.oversample, entries, work.plan),
         rank=ranks[-1],
         adaptive=options.rank == "adaptive",
         share=share,
@@ -105,11 +123,10 @@ def set_up(
     )
 
 
-def planned_solver(solver: Any, rows: Rows, columns: int, A: Any, plan: Plan) -> Solver:
+def planned_solver(solver: Any, rows: Rows, columns: int, entries: int, plan: Plan) -> Solver:
     """A solver that the plan has room for: without a factor where that would fill it, and without a sketch of X'X."""
     if solver == "auto" and not plan.factors:
         solver = "cg"
-    entries = A.size if isinstance(A, np.ndarray) else A.nnz
     found = resolve_solver(solver, rows.n, rows.d, columns, entries, rows.machine.rates)
     if plan.memory is not None and isinstance(solver, str) and isinstance(found, ConjugateGradient):
         return replace(found, preconditioner="diagonal", group=plan.columns or found.group)

@@ -44,6 +44,8 @@ class Rows:
     `map` makes, stay where the blocks are; sums that are vectors come back to the host.
     """
 
+    remote = False  # whether blocks are in other processes
+
     def __init__(self, blocks: list[Block], d: int, c: int, table: Any = None, machine: Machine = HOST) -> None:
         self.blocks, self.d, self.c = blocks, d, c
         self.table = table  # (n, d) all inputs, where they are one dense array

@@ -100,17 +100,20 @@ def sweeps(
     smoothing: Smoothing = Smoothing(),
     seed: int = 0,
     run: Run | None = None,
+    turned: bool | None = None,
 ) -> Iterator[Array]:
     """V (s + 1, c) after each pass of logistic (or softmax) descent, without end: the caller stops.
 
     A step on a batch B is V += eta M (Phi'(Y - 1p') - (n/b) Phi_B' (sigma(Phi_B V) - 1p') - rho V), with
     M = (Phi'Phi + rho)^-1 and p the predictions of the start: the label part and p's are full sums, and only what
     predictions differ from p is sampled. (Without p the first passes on frequent labels were worse than the start.)
-    The array yielded may be overwritten by the next pass. A `run` is kept up to date, and gone on with.
+    The array yielded may be overwritten by the next pass. A `run` is kept up to date, and gone on with. `turned` forces
+    the coordinates, which else follow from the sizes.
     """
     s, run = features.width(rows.d), Run() if run is None else run
     size = descent.batch or default_batch(rows.n, rows.c, s, softmax=softmax)
-    frame = frame_of(sums, ridge, turned=turning_pays(rows.n, rows.c, s, size), half=rows.machine.half)
+    turned = turning_pays(rows.n, rows.c, s, size) if turned is None else turned
+    frame = frame_of(sums, ridge, turned=turned, half=rows.machine.half)
     start = prior_scores(sums.label_weights, sums.weight, smoothing, softmax=softmax)
     p = beside(sums.targets, predictions(start, softmax=softmax)[None])
     if run.V is None:

@@ -1,0 +1,223 @@
+"""A fit on a cluster: who reads what is settled, then the stages of any fit run over rows that are on the workers."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from smoothlink.errors import ClusterError, DataError
+from smoothlink.fitting.checkpoint import working
+from smoothlink.fitting.checks import check_options
+from smoothlink.fitting.options import Clock, Notify, Options, Setup
+from smoothlink.fitting.plan import Plan
+from smoothlink.fitting.setup import arranged
+from smoothlink.fitting.train import Trained, train_in, train_quick
+from smoothlink.machines import shares
+from smoothlink.machines.cluster import Cluster, ClusterRows, RemoteLabels
+from smoothlink.machines.shares import Given, Header, Piece
+from smoothlink.steps.scale import choose_scaling
+
+Array = NDArray[Any]
+
+LOOKED_AT = 1000  # rows that tell how features are scaled
+
+
+class Files(NamedTuple):
+    """Data files that the workers of a cluster read themselves; what `read` would be told of each."""
+
+    paths: tuple[str, ...]
+    reading: dict[str, Any] = {}  # noqa: RUF012
+
+    @classmethod
+    def of(cls, paths: Any, **reading: Any) -> Files:
+        """One path or several; a name with * stands for all files it fits."""
+        import glob
+
+        names = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+        found: list[str] = []
+        for name in (str(os.fspath(path)) for path in names):
+            fits = sorted(glob.glob(name)) if "*" in name else [name]
+            if not fits:
+                raise DataError(f"No file fits {name}.")
+            found += fits
+        return cls(tuple(os.path.abspath(name) for name in found), reading)
+
+
+class Spread(NamedTuple):
+    """Rows on workers before they are loaded: who reads what, and what it is."""
+
+    cluster: Cluster
+    pieces: list[list[Any]]  # of each share
+    starts: Array  # of each share, the number of its first row
+    header: Header
+
+    def load(self, scaling: Callable[[Any], Any], w: Array | None, block_rows: int | None) -> ClusterRows:
+        """The rows, scaled, on the workers."""
+        workers = self.cluster.workers
+        parts = [
+            self.cluster.submit(
+                "load", shares.load_share, pieces, int(start), scaling, block_rows, worker=workers[i % len(workers)]
+            )
+            for i, (pieces, start) in enumerate(zip(self.pieces, self.starts, strict=True))
+        ]
+        d = self.header.features + 1
+        return ClusterRows(self.cluster, parts, self.starts, self.header.rows, d, self.header.labels, w)
+
+    def first(self) -> Any:
+        """X of a few rows."""
+        piece = next(piece for pieces in self.pieces for piece in pieces)
+        return self.cluster.gather(self.cluster.submit("look", shares.first_rows, piece, LOOKED_AT))
+
+
+def spread_files(cluster: Cluster, files: Files) -> Spread:
+    """Data folders in equal parts, other files whole, as many shares as there are workers."""
+    check_seen(cluster, files.paths)
+    tasks = [cluster.submit("describe", shares.describe, path, files.reading) for path in files.paths]
+    headers: list[Header] = cluster.gather(tasks)
+    check_alike(files.paths, headers)
+    count, total = len(cluster.workers), sum(header.rows for header in headers)
+    ends = np.linspace(0, total, count + 1).astype(int)[1:]  # where shares should end
+    pieces: list[list[Any]] = [[]]
+    starts, row = [0], 0
+    for path, header in zip(files.paths, headers, strict=True):
+        for start, stop in cuts(header.rows, ends - row, os.path.isdir(path)):
+            if row + start >= ends[len(starts) - 1] and len(starts) < count:
+                pieces.append([])
+                starts.append(row + start)
+            pieces[-1].append(Piece(path, start, stop, files.reading))
+        row += header.rows
+    whole = headers[0]._replace(rows=total, entries=sum(header.entries for header in headers))
+    return Spread(cluster, pieces, np.array(starts), whole)
+
+
+def cuts(rows: int, ends: Array, divisible: bool) -> list[tuple[int, int]]:
+    """Where a file is cut: at the ends of shares that fall within it, if it can be read in parts."""
+    inside = [int(end) for end in ends if 0 < end < rows] if divisible else []
+    edges = [0, *inside, rows]
+    return [(a, b) for a, b in pairwise(edges) if b > a]
+
+
+def spread_arrays(cluster: Cluster, X: Any, Y: sp.csr_array) -> Spread:
+    """Rows of the client, sent to the workers. The scheduler keeps a copy: a worker that dies takes its rows along."""
+    edges = np.linspace(0, X.shape[0], min(len(cluster.workers), max(1, X.shape[0])) + 1).astype(int)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that this is much to send
+        pieces = [[cluster.submit("give", Given, X[a:b], Y[a:b])] for a, b in pairwise(edges)]
+    entries = X.nnz if sp.issparse(X) else X.size
+    return Spread(cluster, pieces, edges[:-1], Header(X.shape[0], X.shape[1], Y.shape[1], entries, None, None))
+
+
+def check_seen(cluster: Cluster, paths: tuple[str, ...]) -> None:
+    """Whether every worker sees every file."""
+    with cluster.speaking():
+        answers = cluster.client.run(shares.missing, list(paths))
+    for worker, lacking in answers.items():
+        if lacking:
+            who = "No worker sees" if all(answers.values()) else f"The worker {worker} does not see"
+            raise ClusterError(f"{who} {lacking[0]}.\nPut it where all workers can read it, under the same name.")
+
+
+def check_alike(paths: tuple[str, ...], headers: list[Header]) -> None:
+    """Whether all files speak of the same columns."""
+    first = headers[0]
+    for path, header in zip(paths[1:], headers[1:], strict=True):
+        for noun in ("features", "labels"):
+            a, b = getattr(first, noun), getattr(header, noun)
+            if a != b:
+                raise DataError(
+                    f"{paths[0]} has {a} {noun} and {path} has {b}; the files of one fit must agree.\n"
+                    f"Fix the headers, or pass --{noun} with the number for all."
+                )
+        for noun in ("feature_names", "label_names"):
+            if getattr(first, noun) != getattr(header, noun):
+                raise DataError(f"{paths[0]} and {path} have different {noun.replace('_', ' ')}.")
+
+
+def check_spreadable(options: Options) -> None:
+    """Whether the options leave a fit that a cluster can do."""
+    wrong = {
+        "device": repr(options.device) != "cpu" and options.device != "cpu",
+        "finetune": bool(options.finetune),
+        "negatives": options.negatives not in ("auto", "all"),
+        "memory": options.memory is not None,
+        "input_kernel": options.input_kernel not in (None, "auto"),
+        "first_stage": options.first_stage is not None,
+        "solver": options.solver == "dual",
+        "embedding": options.embedding in ("plst", "cplst"),
+    }
+    for name, conflicts in wrong.items():
+        if conflicts:
+            value = getattr(options, name)
+            raise ValueError(f"{name} is {value!r}, which a cluster cannot do; leave {name} as it is by default.")
+
+
+def train_spread(
+    spread: Spread,
+    w: Array | None,
+    options: Options,
+    task: str,
+    label_weight: Array | None,
+    notify: Notify | None = None,
+    note: Callable[[str], None] | None = None,
+) -> tuple[Trained, bool]:
+    """`train` over rows on workers, and whether the model is multiclass."""
+    check_spreadable(options)
+    cluster, clock = spread.cluster, StageClock(spread.cluster, notify)
+    with clock.stage("scale"):
+        scaling = choose_scaling(spread.first(), options.scale, None)
+        if scaling.kind == "variance":
+            raise ValueError("scale is 'variance', which a cluster cannot do; scale the columns before, or say 'none'.")
+    rows = spread.load(scaling.__call__, w, options.block_rows)
+    ranges = cluster.gather([cluster.submit("labels", shares.label_range, share) for share in rows.parts])
+    single = all(low == high == 1 for low, high in ranges)
+    multiclass = task == "multiclass" or (task == "auto" and single and rows.c > 1)
+    if task == "multiclass" and not single:
+        raise ValueError("task is 'multiclass', but some rows have no label or several.")
+    check_options(options, multiclass=multiclass)
+    if note is not None:
+        note(f"{len(cluster.workers)} workers, {len(rows.parts)} shares of rows; dashboard: {cluster.dashboard}")
+    job = {"files": [repr(pieces) for pieces in spread.pieces], **spread.header._asdict()}
+    with working(options.checkpoint, lambda: job | asked(options), lambda: Plan()) as work:
+        options = replace(options, input_kernel=None)
+
+        def make(options: Options) -> Setup:
+            Y = RemoteLabels(rows)
+            return arranged(rows, Y, spread.header.entries, options, multiclass, label_weight, work=work)
+
+        if options.effort == "quick":
+            trained = train_quick(make(options), scaling, options, clock)
+        else:
+            trained = train_in(make, scaling, options, clock, work)
+    trained.summary["workers"] = len(cluster.workers)
+    return trained, multiclass
+
+
+def asked(options: Options) -> dict[str, Any]:
+    """What was asked for, as a state that was put by knows it."""
+    return {name: repr(value) for name, value in vars(options).items() if name != "checkpoint"}
+
+
+class StageClock(Clock):
+    """A clock that also tells the cluster which stage its tasks belong to."""
+
+    def __init__(self, cluster: Cluster, notify: Notify | None) -> None:
+        super().__init__(notify)
+        self.cluster = cluster
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        before, self.cluster.stage = self.cluster.stage, name
+        try:
+            with super().stage(name):
+                yield
+        finally:
+            self.cluster.stage = before

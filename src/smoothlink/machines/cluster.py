@@ -1,0 +1,260 @@
+"""Rows on the workers of a Dask cluster: the sums of the algorithms as one task a worker and a tree of additions.
+
+Shares of rows are loaded by the workers and stay there. Every task can be run again from its arguments, so Dask makes
+good for workers that die.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import importlib
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from smoothlink.errors import ClusterError
+from smoothlink.machines import shares
+from smoothlink.machines.rows import Rows, SavedSums, stack
+
+Array = NDArray[Any]
+
+SENT = 1 << 15  # bytes from which on an array is sent to the workers by itself
+RETRIES = 3  # of a task that fails for other reasons than the death of its worker
+
+
+def library(name: str) -> Any:
+    """A module of Dask, imported when it is asked for."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise ClusterError("Dask is not installed.\npip install 'smoothlink[cluster]'.") from None
+
+
+class Cluster:
+    """A Dask client: sends arrays once, names tasks so that a person can read them, and says what went wrong."""
+
+    def __init__(self, client: Any) -> None:
+        self.client, self.stage = client, "work"
+        self._count = itertools.count()
+
+    @property
+    def workers(self) -> list[str]:
+        return sorted(self.client.scheduler_info(n_workers=-1)["workers"])
+
+    @property
+    def dashboard(self) -> str:
+        return str(self.client.dashboard_link)
+
+    def send(self, A: Any) -> Any:
+        """A large array, or a tuple of arrays, on every worker; anything small as it is."""
+        size = (
+            A.nbytes
+            if isinstance(A, np.ndarray)
+            else sum(getattr(part, "nbytes", 0) for part in A)
+            if isinstance(A, tuple)
+            else 0
+        )
+        if size < SENT:
+            return A
+        with self.speaking():
+            return self.client.scatter(A, broadcast=True, hash=False, direct=False)
+
+    def submit(self, what: str, f: Callable[..., Any], *arguments: Any, worker: str | None = None) -> Any:
+        """A task; `worker` is where it should run while that one lives."""
+        where = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
+        key = f"{self.stage}-{what}-{next(self._count):08x}"
+        return self.client.submit(f, *arguments, key=key, pure=False, retries=RETRIES, **where)
+
+    def gather(self, futures: Any) -> Any:
+        with self.speaking():
+            return self.client.gather(futures)
+
+    def again(self, question: Callable[[], Any]) -> Any:
+        """What a question that sends arrays brings; it is put again where all workers that held an array died."""
+        with self.speaking():
+            for _ in range(RETRIES):
+                try:
+                    return question()
+                except (asyncio.CancelledError, concurrent.futures.CancelledError):
+                    if self.client.status != "running":
+                        raise
+            return question()
+
+    @contextmanager
+    def speaking(self) -> Iterator[None]:
+        """Errors of the cluster in words."""
+        lost = (asyncio.CancelledError, concurrent.futures.CancelledError, OSError, TimeoutError)
+        try:
+            yield
+        except library("distributed").KilledWorker as error:
+            raise ClusterError(
+                f"Workers died again and again at {error.task}: most likely it needs more memory than a worker has.\n"
+                "Use more workers or larger ones, a smaller rank or fewer n_features."
+            ) from error
+        except (*lost, library("distributed.comm").CommClosedError) as error:
+            raise ClusterError(
+                f"The scheduler of the cluster is lost ({type(error).__name__}: {error}).\n"
+                "Start it again and repeat the command; with --checkpoint it goes on where it was."
+            ) from error
+
+
+_current: ContextVar[Cluster | None] = ContextVar("cluster", default=None)
+
+
+def current() -> Cluster | None:
+    """The cluster that fits of this context run on."""
+    return _current.get()
+
+
+@contextmanager
+def using(cluster: Cluster) -> Iterator[Cluster]:
+    token = _current.set(cluster)
+    try:
+        yield cluster
+    finally:
+        _current.reset(token)
+
+
+class RemoteArray:
+    """An array (n, k) whose rows are on the workers, share by share."""
+
+    dtype = np.dtype(np.float32)
+
+    def __init__(
+        self, cluster: Cluster, parts: list[Any], starts: Array, shape: tuple[int, int], source: list[Any]
+    ) -> None:
+        self.cluster, self.parts, self.starts, self.shape = cluster, parts, starts, shape
+        self.source = source  # what it was made of: a worker that dies takes its part along, which is made again
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, key: Any) -> Array:
+        """Some rows, by number in any order, or a slice of them, on the client."""
+        numbers = np.arange(self.shape[0])[key] if isinstance(key, slice) else np.asarray(key)
+        out = np.empty((len(numbers), self.shape[1]), np.float32)
+        owner = np.searchsorted(self.starts, numbers, side="right") - 1
+        some = [np.flatnonzero(owner == i) for i in range(len(self.parts))]
+        asked = {i: numbers[at] - self.starts[i] for i, at in enumerate(some) if len(at)}
+        tasks = {i: self.cluster.submit("rows", shares.array_rows, self.parts[i], at) for i, at in asked.items()}
+        for i, rows in self.cluster.gather(tasks).items():
+            out[some[i]] = rows
+        return out
+
+
+class RemoteLabels:
+    """Y (n, c) on the workers: some of its rows can be asked for."""
+
+    def __init__(self, rows: ClusterRows) -> None:
+        self.rows, self.shape = rows, (rows.n, rows.c)
+
+    def __getitem__(self, numbers: Array) -> sp.csr_array:
+        return self.rows.gathered("labels", shares.labels_in, np.asarray(numbers))[0]
+
+
+class ClusterRows(Rows):
+    """Rows whose blocks are on the workers of a cluster."""
+
+    remote = True
+
+    def __init__(
+        self, cluster: Cluster, parts: list[Any], starts: Array, n: int, d: int, c: int, w: Array | None = None
+    ) -> None:
+        super().__init__([], d, c)
+        self.cluster, self.parts, self.starts, self.n = cluster, parts, starts, n
+        self.ends = np.append(starts[1:], n)
+        self._w = w  # None: 1 each
+        self.weights = (
+            [None] * len(parts)
+            if w is None
+            else [cluster.submit("weights", np.asarray, w[a:b]) for a, b in zip(starts, self.ends, strict=True)]
+        )
+
+    @property
+    def w(self) -> Array:
+        return np.ones(self.n, np.float32) if self._w is None else self._w
+
+    def weighted(self, w: Array) -> ClusterRows:
+        w = np.asarray(w, np.float32)
+        found = ClusterRows(self.cluster, self.parts, self.starts, self.n, self.d, self.c, w)
+        found.table = self.table
+        return found
+
+    def sums(
+        self,
+        f: Callable[..., None],
+        *arrays: Any,
+        outs: list[tuple[tuple[int, ...], Any]],
+        saved: SavedSums | None = None,
+    ) -> list[Any]:
+        done, totals = (0, None) if saved is None else saved.load()
+        if totals is not None and done == self.n:
+            return totals
+        found: list[Any] = self.cluster.again(lambda: self._sums(f, arrays, outs))
+        if saved is not None:
+            saved.put(self.n, found, last=True)
+        return found
+
+    def _sums(self, f: Callable[..., None], arrays: tuple[Any, ...], outs: list[tuple[tuple[int, ...], Any]]) -> Any:
+        """One task a share, and a tree of additions."""
+        sent = [self.cluster.send(A) for A in arrays]
+        parts = [
+            self.cluster.submit("sum", shares.share_sums, f, share, w, outs, *sent)
+            for share, w in zip(self.parts, self.weights, strict=True)
+        ]
+        while len(parts) > 1:
+            pairs = [parts[i : i + 2] for i in range(0, len(parts), 2)]
+            parts = [self.cluster.submit("add", shares.added, *p) if len(p) == 2 else p[0] for p in pairs]
+        return self.cluster.client.gather(parts[0])
+
+    def map(self, f: Callable[..., Any], *arrays: Any, into: Any = None) -> Any:
+        """What f makes of the blocks stays on the workers."""
+
+        def spread() -> RemoteArray:
+            sent = [self.cluster.send(A) for A in arrays]
+            parts = [self.cluster.submit("map", shares.share_map, f, share, *sent) for share in self.parts]
+            width = self.cluster.client.gather(self.cluster.submit("width", np.shape, parts[0]))[1]
+            return RemoteArray(self.cluster, parts, self.starts, (self.n, width), sent)
+
+        return self.cluster.again(spread)
+
+    def with_inputs(self, H: Any) -> ClusterRows:
+        parts = [
+            self.cluster.submit("inputs", shares.with_inputs, share, h)
+            for share, h in zip(self.parts, H.parts, strict=True)
+        ]
+        found = ClusterRows(self.cluster, parts, self.starts, self.n, H.shape[1], self.c, self._w)
+        found.table = H
+        return found
+
+    def with_label_scale(self, scale: Array) -> ClusterRows:
+        parts = [self.cluster.submit("labels", shares.scaled_labels, share, scale) for share in self.parts]
+        return ClusterRows(self.cluster, parts, self.starts, self.n, self.d, self.c, self._w)
+
+    def take(self, numbers: Array) -> Rows:
+        """Some of the rows, by number ascending, on the client."""
+        X, Y = self.gathered("rows", shares.rows_in, numbers, 2)
+        return Rows.of(X, Y, self.w[numbers])
+
+    def gathered(self, what: str, f: Callable[..., Any], numbers: Array, count: int = 1) -> list[Any]:
+        """What f finds of some rows, ascending, in each share, stacked."""
+        asked = [numbers[(numbers >= a) & (numbers < b)] for a, b in zip(self.starts, self.ends, strict=True)]
+        tasks = [self.cluster.submit(what, f, share, some) for share, some in zip(self.parts, asked, strict=True)]
+        found = self.cluster.gather(tasks)
+        return [stack([part[i] if count > 1 else part for part in found]) for i in range(count)]
+
+    def compact(self) -> Rows:
+        raise NotImplementedError("rows of a cluster are compacted once they were taken")
+
+    def each(self) -> Iterator[Any]:
+        raise NotImplementedError("rows of a cluster are not looked at one block after the other")
+
+    def let_go(self) -> None:
+        """The workers keep their shares."""

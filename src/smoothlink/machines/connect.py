@@ -1,0 +1,88 @@
+"""A cluster by its address: processes of this machine, or a scheduler that runs elsewhere."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from smoothlink.errors import ClusterError
+from smoothlink.machines import shares
+from smoothlink.machines.cluster import Cluster, library, using
+
+SECONDS = 10  # to wait for a scheduler
+CHECKED = ("python", "dask", "distributed", "numpy", "msgpack")
+
+
+@contextmanager
+def cluster(client: Any) -> Iterator[Cluster]:
+    """Fits in this context run on a Dask cluster: a client of it, its address, or "local:4" for four processes here."""
+    with connected(client) as found:
+        check_versions(found)
+        with using(found):
+            yield found
+
+
+@contextmanager
+def connected(client: Any) -> Iterator[Cluster]:
+    """A cluster that is closed at the end if it was opened here."""
+    if not isinstance(client, str):
+        yield Cluster(client)
+        return
+    make = library("distributed").Client
+    if client.startswith("local"):
+        with local(client) as processes, make(processes) as made:
+            yield Cluster(made)
+        return
+    try:
+        made = make(client, timeout=SECONDS)
+    except (OSError, TimeoutError, ValueError) as error:
+        raise ClusterError(
+            f"No scheduler answers at {client} ({error}).\n"
+            "Start one with `dask scheduler` and workers with `dask worker ADDRESS`, or type --cluster local:2."
+        ) from error
+    with made:
+        if not made.scheduler_info(n_workers=-1)["workers"]:
+            raise ClusterError(f"The scheduler at {client} has no workers.\nStart some: dask worker {client}.")
+        yield Cluster(made)
+
+
+@contextmanager
+def local(name: str) -> Iterator[Any]:
+    """Worker processes on this machine: "local:4"; each gets its part of the cores."""
+    count = name.partition(":")[2]
+    if name != "local" and not (count.isdecimal() and int(count) > 0):
+        raise ClusterError(f"cluster is {name!r}; possible are local:N with N processes, and tcp://HOST:PORT.")
+    workers = int(count or 2)
+    threads = str(max(1, (os.cpu_count() or 1) // workers))
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
+    with (
+        library("dask").config.set({"distributed.nanny.pre-spawn-environ": dict.fromkeys(names, threads)}),
+        library("distributed").LocalCluster(
+            n_workers=workers, threads_per_worker=1, memory_limit=0, dashboard_address=":0"
+        ) as made,
+    ):
+        yield made
+
+
+def check_versions(found: Cluster) -> None:
+    """Whether all workers have the libraries of the client; the first that has not is named with both versions."""
+    with found.speaking():
+        versions = found.client.get_versions(check=False)
+        ours, theirs = versions["client"]["packages"], versions["workers"]
+        known = found.client.run(shares.version, on_error="return")
+    for worker, answer in theirs.items():
+        for package in CHECKED:
+            here, there = ours.get(package), (answer or {}).get("packages", {}).get(package)
+            if here != there:
+                raise mismatch(package, here, there, worker)
+    for worker, version in known.items():
+        if version != shares.version():
+            raise mismatch("smoothlink", shares.version(), version, worker)
+
+
+def mismatch(package: str, here: Any, there: Any, worker: str) -> ClusterError:
+    return ClusterError(
+        f"The worker {worker} has {package} {there}, and the client has {here}.\nInstall the same version on both."
+    )

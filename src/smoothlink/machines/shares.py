@@ -1,0 +1,180 @@
+"""What the workers of a cluster do: each function is one task. A share is some consecutive rows on a worker, in blocks.
+
+Tasks never change what they were given: a task whose worker dies is run again elsewhere, from the same arguments.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from smoothlink.machines.machine import BLOCK_ROWS
+from smoothlink.machines.matrix import Sparse, matrix
+from smoothlink.machines.rows import Block, Rows, stack
+
+Array = NDArray[Any]
+
+
+class Piece(NamedTuple):
+    """Rows of a data file that a worker reads itself."""
+
+    path: str
+    start: int
+    stop: int
+    reading: dict[str, Any]  # options of `read`
+
+    def load(self) -> tuple[Any, sp.csr_array]:
+        from smoothlink.steps.read import read
+
+        data = read(self.path, **self.reading)
+        return data.X[self.start : self.stop], data.Y[self.start : self.stop]
+
+
+class Given(NamedTuple):
+    """Rows that were sent to a worker."""
+
+    X: Any
+    Y: sp.csr_array
+
+    def load(self) -> tuple[Any, sp.csr_array]:
+        return self.X, self.Y
+
+
+class Share(NamedTuple):
+    """Consecutive rows on a worker."""
+
+    blocks: list[Block]
+    start: int  # number of the first row among all
+    rows: int
+
+
+class Header(NamedTuple):
+    """What a file says of its columns, and how much it holds."""
+
+    rows: int
+    features: int
+    labels: int
+    entries: int
+    label_names: list[str] | None
+    feature_names: list[str] | None
+
+
+def describe(path: str, reading: dict[str, Any]) -> Header:
+    """Reads a file as far as it takes to know what it holds: data folders say so, others are read whole."""
+    from smoothlink.steps.read import read
+
+    data = read(path, **reading)
+    return Header(data.X.shape[0], data.X.shape[1], data.Y.shape[1], data.X.nnz, data.label_names, data.feature_names)
+
+
+def missing(paths: list[str]) -> list[str]:
+    """Those that this worker does not see."""
+    return [path for path in paths if not os.path.exists(path)]
+
+
+def version() -> str:
+    """Of this library, as the worker has it."""
+    return importlib.metadata.version("smoothlink")
+
+
+def label_range(share: Share) -> tuple[int, int]:
+    """The fewest and the most labels of a row."""
+    counts = np.concatenate([np.diff(b.Y.csr.indptr) for b in share.blocks])
+    return int(counts.min(initial=1 << 30)), int(counts.max(initial=0))
+
+
+def first_rows(piece: Any, count: int) -> Any:
+    """X of a few rows."""
+    return piece.load()[0][:count]
+
+
+def load_share(pieces: list[Any], start: int, scaling: Callable[[Any], Any], block_rows: int | None) -> Share:
+    """Reads rows, scales them and cuts them into blocks."""
+    parts = [piece.load() for piece in pieces]
+    X, Y = stack([X for X, _ in parts]), stack([Y for _, Y in parts])
+    rows = Rows.of(scaling(X), Y, block_rows=block_rows or BLOCK_ROWS)
+    blocks = [block._replace(start=block.start + start) for block in rows.blocks]
+    return Share(blocks, start, rows.n)
+
+
+def weighted(share: Share, w: Array | None) -> list[Block]:
+    """The blocks of a share under these weights."""
+    if w is None:
+        return share.blocks
+    return [b._replace(w=w[b.start - share.start :][: len(b.w)]) for b in share.blocks]
+
+
+def share_sums(
+    f: Callable[..., None], share: Share, w: Array | None, outs: list[tuple[tuple[int, ...], Any]], *arrays: Any
+) -> list[Array]:
+    """What `Rows.sums` is for the rows of a share: one accumulator for all its blocks."""
+    totals = [np.zeros(shape, dtype) for shape, dtype in outs]
+    for block in weighted(share, w):
+        f(block, *arrays, *totals)
+    return totals
+
+
+def added(a: list[Array], b: list[Array]) -> list[Array]:
+    """Two totals as one."""
+    return [x + y for x, y in zip(a, b, strict=True)]
+
+
+def share_map(f: Callable[..., Array], share: Share, *arrays: Any) -> Array:
+    """f of every block, row under row."""
+    return np.concatenate([f(block, *arrays) for block in share.blocks])
+
+
+def with_inputs(share: Share, H: Array) -> Share:
+    """The same labels with the rows of H in place of X."""
+    blocks = [b._replace(X=matrix(H[b.start - share.start :][: len(b.w)])) for b in share.blocks]
+    return Share(blocks, share.start, share.rows)
+
+
+def scaled_labels(share: Share, scale: Array) -> Share:
+    """The same rows with column l of Y multiplied by scale[l]."""
+    blocks = []
+    for b in share.blocks:
+        Y = b.Y.csr
+        blocks.append(b._replace(Y=Sparse(sp.csr_array((Y.data * scale[Y.indices], Y.indices, Y.indptr), Y.shape))))
+    return Share(blocks, share.start, share.rows)
+
+
+def rows_in(share: Share, numbers: Array) -> tuple[Any, sp.csr_array]:
+    """X and Y of some rows, by global number ascending."""
+    X, Y = [], []
+    for b in share.blocks:
+        some = numbers[(numbers >= b.start) & (numbers < b.start + len(b.w))] - b.start
+        X.append(b.X.take(some))
+        Y.append(b.Y.take(some))
+    return stack(X), stack(Y)
+
+
+def labels_in(share: Share, numbers: Array) -> sp.csr_array:
+    """Y of some rows."""
+    parts = [numbers[(numbers >= b.start) & (numbers < b.start + len(b.w))] - b.start for b in share.blocks]
+    return stack([b.Y.take(some) for b, some in zip(share.blocks, parts, strict=True)])
+
+
+def label_columns(share: Share, labels: slice) -> sp.csr_array:
+    """Some labels of all rows of a share."""
+    return stack([b.Y.csr[:, labels] for b in share.blocks])
+
+
+def array_rows(H: Array, numbers: Array) -> Array:
+    """Some rows of an array, by position."""
+    rows: Array = H[numbers]
+    return rows
+
+
+def some_labels(H: list[Array], Y: list[sp.csr_array], w: Array | None) -> Rows:
+    """All rows, embedded, with some of their labels."""
+    whole = np.concatenate(H)
+    labels = stack(Y)
+    plain = Rows.of(np.zeros((len(whole), 1), np.float32), labels, w)
+    return plain.with_inputs(whole)

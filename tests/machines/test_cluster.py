@@ -1,0 +1,230 @@
+"""Rows on the workers of a cluster: the same sums, maps and fits as in one process, whoever dies on the way."""
+
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from problems import relative_error, sparse_problem
+from small import fixed, words
+
+pytest.importorskip("distributed", reason="Dask is not installed")
+
+import smoothlink
+from smoothlink.errors import ClusterError, DataError
+from smoothlink.fitting.cluster import Files, cuts, spread_arrays, spread_files
+from smoothlink.machines.connect import cluster, connected, mismatch
+from smoothlink.solve import ConjugateGradient
+from smoothlink.steps.embed import embed_rows, label_counts, xt_yq
+from smoothlink.steps.read import Data, write
+
+LOSSES = {
+    "squared": {},
+    "logistic": {"loss": "logistic", "passes": 3},
+    "softmax": {"loss": "softmax", "passes": 3},
+}
+
+
+@pytest.fixture(scope="module", params=[1, 3])
+def workers(request):
+    with connected(f"local:{request.param}") as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def two():
+    with connected("local:2") as found:
+        yield found
+
+
+def as_it_is(X):
+    return X
+
+
+@pytest.fixture
+def problem(rng):
+    return sparse_problem(rng)
+
+
+def rows_of(found, p):
+    """The rows of a problem, which have their constant already, on the workers."""
+    rows = spread_arrays(found, p.X, p.Y).load(as_it_is, p.w.astype(np.float32), 7)
+    rows.d = p.X.shape[1]
+    return rows
+
+
+def test_sums_are_those_of_one_process(workers, problem, rng):
+    p = problem
+    Q = rng.standard_normal((p.Y.shape[1], 3)).astype(np.float32)
+    there, here = rows_of(workers, p), p.rows()
+    out = (p.X.shape[1], 3)
+    assert relative_error(there.sum(xt_yq, Q, out=out), here.sum(xt_yq, Q, out=out)) < 1e-6
+    counts = [r.sum(label_counts, out=(p.Y.shape[1],), dtype=np.float64) for r in (there, here)]
+    np.testing.assert_allclose(*counts)
+
+
+def test_maps_stay_on_the_workers_and_rows_of_them_can_be_asked_for(workers, problem, rng):
+    p = problem
+    W = rng.standard_normal((p.X.shape[1], 4)).astype(np.float32)
+    H, expected = rows_of(workers, p).map(embed_rows, W), p.rows().map(embed_rows, W)
+    numbers = rng.permutation(len(expected))[:9]
+    np.testing.assert_allclose(H[numbers], expected[numbers], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(H[3:8], expected[3:8], rtol=1e-5, atol=1e-5)
+    assert H.shape == expected.shape
+
+
+def test_rows_that_are_taken_are_those_of_one_process(workers, problem):
+    p = problem
+    numbers = np.arange(0, p.X.shape[0], 3)
+    there, here = rows_of(workers, p).take(numbers), p.rows().take(numbers)
+    assert (there.blocks[0].X.csr != here.blocks[0].X.csr).nnz == 0
+    assert (there.blocks[0].Y.csr != here.blocks[0].Y.csr).nnz == 0
+    np.testing.assert_allclose(there.w, here.w)
+
+
+def test_other_weights_leave_the_rows_where_they_are(two, problem):
+    p, rows = problem, rows_of(two, problem)
+    w = p.w.astype(np.float32).copy()
+    w[::2] = 0
+    c = p.Y.shape[1]
+    found = rows.weighted(w).sum(label_counts, out=(c,), dtype=np.float64)
+    np.testing.assert_allclose(found, p.rows().weighted(w).sum(label_counts, out=(c,), dtype=np.float64))
+    assert rows.weighted(w).parts is rows.parts
+
+
+def test_conjugate_gradients_give_the_solution_of_one_process(two, problem):
+    p = problem
+    X, Y = p.dense
+    B = (X.T @ (p.w[:, None] * Y)).astype(np.float32)
+    solve = ConjugateGradient(tol=1e-6).prepare(rows_of(two, p)).at(0.3)
+    assert relative_error(solve(B), p.solve(0.3)(B)) < 2e-4
+
+
+def data_for(rng, loss):
+    X, Y = words(rng)
+    if loss == "softmax":
+        Y = np.eye(6, dtype=int)[rng.integers(0, 6, len(Y))]
+    return X, Y
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_fit_on_any_number_of_workers_is_that_of_one_process(workers, rng, loss):
+    X, Y = data_for(rng, loss)
+    here = fixed(**LOSSES[loss], calibrate=True).fit(X, Y)
+    with smoothlink.cluster(workers.client):
+        there = fixed(**LOSSES[loss], calibrate=True).fit(X, Y)
+    np.testing.assert_allclose(there.predict_proba(X), here.predict_proba(X), atol=1e-3)
+    assert there.summary_["workers"] == len(workers.workers)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"effort": "quick"}, {"rank": "auto", "ridge": "auto", "bandwidth": "auto"}], ids=str
+)
+def test_what_is_auto_is_settled_on_a_cluster_as_in_one_process(two, rng, settings):
+    X, Y = words(rng)
+    here = fixed(**settings, calibrate=True).fit(X, Y)
+    with smoothlink.cluster(two.client):
+        there = fixed(**settings, calibrate=True).fit(X, Y)
+    for name in ("rank", "ridge", "bandwidth", "final_ridge"):
+        assert there.summary_[name] == here.summary_[name]
+    np.testing.assert_allclose(there.predict_proba(X), here.predict_proba(X), atol=1e-3)
+
+
+@pytest.mark.parametrize("suffix", [".sl", ".txt"])
+@pytest.mark.parametrize("count", [1, 3])
+def test_workers_read_files_themselves(two, rng, tmp_path, suffix, count):
+    X, Y = words(rng)
+    Y = np.asarray(Y, np.float32)
+    paths = []
+    for i, part in enumerate(np.array_split(np.arange(X.shape[0]), count)):
+        paths.append(tmp_path / f"part-{i}{suffix}")
+        write(Data(X[part].astype(np.float32), sp.csr_array(Y[part])), paths[-1])
+    with smoothlink.cluster(two.client):
+        there = fixed().fit(Files.of(tmp_path / f"part-*{suffix}"))
+    here = fixed().fit(X.astype(np.float32), sp.csr_array(Y))
+    np.testing.assert_allclose(there.predict_proba(X), here.predict_proba(X), atol=1e-3)
+
+
+def test_data_folders_are_cut_where_shares_end_and_other_files_are_not():
+    assert cuts(10, np.array([4, 8, 12]), True) == [(0, 4), (4, 8), (8, 10)]
+    assert cuts(10, np.array([-2, 0, 10]), True) == [(0, 10)]
+    assert cuts(10, np.array([4, 8]), False) == [(0, 10)]
+
+
+# When it goes wrong
+
+
+def test_a_worker_that_dies_does_not_change_the_model(rng):
+    X, Y = words(rng, n=200)
+    settings = {"loss": "logistic", "passes": 12, "calibrate": False}
+    here = fixed(**settings).fit(X, Y)
+    with connected("local:2") as found:
+        fitted, died = [], []
+
+        def fit():
+            with smoothlink.cluster(found.client):
+                fitted.append(fixed(**settings).fit(X, Y))
+
+        thread = threading.Thread(target=fit)
+        thread.start()
+        for pause in (0.3, 1.5):
+            time.sleep(pause)
+            pid = next(iter(found.client.run(os.getpid).values()), None)
+            if thread.is_alive() and pid is not None:
+                os.kill(pid, signal.SIGKILL)
+                died.append(pid)
+        thread.join(120)
+    assert died
+    assert fitted, "the fit did not end"
+    np.testing.assert_allclose(fitted[0].predict_proba(X), here.predict_proba(X), atol=1e-3)
+
+
+def test_an_address_where_nothing_answers_is_said_at_once(monkeypatch):
+    monkeypatch.setattr("smoothlink.machines.connect.SECONDS", 0.5)
+    with (
+        pytest.raises(ClusterError, match=r"No scheduler answers at tcp://127.0.0.1:9 .*\nStart one with"),
+        cluster("tcp://127.0.0.1:9"),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("name", ["local:0", "local:x", "local:-1"])
+def test_other_local_clusters_are_refused(name):
+    with pytest.raises(ClusterError, match="possible are local:N"), cluster(name):
+        pass
+
+
+def test_other_versions_are_named():
+    said = str(mismatch("numpy", "2.0", "1.26", "tcp://a:1"))
+    assert said == "The worker tcp://a:1 has numpy 1.26, and the client has 2.0.\nInstall the same version on both."
+
+
+def test_a_file_that_no_worker_sees_is_named(two, tmp_path):
+    with pytest.raises(ClusterError, match=r"No worker sees .*absent.sl.\nPut it where all workers can read it"):
+        spread_files(two, Files.of(tmp_path / "absent.sl"))
+
+
+def test_files_with_other_columns_are_refused(two, rng, tmp_path):
+    X, Y = words(rng)
+    Y = sp.csr_array(np.asarray(Y, np.float32))
+    write(Data(X.astype(np.float32), Y), tmp_path / "a.sl")
+    write(Data(X.astype(np.float32)[:, :20], Y), tmp_path / "b.sl")
+    with pytest.raises(DataError, match=r"a.sl has 40 features and .*b.sl has 20; the files of one fit must agree"):
+        spread_files(two, Files.of([tmp_path / "a.sl", tmp_path / "b.sl"]))
+
+
+@pytest.mark.parametrize(
+    "given", [{"device": "torch"}, {"memory": "2G"}, {"solver": "dual"}, {"embedding": "plst"}], ids=str
+)
+def test_what_a_cluster_cannot_do_is_refused(two, rng, given):
+    name = next(iter(given))
+    with smoothlink.cluster(two.client), pytest.raises(ValueError, match=f"{name} is .*, which a cluster cannot do"):
+        fixed(**given).fit(*words(rng))
+
+
+def test_files_need_a_cluster(tmp_path):
+    with pytest.raises(ValueError, match="Files are for clusters"):
+        fixed().fit(Files((str(tmp_path / "a.sl"),)))
