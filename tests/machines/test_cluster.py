@@ -15,8 +15,9 @@ pytest.importorskip("distributed", reason="Dask is not installed")
 
 import smoothlink
 from smoothlink.errors import ClusterError, DataError
-from smoothlink.fitting.cluster import Files, cuts, spread_arrays, spread_files
+from smoothlink.fitting.cluster import Files, Spread, cluster_plan, cuts, spread_arrays, spread_files
 from smoothlink.machines.connect import cluster, connected, mismatch
+from smoothlink.machines.shares import Header
 from smoothlink.solve import ConjugateGradient
 from smoothlink.steps.embed import embed_rows, label_counts, xt_yq
 from smoothlink.steps.read import Data, write
@@ -101,6 +102,48 @@ def test_conjugate_gradients_give_the_solution_of_one_process(two, problem):
     B = (X.T @ (p.w[:, None] * Y)).astype(np.float32)
     solve = ConjugateGradient(tol=1e-6).prepare(rows_of(two, p)).at(0.3)
     assert relative_error(solve(B), p.solve(0.3)(B)) < 2e-4
+
+
+def test_columns_of_a_solve_are_shared_out_with_the_same_solution(workers, problem):
+    p = problem
+    X, Y = p.dense
+    B = (X.T @ (p.w[:, None] * Y)).astype(np.float32)
+    rows = spread_arrays(workers, p.X, p.Y).load(as_it_is, p.w.astype(np.float32), 7, whole=True)
+    rows.d = p.X.shape[1]
+    solve, here = (ConjugateGradient(tol=1e-6).prepare(r).at(0.3) for r in (rows, p.rows()))
+    assert relative_error(solve(B), here(B)) < 1e-4
+    assert abs(solve.iterations - here.iterations) <= 1
+    assert solve.residual <= 1.01e-6
+
+
+@pytest.mark.parametrize("plan", ["rows", "columns"])
+def test_a_plan_that_is_asked_for_gives_the_same_model(two, rng, plan):
+    X, Y = words(rng)
+    solver = ConjugateGradient(tol=1e-5)
+    here = fixed(solver=solver).fit(X, Y)
+    with smoothlink.cluster(two.client, plan=plan):
+        there = fixed(solver=solver).fit(X, Y)
+    assert there.summary_["shared_out"] == plan
+    np.testing.assert_allclose(there.predict_proba(X), here.predict_proba(X), atol=2e-3)
+
+
+def test_the_plan_shares_out_columns_where_x_fits_a_worker_and_solves_would_send_more(two):
+    few, many = (
+        Spread(two, [], np.zeros(1), Header(1000, 10**5, 10**4, entries, None, None)) for entries in (10**6, 10**10)
+    )
+    options = fixed(rank=200)._options()
+    assert cluster_plan(few, options, "auto").by == "columns"
+    assert cluster_plan(many, options, "auto").by == "rows"
+    assert cluster_plan(many, options, "columns").why == "asked for"
+    assert "2 workers share out columns (X fits a worker): each holds" in str(cluster_plan(few, options, "auto"))
+
+
+def test_another_plan_is_refused(two):
+    with (
+        pytest.raises(ValueError, match="plan is 'labels'; possible are 'auto', 'rows', 'columns'"),
+        cluster(two.client, plan="labels"),
+    ):
+        pass
 
 
 def data_for(rng, loss):

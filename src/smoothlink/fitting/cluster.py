@@ -18,17 +18,19 @@ from smoothlink.errors import ClusterError, DataError
 from smoothlink.fitting.checkpoint import working
 from smoothlink.fitting.checks import check_options
 from smoothlink.fitting.options import Clock, Notify, Options, Setup
-from smoothlink.fitting.plan import Plan
-from smoothlink.fitting.setup import arranged
+from smoothlink.fitting.plan import Plan, size
+from smoothlink.fitting.setup import arranged, largest_rank
 from smoothlink.fitting.train import Trained, train_in, train_quick
 from smoothlink.machines import shares
 from smoothlink.machines.cluster import Cluster, ClusterRows, RemoteLabels
 from smoothlink.machines.shares import Given, Header, Piece
+from smoothlink.solve import EXPECTED_ITERATIONS
 from smoothlink.steps.scale import choose_scaling
 
 Array = NDArray[Any]
 
 LOOKED_AT = 1000  # rows that tell how features are scaled
+WORKER_SHARE = 0.4  # of a worker's memory that all of X may take
 
 
 class Files(NamedTuple):
@@ -60,8 +62,10 @@ class Spread(NamedTuple):
     starts: Array  # of each share, the number of its first row
     header: Header
 
-    def load(self, scaling: Callable[[Any], Any], w: Array | None, block_rows: int | None) -> ClusterRows:
-        """The rows, scaled, on the workers."""
+    def load(
+        self, scaling: Callable[[Any], Any], w: Array | None, block_rows: int | None, *, whole: bool = False
+    ) -> ClusterRows:
+        """The rows, scaled, on the workers; `whole` also all of them on each."""
         workers = self.cluster.workers
         parts = [
             self.cluster.submit(
@@ -69,8 +73,12 @@ class Spread(NamedTuple):
             )
             for i, (pieces, start) in enumerate(zip(self.pieces, self.starts, strict=True))
         ]
-        d = self.header.features + 1
-        return ClusterRows(self.cluster, parts, self.starts, self.header.rows, d, self.header.labels, w)
+        d, every = self.header.features + 1, None
+        if whole:
+            pieces = [piece for pieces in self.pieces for piece in pieces]
+            every = self.cluster.submit("load-all", shares.load_share, pieces, 0, scaling, block_rows)
+            self.cluster.everywhere(every)
+        return ClusterRows(self.cluster, parts, self.starts, self.header.rows, d, self.header.labels, w, every)
 
     def first(self) -> Any:
         """X of a few rows."""
@@ -176,7 +184,8 @@ def train_spread(
         scaling = choose_scaling(spread.first(), options.scale, None)
         if scaling.kind == "variance":
             raise ValueError("scale is 'variance', which a cluster cannot do; scale the columns before, or say 'none'.")
-    rows = spread.load(scaling.__call__, w, options.block_rows)
+    plan = cluster_plan(spread, options, cluster.plan)
+    rows = spread.load(scaling.__call__, w, options.block_rows, whole=plan.by == "columns")
     ranges = cluster.gather([cluster.submit("labels", shares.label_range, share) for share in rows.parts])
     single = all(low == high == 1 for low, high in ranges)
     multiclass = task == "multiclass" or (task == "auto" and single and rows.c > 1)
@@ -184,7 +193,7 @@ def train_spread(
         raise ValueError("task is 'multiclass', but some rows have no label or several.")
     check_options(options, multiclass=multiclass)
     if note is not None:
-        note(f"{len(cluster.workers)} workers, {len(rows.parts)} shares of rows; dashboard: {cluster.dashboard}")
+        note(f"{plan} Dashboard: {cluster.dashboard}")
     job = {"files": [repr(pieces) for pieces in spread.pieces], **spread.header._asdict()}
     with working(options.checkpoint, lambda: job | asked(options), lambda: Plan()) as work:
         options = replace(options, input_kernel=None)
@@ -197,8 +206,38 @@ def train_spread(
             trained = train_quick(make(options), scaling, options, clock)
         else:
             trained = train_in(make, scaling, options, clock, work)
-    trained.summary["workers"] = len(cluster.workers)
+    trained.summary.update(workers=len(cluster.workers), shared_out=plan.by)
     return trained, multiclass
+
+
+class ClusterPlan(NamedTuple):
+    """What is shared out among the workers, and what each of them then holds."""
+
+    by: str  # "rows", or "columns" of the ridge solves too
+    workers: int
+    held: int  # bytes of X a worker
+    solved: int  # bytes of a (d, k + l) array
+    why: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.workers} workers share out {self.by} ({self.why}): "
+            f"each holds {size(self.held)} of X; an array of the solves takes {size(self.solved)}."
+        )
+
+
+def cluster_plan(spread: Spread, options: Options, asked: str) -> ClusterPlan:
+    """Rows, or where all of X fits a worker and conjugate gradients would send more than X, columns."""
+    header, workers = spread.header, len(spread.cluster.workers)
+    rank = largest_rank(options, header.rows, header.features, header.labels)
+    columns = min(header.labels, rank + options.oversample)
+    solved, inputs = 4 * (header.features + 1) * columns, 20 * header.entries
+    fits = inputs <= WORKER_SHARE * spread.cluster.worker_memory()
+    moved = 2 * EXPECTED_ITERATIONS * solved  # by the solves of one embedding, there and back, for each worker
+    by = asked if asked != "auto" else "columns" if fits and workers > 1 and moved > inputs else "rows"
+    why = "asked for" if asked != "auto" else "X fits a worker" if by == "columns" else "least to send"
+    held = inputs // workers + (inputs if by == "columns" else 0)
+    return ClusterPlan(by, workers, held, solved, why)
 
 
 def asked(options: Options) -> dict[str, Any]:

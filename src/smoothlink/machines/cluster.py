@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from smoothlink.errors import ClusterError
 from smoothlink.machines import shares
+from smoothlink.machines.machine import host_memory
 from smoothlink.machines.rows import Rows, SavedSums, stack
 
 Array = NDArray[Any]
@@ -40,13 +41,24 @@ def library(name: str) -> Any:
 class Cluster:
     """A Dask client: sends arrays once, names tasks so that a person can read them, and says what went wrong."""
 
-    def __init__(self, client: Any) -> None:
-        self.client, self.stage = client, "work"
+    def __init__(self, client: Any, plan: str = "auto") -> None:
+        self.client, self.stage, self.plan = client, "work", plan
         self._count = itertools.count()
 
     @property
     def workers(self) -> list[str]:
         return sorted(self.client.scheduler_info(n_workers=-1)["workers"])
+
+    def worker_memory(self) -> int:
+        """Bytes that the smallest worker may hold; where it was not told, its part of this machine's."""
+        found = self.client.scheduler_info(n_workers=-1)["workers"].values()
+        limits = [worker["memory_limit"] for worker in found if worker["memory_limit"]]
+        return int(min(limits)) if limits else host_memory() // max(1, len(found))
+
+    def everywhere(self, future: Any) -> None:
+        """A result on every worker."""
+        with self.speaking():
+            self.client.replicate([future])
 
     @property
     def dashboard(self) -> str:
@@ -165,10 +177,20 @@ class ClusterRows(Rows):
     remote = True
 
     def __init__(
-        self, cluster: Cluster, parts: list[Any], starts: Array, n: int, d: int, c: int, w: Array | None = None
+        self,
+        cluster: Cluster,
+        parts: list[Any],
+        starts: Array,
+        n: int,
+        d: int,
+        c: int,
+        w: Array | None = None,
+        whole: Any = None,
     ) -> None:
         super().__init__([], d, c)
         self.cluster, self.parts, self.starts, self.n = cluster, parts, starts, n
+        self.shares_columns = whole is not None
+        self.whole = whole  # all rows as one share, which every worker holds where columns are shared out
         self.ends = np.append(starts[1:], n)
         self._w = w  # None: 1 each
         self.weights = (
@@ -183,9 +205,30 @@ class ClusterRows(Rows):
 
     def weighted(self, w: Array) -> ClusterRows:
         w = np.asarray(w, np.float32)
-        found = ClusterRows(self.cluster, self.parts, self.starts, self.n, self.d, self.c, w)
+        found = ClusterRows(self.cluster, self.parts, self.starts, self.n, self.d, self.c, w, self.whole)
         found.table = self.table
         return found
+
+    def over_columns(self, f: Callable[..., Any], B: Any, *arguments: Any) -> Any:
+        """Each worker does some columns over all rows, and nothing is said between them on the way."""
+        if self.whole is None:
+            return super().over_columns(f, B, *arguments)
+
+        def spread() -> Any:
+            sent = [self.cluster.send(A) for A in arguments]
+            columns = np.array_split(np.arange(B.shape[1]), min(len(self.cluster.workers), B.shape[1]))
+            tasks = [
+                self.cluster.submit(
+                    f"columns {i + 1}/{len(columns)}",
+                    shares.columns_of,
+                    *(f, self.whole, self._w, self.cluster.send(np.ascontiguousarray(B[:, some])), *sent),
+                    worker=worker,
+                )
+                for i, (some, worker) in enumerate(zip(columns, self.cluster.workers, strict=False))
+            ]
+            return np.hstack(self.cluster.client.gather(tasks))
+
+        return self.cluster.again(spread)
 
     def sums(
         self,

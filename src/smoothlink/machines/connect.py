@@ -12,13 +12,20 @@ from smoothlink.machines import shares
 from smoothlink.machines.cluster import Cluster, library, using
 
 SECONDS = 10  # to wait for a scheduler
+PLANS = ("auto", "rows", "columns")
 CHECKED = ("python", "dask", "distributed", "numpy", "msgpack")
 
 
 @contextmanager
-def cluster(client: Any) -> Iterator[Cluster]:
-    """Fits in this context run on a Dask cluster: a client of it, its address, or "local:4" for four processes here."""
+def cluster(client: Any, plan: str = "auto") -> Iterator[Cluster]:
+    """Fits in this context run on a Dask cluster: a client of it, its address, or "local:4" for four processes here.
+
+    plan: what is shared out, "rows", "columns" of the ridge solves too, or "auto" by sizes.
+    """
+    if plan not in PLANS:
+        raise ValueError(f"plan is {plan!r}; possible are {', '.join(map(repr, PLANS))}.")
     with connected(client) as found:
+        found.plan = plan
         check_versions(found)
         with using(found):
             yield found

@@ -45,6 +45,7 @@ class Rows:
     """
 
     remote = False  # whether blocks are in other processes
+    shares_columns = False  # whether `over_columns` does
 
     def __init__(self, blocks: list[Block], d: int, c: int, table: Any = None, machine: Machine = HOST) -> None:
         self.blocks, self.d, self.c = blocks, d, c
@@ -158,6 +159,11 @@ class Rows:
             if saved is not None:
                 saved.put(end, [host(total) for total in totals], last=end == self.n)
         return [host(total) if total.ndim == 1 else total for total in totals]
+
+    def over_columns(self, f: Callable[..., Any], B: Any, *arguments: Any) -> Any:
+        """f(rows, B, *arguments), where the columns of B and of the result have nothing to do with one another: other
+        kinds of rows may share them out."""
+        return f(self, B, *arguments)
 
     def map(self, f: Callable[..., Any], *arrays: Any, into: Any = None) -> Any:
         """f(block, *arrays) of every block, row under row: in memory, or in a file."""

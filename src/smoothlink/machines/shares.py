@@ -178,3 +178,10 @@ def some_labels(H: list[Array], Y: list[sp.csr_array], w: Array | None) -> Rows:
     labels = stack(Y)
     plain = Rows.of(np.zeros((len(whole), 1), np.float32), labels, w)
     return plain.with_inputs(whole)
+
+
+def columns_of(f: Callable[..., Any], whole: Share, w: Array | None, B: Array, *arguments: Any) -> Any:
+    """f of all rows and some columns."""
+    blocks = weighted(whole, w)
+    first = blocks[0]
+    return f(Rows(blocks, first.X.shape[1], first.Y.shape[1]), B, *arguments)

@@ -107,6 +107,8 @@ class GradientSolve:
 
     def __call__(self, B: Array, start: Array | None = None, *, overwrite: bool = False) -> Array:
         """Z (d, m), in place of B if asked; `start` is a guess of it, such as the solution at a neighbouring ridge."""
+        if self.rows.shares_columns and start is None:
+            return self._shared_out(B)
         self.iterations, self.products, self.residual, unfinished = 0, 0, 0.0, 0
         Z, m, width = B if overwrite else empty_as(B), B.shape[1], self.knobs.group or self.rows.machine.columns(len(B))
         for c in range(0, m, width):
@@ -116,6 +118,15 @@ class GradientSolve:
             unfinished += self._advance(begun, Z[:, part])
         self._warn(unfinished)
         return Z
+
+    def _shared_out(self, B: Array) -> Array:
+        """The same, some columns on each machine that has all rows."""
+        found = self.rows.over_columns(solved_columns, B, self.knobs, self.system.squares, self.rho)
+        effort, Z = found[-3:], found[:-3]
+        iterations, products, residual = effort.max(axis=1)
+        self.iterations, self.products, self.residual = int(iterations), int(products), float(residual)
+        self._warn(int(np.count_nonzero(effort[2] > self.knobs.tol)))
+        return np.ascontiguousarray(Z, dtype=B.dtype)
 
     def _precondition(self, left: int) -> None:
         """Makes the correction if it is asked for, or if for so many columns it should save more than it costs."""
@@ -189,6 +200,16 @@ class GradientSolve:
                 RuntimeWarning,
                 stacklevel=3,
             )
+
+
+def solved_columns(rows: Rows, B: Array, knobs: ConjugateGradient, squares: HostArray, rho: HostArray) -> Array:
+    """Z of some columns, and below it three rows: iterations, products and the residual that it took."""
+    solve = GradientSolve(GradientSystem(knobs, rows, squares), rho)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # the caller knows of all columns
+        Z = solve(B)
+    effort = np.outer([solve.iterations, solve.products, solve.residual], np.ones(B.shape[1]))
+    return np.vstack([Z, effort.astype(Z.dtype)])
 
 
 def xt_xp(block: Block, P: Array, out: Array) -> None:
