@@ -17,7 +17,8 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from smoothlink import persist
 from smoothlink.fitting.checks import check_options, check_weights, one_of, whole
-from smoothlink.fitting.cluster import Files, spread_arrays, spread_files, train_spread
+from smoothlink.fitting.cluster import spread_arrays, spread_files, train_spread
+from smoothlink.fitting.files import Files
 from smoothlink.fitting.options import Options
 from smoothlink.fitting.setup import feature_count
 from smoothlink.fitting.train import Trained, train
@@ -35,7 +36,7 @@ from smoothlink.predict import (
     predict_topk,
     predictions,
 )
-from smoothlink.steps.evaluate import Evaluation, evaluate
+from smoothlink.steps.evaluate import Evaluation, Predictions, evaluate
 from smoothlink.targets import read_classes, read_indicator, read_targets, weigh
 
 Array = NDArray[Any]
@@ -457,10 +458,14 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         X, truth = self._checked(X), self._truth(y)
         if truth.shape[0] != X.shape[0]:
             raise ValueError(f"X has {X.shape[0]} rows and y has {truth.shape[0]}; they must be as many.")
+        return self._measured(truth, self._ask(X, predictions, truth, rank_by=self.rank_by), bootstraps, seed)
+
+    def _measured(self, truth: sp.csr_array, said: Predictions, bootstraps: int, seed: int) -> Evaluation:
+        """The metrics of what the model said of rows whose labels are known."""
         model = self.model_
         return evaluate(
             truth,
-            self._ask(X, predictions, truth, rank_by=self.rank_by),
+            said,
             label_counts=model.counts,
             n_train=max(1, round(model.total)),
             task="multiclass" if model.multiclass else "multilabel",

@@ -14,16 +14,16 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from smoothlink.errors import ClusterError, DataError
 from smoothlink.fitting.checkpoint import working
 from smoothlink.fitting.checks import check_options
+from smoothlink.fitting.files import Files, Piece, check_alike, check_seen, described, renamed
 from smoothlink.fitting.options import Clock, Notify, Options, Setup
 from smoothlink.fitting.plan import Plan, size
 from smoothlink.fitting.setup import arranged, largest_rank
 from smoothlink.fitting.train import Trained, train_in, train_quick
 from smoothlink.machines import shares
 from smoothlink.machines.cluster import Cluster, ClusterRows, RemoteLabels
-from smoothlink.machines.shares import Given, Header, Piece
+from smoothlink.machines.shares import Given, Header
 from smoothlink.solve import EXPECTED_ITERATIONS
 from smoothlink.steps.scale import choose_scaling
 
@@ -31,27 +31,6 @@ Array = NDArray[Any]
 
 LOOKED_AT = 1000  # rows that tell how features are scaled
 WORKER_SHARE = 0.4  # of a worker's memory that all of X may take
-
-
-class Files(NamedTuple):
-    """Data files that the workers of a cluster read themselves; what `read` would be told of each."""
-
-    paths: tuple[str, ...]
-    reading: dict[str, Any] = {}  # noqa: RUF012
-
-    @classmethod
-    def of(cls, paths: Any, **reading: Any) -> Files:
-        """One path or several; a name with * stands for all files it fits."""
-        import glob
-
-        names = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-        found: list[str] = []
-        for name in (str(os.fspath(path)) for path in names):
-            fits = sorted(glob.glob(name)) if "*" in name else [name]
-            if not fits:
-                raise DataError(f"No file fits {name}.")
-            found += fits
-        return cls(tuple(os.path.abspath(name) for name in found), reading)
 
 
 class Spread(NamedTuple):
@@ -88,9 +67,8 @@ class Spread(NamedTuple):
 
 def spread_files(cluster: Cluster, files: Files) -> Spread:
     """Data folders in equal parts, other files whole, as many shares as there are workers."""
-    check_seen(cluster, files.paths)
-    tasks = [cluster.submit("describe", shares.describe, path, files.reading) for path in files.paths]
-    headers: list[Header] = cluster.gather(tasks)
+    check_seen(cluster, files.sources)
+    headers = [renamed(header, files) for header in described(cluster, files)]
     check_alike(files.paths, headers)
     count, total = len(cluster.workers), sum(header.rows for header in headers)
     ends = np.linspace(0, total, count + 1).astype(int)[1:]  # where shares should end
@@ -122,32 +100,6 @@ def spread_arrays(cluster: Cluster, X: Any, Y: sp.csr_array) -> Spread:
         pieces = [[cluster.submit("give", Given, X[a:b], Y[a:b])] for a, b in pairwise(edges)]
     entries = X.nnz if sp.issparse(X) else X.size
     return Spread(cluster, pieces, edges[:-1], Header(X.shape[0], X.shape[1], Y.shape[1], entries, None, None))
-
-
-def check_seen(cluster: Cluster, paths: tuple[str, ...]) -> None:
-    """Whether every worker sees every file."""
-    with cluster.speaking():
-        answers = cluster.client.run(shares.missing, list(paths))
-    for worker, lacking in answers.items():
-        if lacking:
-            who = "No worker sees" if all(answers.values()) else f"The worker {worker} does not see"
-            raise ClusterError(f"{who} {lacking[0]}.\nPut it where all workers can read it, under the same name.")
-
-
-def check_alike(paths: tuple[str, ...], headers: list[Header]) -> None:
-    """Whether all files speak of the same columns."""
-    first = headers[0]
-    for path, header in zip(paths[1:], headers[1:], strict=True):
-        for noun in ("features", "labels"):
-            a, b = getattr(first, noun), getattr(header, noun)
-            if a != b:
-                raise DataError(
-                    f"{paths[0]} has {a} {noun} and {path} has {b}; the files of one fit must agree.\n"
-                    f"Fix the headers, or pass --{noun} with the number for all."
-                )
-        for noun in ("feature_names", "label_names"):
-            if getattr(first, noun) != getattr(header, noun):
-                raise DataError(f"{paths[0]} and {path} have different {noun.replace('_', ' ')}.")
 
 
 def check_spreadable(options: Options) -> None:

@@ -14,26 +14,12 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from smoothlink.errors import SmoothLinkError
 from smoothlink.machines.machine import BLOCK_ROWS
 from smoothlink.machines.matrix import Sparse, matrix
 from smoothlink.machines.rows import Block, Rows, stack
 
 Array = NDArray[Any]
-
-
-class Piece(NamedTuple):
-    """Rows of a data file that a worker reads itself."""
-
-    path: str
-    start: int
-    stop: int
-    reading: dict[str, Any]  # options of `read`
-
-    def load(self) -> tuple[Any, sp.csr_array]:
-        from smoothlink.steps.read import read
-
-        data = read(self.path, **self.reading)
-        return data.X[self.start : self.stop], data.Y[self.start : self.stop]
 
 
 class Given(NamedTuple):
@@ -65,12 +51,12 @@ class Header(NamedTuple):
     feature_names: list[str] | None
 
 
-def describe(path: str, reading: dict[str, Any]) -> Header:
-    """Reads a file as far as it takes to know what it holds: data folders say so, others are read whole."""
-    from smoothlink.steps.read import read
-
-    data = read(path, **reading)
-    return Header(data.X.shape[0], data.X.shape[1], data.Y.shape[1], data.X.nnz, data.label_names, data.feature_names)
+def told(f: Callable[..., Any], *arguments: Any) -> Any:
+    """What f finds, or the error that it has words for: such a task would fail again, so Dask is not to repeat it."""
+    try:
+        return f(*arguments)
+    except SmoothLinkError as error:
+        return error
 
 
 def missing(paths: list[str]) -> list[str]:
