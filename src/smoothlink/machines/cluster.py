@@ -27,6 +27,7 @@ from smoothlink.machines.rows import Rows, SavedSums, stack
 Array = NDArray[Any]
 
 SENT = 1 << 15  # bytes from which on an array is sent to the workers by itself
+LOST = (asyncio.CancelledError, concurrent.futures.CancelledError, OSError, TimeoutError)
 RETRIES = 3  # of a task that fails for other reasons than the death of its worker
 
 
@@ -82,7 +83,8 @@ class Cluster:
         """A task; `worker` is where it should run while that one lives."""
         where = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
         key = f"{self.stage}-{what}-{next(self._count):08x}"
-        return self.client.submit(f, *arguments, key=key, pure=False, retries=RETRIES, **where)
+        with self.speaking():
+            return self.client.submit(f, *arguments, key=key, pure=False, retries=RETRIES, **where)
 
     def gather(self, futures: Any) -> Any:
         with self.speaking():
@@ -102,7 +104,8 @@ class Cluster:
     @contextmanager
     def speaking(self) -> Iterator[None]:
         """Errors of the cluster in words."""
-        lost = (asyncio.CancelledError, concurrent.futures.CancelledError, OSError, TimeoutError)
+        if self.client.status in ("closed", "closing"):
+            raise lost_scheduler("its client is closed")
         try:
             yield
         except library("distributed").KilledWorker as error:
@@ -110,11 +113,15 @@ class Cluster:
                 f"Workers died again and again at {error.task}: most likely it needs more memory than a worker has.\n"
                 "Use more workers or larger ones, a smaller rank or fewer n_features."
             ) from error
-        except (*lost, library("distributed.comm").CommClosedError) as error:
-            raise ClusterError(
-                f"The scheduler of the cluster is lost ({type(error).__name__}: {error}).\n"
-                "Start it again and repeat the command; with --checkpoint it goes on where it was."
-            ) from error
+        except (*LOST, library("distributed.comm").CommClosedError) as error:
+            raise lost_scheduler(f"{type(error).__name__}: {error}") from error
+
+
+def lost_scheduler(why: str) -> ClusterError:
+    return ClusterError(
+        f"The scheduler of the cluster is lost ({why}).\n"
+        "Start it again and repeat the command; with --checkpoint it goes on where it was."
+    )
 
 
 _current: ContextVar[Cluster | None] = ContextVar("cluster", default=None)
