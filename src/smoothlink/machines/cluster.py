@@ -10,6 +10,7 @@ import asyncio
 import concurrent.futures
 import importlib
 import itertools
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -44,6 +45,7 @@ class Cluster:
 
     def __init__(self, client: Any, plan: str = "auto") -> None:
         self.client, self.stage, self.plan = client, "work", plan
+        self.moved: dict[str, int] = {}  # bytes of arrays that went over the network, by stage
         self._count = itertools.count()
 
     @property
@@ -67,15 +69,11 @@ class Cluster:
 
     def send(self, A: Any) -> Any:
         """A large array, or a tuple of arrays, on every worker; anything small as it is."""
-        size = (
-            A.nbytes
-            if isinstance(A, np.ndarray)
-            else sum(getattr(part, "nbytes", 0) for part in A)
-            if isinstance(A, tuple)
-            else 0
-        )
+        parts = A if isinstance(A, tuple) else (A,)
+        size = sum(getattr(part, "nbytes", 0) for part in parts)
         if size < SENT:
             return A
+        self.count(size * len(self.workers))
         with self.speaking():
             return self.client.scatter(A, broadcast=True, hash=False, direct=False)
 
@@ -85,6 +83,10 @@ class Cluster:
         key = f"{self.stage}-{what}-{next(self._count):08x}"
         with self.speaking():
             return self.client.submit(f, *arguments, key=key, pure=False, retries=RETRIES, **where)
+
+    def count(self, size: int) -> None:
+        """Takes note of bytes that are moved."""
+        self.moved[self.stage] = self.moved.get(self.stage, 0) + size
 
     def gather(self, futures: Any) -> Any:
         with self.speaking():
@@ -233,7 +235,9 @@ class ClusterRows(Rows):
                 )
                 for i, (some, worker) in enumerate(zip(columns, self.cluster.workers, strict=False))
             ]
-            return np.hstack(self.cluster.client.gather(tasks))
+            found = np.hstack(self.cluster.client.gather(tasks))
+            self.cluster.count(found.nbytes)
+            return found
 
         return self.cluster.again(spread)
 
@@ -262,6 +266,7 @@ class ClusterRows(Rows):
         while len(parts) > 1:
             pairs = [parts[i : i + 2] for i in range(0, len(parts), 2)]
             parts = [self.cluster.submit("add", shares.added, *p) if len(p) == 2 else p[0] for p in pairs]
+        self.cluster.count(len(self.parts) * sum(np.dtype(kind).itemsize * math.prod(shape) for shape, kind in outs))
         return self.cluster.client.gather(parts[0])
 
     def map(self, f: Callable[..., Any], *arrays: Any, into: Any = None) -> Any:
