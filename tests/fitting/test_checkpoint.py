@@ -11,9 +11,10 @@ import time
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from small import FIXED, fixed, multilabel, words
+from small import FIXED, classes, fixed, multilabel, words
 
 import smoothlink
+from smoothlink import SmoothLinkClassifier
 from smoothlink.fitting import checkpoint as keeping
 from smoothlink.fitting.checkpoint import Work, job_of
 from smoothlink.fitting.plan import Plan
@@ -185,6 +186,42 @@ def test_a_fit_killed_from_outside_at_a_stage_ends_with_the_same_model(tmp_path)
 @pytest.fixture
 def data(rng):
     return words(rng, n=90, d=40, c=6)
+
+
+@pytest.mark.usefixtures("as_on_a_card")
+@pytest.mark.parametrize("change", [{}, {"oversample": 5}, {"memory": "2G"}, {"half_step": True}], ids=str)
+@pytest.mark.parametrize("loss", SETTINGS)
+def test_a_fit_on_a_device_stopped_after_every_state_ends_with_the_same_model(tmp_path, monkeypatch, loss, change):
+    monkeypatch.setattr(keeping, "EVERY", 0.0)
+    monkeypatch.setattr(fitting, "SOLVED_LABELS", 2)
+    rng = np.random.default_rng(5)
+    X, Y = classes(rng, c=6) if loss == "softmax" else words(rng, n=90, d=40, c=6)
+    settings = SETTINGS[loss] | change | {"device": "torch", "block_rows": 30}
+    known, keep, left = SmoothLinkClassifier(**settings).fit(X, Y), Work.keep, [0]
+
+    def kept(self, *args, **arrays):
+        keep(self, *args, **arrays)
+        left[0] -= self.keeps
+        if self.keeps and not left[0]:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Work, "keep", kept)
+    found, stops = None, 0
+    while found is None and stops < 100:  # every start gets two states farther
+        left[0] = 2
+        try:
+            found = SmoothLinkClassifier(**settings, checkpoint=tmp_path / "state").fit(X, Y)
+        except KeyboardInterrupt:
+            stops += 1
+    assert stops >= 3
+    np.testing.assert_allclose(found.decision_function(X), known.decision_function(X), atol=1e-4)
+
+
+def test_a_state_of_the_host_is_not_gone_on_with_on_a_device(data, tmp_path):
+    pytest.importorskip("torch", reason="torch is not installed")
+    fixed(checkpoint=tmp_path).fit(*data)
+    with pytest.raises(ValueError, match=r"is of another fit: device was cpu and is torch\."):
+        fixed(checkpoint=tmp_path, device="torch").fit(*data)
 
 
 @pytest.mark.parametrize(
