@@ -316,7 +316,7 @@ def test_a_state_comes_back_as_it_was(tmp_path, rng):
 
 
 @pytest.mark.parametrize("task", ["squared", "multiclass"])
-def test_labels_in_groups_and_embeddings_in_files_are_the_same_fit(rng, tmp_path, monkeypatch, task):
+def test_labels_in_groups_and_embeddings_in_files_are_the_same_fit(rng, tmp_path, monkeypatch, task, machine):
     """A plan that puts everything into files, on data that would not need it."""
     monkeypatch.setattr(fitting, "SOLVED_LABELS", 2)
     X, Y = multilabel(rng, n=120, d=10, c=9)
@@ -325,8 +325,9 @@ def test_labels_in_groups_and_embeddings_in_files_are_the_same_fit(rng, tmp_path
     known = fixed(**settings).fit(X, y)
     tight = Plan(2 << 30, 25, 3, 0, embedding_in_file=True, label_group=4, judged_rows=50, pairs=64)
     monkeypatch.setattr("smoothlink.fitting.setup.make_plan", lambda *a: tight)
-    found = fixed(**settings).fit(X, y)
+    found = fixed(**settings, device=str(machine)).fit(X, y)
     assert isinstance(found.model_.V, np.memmap)
     np.testing.assert_allclose(found.decision_function(X), known.decision_function(X), atol=2e-3)
     found.save(tmp_path / "m")
-    np.testing.assert_array_equal(smoothlink.load(tmp_path / "m").predict_proba(X), found.predict_proba(X))
+    again = smoothlink.load(tmp_path / "m").set_params(device=str(machine))
+    np.testing.assert_array_equal(again.predict_proba(X), found.predict_proba(X))
