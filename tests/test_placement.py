@@ -20,6 +20,8 @@ pytest.importorskip("torch", reason="torch is not installed")
 
 from smoothlink.machines.placed import Placed
 
+pytestmark = pytest.mark.usefixtures("as_on_a_card")
+
 TOLERANCE = 1e-4  # of scores and probabilities: sums go in another order
 
 
@@ -268,7 +270,7 @@ def test_a_device_that_is_not_there_is_one_message(files, tmp_path, monkeypatch,
 def test_train_and_info_show_the_device_and_its_memory_where_one_was_used(files, tmp_path, monkeypatch):
     monkeypatch.setattr("smoothlink.machines.machine.Device.peak_mb", 3.0)
     model = tmp_path / "m.safetensors"
-    assert "on cpu" in succeed("train", files.train, "-o", model, *FIXED, "--device", "torch").out
-    assert "on cpu" in succeed("info", model).out
+    assert "on torch" in succeed("train", files.train, "-o", model, *FIXED, "--device", "torch").out
+    assert "on torch" in succeed("info", model).out
     assert succeed("info", model, "--json").json["summary"]["peak_device_mb"] == 3
     assert "on cpu" not in succeed("info", files.model).out

@@ -11,9 +11,10 @@ import time
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from small import FIXED, fixed, multilabel, words
+from small import FIXED, classes, fixed, multilabel, words
 
 import smoothlink
+from smoothlink import SmoothLinkClassifier
 from smoothlink.fitting import checkpoint as keeping
 from smoothlink.fitting.checkpoint import Work, job_of
 from smoothlink.fitting.plan import Plan
@@ -187,6 +188,42 @@ def data(rng):
     return words(rng, n=90, d=40, c=6)
 
 
+@pytest.mark.usefixtures("as_on_a_card")
+@pytest.mark.parametrize("change", [{}, {"oversample": 5}, {"memory": "2G"}, {"half_step": True}], ids=str)
+@pytest.mark.parametrize("loss", SETTINGS)
+def test_a_fit_on_a_device_stopped_after_every_state_ends_with_the_same_model(tmp_path, monkeypatch, loss, change):
+    monkeypatch.setattr(keeping, "EVERY", 0.0)
+    monkeypatch.setattr(fitting, "SOLVED_LABELS", 2)
+    rng = np.random.default_rng(5)
+    X, Y = classes(rng, c=6) if loss == "softmax" else words(rng, n=90, d=40, c=6)
+    settings = SETTINGS[loss] | change | {"device": "torch", "block_rows": 30}
+    known, keep, left = SmoothLinkClassifier(**settings).fit(X, Y), Work.keep, [0]
+
+    def kept(self, *args, **arrays):
+        keep(self, *args, **arrays)
+        left[0] -= self.keeps
+        if self.keeps and not left[0]:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Work, "keep", kept)
+    found, stops = None, 0
+    while found is None and stops < 100:  # every start gets two states farther
+        left[0] = 2
+        try:
+            found = SmoothLinkClassifier(**settings, checkpoint=tmp_path / "state").fit(X, Y)
+        except KeyboardInterrupt:
+            stops += 1
+    assert stops >= 3
+    np.testing.assert_allclose(found.decision_function(X), known.decision_function(X), atol=1e-4)
+
+
+def test_a_state_of_the_host_is_not_gone_on_with_on_a_device(data, tmp_path):
+    pytest.importorskip("torch", reason="torch is not installed")
+    fixed(checkpoint=tmp_path).fit(*data)
+    with pytest.raises(ValueError, match=r"is of another fit: device was cpu and is torch\."):
+        fixed(checkpoint=tmp_path, device="torch").fit(*data)
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [({"ridge": 2.0}, "ridge was 1.0 and is 2.0"), ({"random_state": 3}, "random_state was 0 and is 3")],
@@ -279,7 +316,7 @@ def test_a_state_comes_back_as_it_was(tmp_path, rng):
 
 
 @pytest.mark.parametrize("task", ["squared", "multiclass"])
-def test_labels_in_groups_and_embeddings_in_files_are_the_same_fit(rng, tmp_path, monkeypatch, task):
+def test_labels_in_groups_and_embeddings_in_files_are_the_same_fit(rng, tmp_path, monkeypatch, task, machine):
     """A plan that puts everything into files, on data that would not need it."""
     monkeypatch.setattr(fitting, "SOLVED_LABELS", 2)
     X, Y = multilabel(rng, n=120, d=10, c=9)
@@ -288,8 +325,9 @@ def test_labels_in_groups_and_embeddings_in_files_are_the_same_fit(rng, tmp_path
     known = fixed(**settings).fit(X, y)
     tight = Plan(2 << 30, 25, 3, 0, embedding_in_file=True, label_group=4, judged_rows=50, pairs=64)
     monkeypatch.setattr("smoothlink.fitting.setup.make_plan", lambda *a: tight)
-    found = fixed(**settings).fit(X, y)
+    found = fixed(**settings, device=str(machine)).fit(X, y)
     assert isinstance(found.model_.V, np.memmap)
     np.testing.assert_allclose(found.decision_function(X), known.decision_function(X), atol=2e-3)
     found.save(tmp_path / "m")
-    np.testing.assert_array_equal(smoothlink.load(tmp_path / "m").predict_proba(X), found.predict_proba(X))
+    again = smoothlink.load(tmp_path / "m").set_params(device=str(machine))
+    np.testing.assert_array_equal(again.predict_proba(X), found.predict_proba(X))

@@ -14,7 +14,7 @@ DESCENT = {"loss": "logistic", "passes": 2, "learning_rate": 1.0}
 
 
 @pytest.fixture
-def torch():
+def torch(as_on_a_card):
     return pytest.importorskip("torch", reason="torch is not installed")
 
 

@@ -1,7 +1,10 @@
 """Rows on the workers of a cluster: the same sums, maps and fits as in one process, whoever dies on the way."""
 
+import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -16,6 +19,7 @@ pytest.importorskip("distributed", reason="Dask is not installed")
 import smoothlink
 from smoothlink.errors import ClusterError, DataError
 from smoothlink.fitting.cluster import Files, Spread, cluster_plan, cuts, spread_arrays, spread_files
+from smoothlink.machines.cluster import library
 from smoothlink.machines.connect import cluster, connected, mismatch
 from smoothlink.machines.shares import Header
 from smoothlink.solve import ConjugateGradient
@@ -200,29 +204,96 @@ def test_data_folders_are_cut_where_shares_end_and_other_files_are_not():
 # When it goes wrong
 
 
-def test_a_worker_that_dies_does_not_change_the_model(rng):
-    X, Y = words(rng, n=200)
-    settings = {"loss": "logistic", "passes": 12, "calibrate": False}
+class Killer:
+    """Kills a worker, with its process, some time after a stage of a fit began; may do so again."""
+
+    def __init__(self, found, stage, delays):
+        self.found, self.stage, self.delays, self.died, self.threads = found, stage, list(delays), [], []
+
+    def __call__(self, stage, share):
+        if stage == self.stage and self.delays:
+            delay = self.delays.pop(0)
+            self.threads.append(threading.Thread(target=self.kill, args=(delay,)))
+            self.threads[-1].start()
+
+    def kill(self, delay):
+        time.sleep(delay)
+        pid = next(iter(self.found.client.run(os.getpid, on_error="ignore").values()), None)
+        if pid is not None:
+            os.kill(pid, signal.SIGKILL)
+            self.died.append(pid)
+
+
+def fitted_while_dying(rng, stage, delays, **settings):
+    """The same fit in one process and on two workers of which some die."""
+    X, Y = words(rng, n=400, d=200, c=30)
+    settings = {"rank": 12, "n_features": 200, "calibrate": False, **settings}
     here = fixed(**settings).fit(X, Y)
-    with connected("local:2") as found:
-        fitted, died = [], []
+    with connected("local:2") as found, smoothlink.cluster(found.client):
+        killer, there = Killer(found, stage, delays), fixed(**settings)
+        there._notify = killer
+        there.fit(X, Y)
+        for thread in killer.threads:
+            thread.join()
+    assert killer.died
+    np.testing.assert_allclose(there.predict_proba(X), here.predict_proba(X), atol=1e-3)
 
-        def fit():
-            with smoothlink.cluster(found.client):
-                fitted.append(fixed(**settings).fit(X, Y))
 
-        thread = threading.Thread(target=fit)
-        thread.start()
-        for pause in (0.3, 1.5):
-            time.sleep(pause)
-            pid = next(iter(found.client.run(os.getpid).values()), None)
-            if thread.is_alive() and pid is not None:
-                os.kill(pid, signal.SIGKILL)
-                died.append(pid)
-        thread.join(120)
-    assert died
-    assert fitted, "the fit did not end"
-    np.testing.assert_allclose(fitted[0].predict_proba(X), here.predict_proba(X), atol=1e-3)
+CG = {"solver": ConjugateGradient(tol=1e-5)}
+
+
+@pytest.mark.parametrize(
+    ("stage", "settings"),
+    [("embed", CG), ("featurize", {}), ("fit", {"loss": "logistic", "passes": 6})],
+    ids=["embed", "featurize", "fit"],
+)
+def test_a_worker_that_dies_in_any_stage_does_not_change_the_model(rng, stage, settings):
+    fitted_while_dying(rng, stage, [0.05], **settings)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", ["embed", "fit"])
+@pytest.mark.parametrize("time", range(4))
+def test_workers_that_die_at_any_time_do_not_change_the_model(rng, stage, time):
+    delay = np.random.default_rng(time).uniform(0, 1.0)
+    fitted_while_dying(rng, stage, [delay], loss="logistic", passes=10, **CG)
+
+
+@pytest.fixture
+def elsewhere(tmp_path):
+    """A scheduler and a worker in processes of their own: the address, and the scheduler's process."""
+    file, dask = tmp_path / "address.json", [sys.executable, "-m", "dask"]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    scheduler = subprocess.Popen(
+        [*dask, "scheduler", "--port", "0", "--dashboard-address", ":0", "--scheduler-file", file], **quiet
+    )
+    worker = subprocess.Popen([*dask, "worker", "--scheduler-file", file, "--nthreads", "1", "--no-dashboard"], **quiet)
+    for _ in range(200):
+        if file.exists() and file.stat().st_size:
+            break
+        time.sleep(0.1)
+    yield json.loads(file.read_text())["address"], scheduler
+    for process in (worker, scheduler):
+        process.kill()
+        process.wait()
+
+
+def wait_for_worker(address):
+    with library("distributed").Client(address) as client:
+        client.wait_for_workers(1, timeout=60)
+
+
+def test_a_scheduler_elsewhere_is_used_and_when_it_is_lost_that_is_said_in_words(rng, elsewhere):
+    address, scheduler = elsewhere
+    wait_for_worker(address)
+    X, Y = words(rng)
+    with smoothlink.cluster(address):
+        there = fixed().fit(X, Y)
+    np.testing.assert_allclose(there.predict_proba(X), fixed().fit(X, Y).predict_proba(X), atol=1e-3)
+    model = fixed()
+    model._notify = lambda stage, share: scheduler.kill() if (stage, share) == ("featurize", 0.0) else None
+    with smoothlink.cluster(address), pytest.raises(ClusterError, match=r"The scheduler of the cluster is lost"):
+        model.fit(X, Y)
 
 
 def test_an_address_where_nothing_answers_is_said_at_once(monkeypatch):

@@ -4,10 +4,13 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("torch", reason="torch is not installed")
 
-from smoothlink.machines.joint import Joint  # noqa: E402
-from smoothlink.machines.machine import find_machine  # noqa: E402
+import torch
+from cards import pretend
+
+from smoothlink.machines.joint import Joint
+from smoothlink.machines.machine import find_machine
 
 N, D, K, S, C = 30, 12, 4, 9, 6
 
@@ -34,14 +37,14 @@ class Problem:
         self.parts = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
         self.softmax, self.normalize = multiclass, normalize
 
-    def joint(self):
+    def joint(self, machine=None):
         return Joint(
             self.parts,
             self.X,
             self.Y,
             self.w,
             self.pairs,
-            find_machine("torch"),
+            machine or find_machine("torch"),
             softmax=self.softmax,
             normalize=self.normalize,
             begun=3.0,
@@ -118,3 +121,25 @@ def test_scores_of_rows_are_those_of_the_formula(rng):
     x = p.X[:5].toarray().astype(np.float64)
     direct = sp.csr_array((D, p.pairs[1], p.pairs[0]), (x.shape[1], C)).toarray()
     np.testing.assert_allclose(S, np.sqrt(2) * np.cos(x @ W @ R + b) @ V[:-1] + V[-1] + x @ direct, atol=1e-4)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_card_takes_the_same_steps_whatever_it_pads(rng, monkeypatch, case):
+    p = Problem(rng, **case)
+    plain, card = p.joint(), p.joint(pretend(monkeypatch))
+    assert card.V.shape[0] % 8 == card.V.shape[1] % 64 == 0
+    for rows in (np.arange(N), np.arange(7, 19), np.arange(1)):
+        for joint in (plain, card):
+            joint.step(rows, (1e-3, 2e-3, 1e-3, 1e-2), everything)
+    for ours, exact in zip(card.parts(), plain.parts(), strict=True):
+        assert ours.shape == exact.shape
+        np.testing.assert_allclose(ours, exact, atol=2e-5)
+    np.testing.assert_allclose(card.scores(np.arange(5)), plain.scores(np.arange(5)), atol=1e-3)
+
+
+def test_the_constant_of_a_card_is_not_rounded(rng, monkeypatch):
+    p = Problem(rng)
+    p.parts[3][-1] = -5.4321
+    card = p.joint(pretend(monkeypatch, rounds=True))
+    np.testing.assert_array_equal(card.constant[:C].numpy(), np.full(C, -5.4321, np.float32))
+    np.testing.assert_allclose(card.scores(np.arange(5)), p.joint().scores(np.arange(5)), atol=0.1)

@@ -131,6 +131,7 @@ def train_spread(
 ) -> tuple[Trained, bool]:
     """`train` over rows on workers, and whether the model is multiclass."""
     check_spreadable(options)
+    spread.cluster.moved.clear()
     cluster, clock = spread.cluster, StageClock(spread.cluster, notify)
     with clock.stage("scale"):
         scaling = choose_scaling(spread.first(), options.scale, None)
@@ -158,7 +159,7 @@ def train_spread(
             trained = train_quick(make(options), scaling, options, clock)
         else:
             trained = train_in(make, scaling, options, clock, work)
-    trained.summary.update(workers=len(cluster.workers), shared_out=plan.by)
+    trained.summary.update(workers=len(cluster.workers), shared_out=plan.by, bytes_moved=dict(cluster.moved))
     return trained, multiclass
 
 

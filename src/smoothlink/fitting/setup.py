@@ -54,7 +54,8 @@ def inputs_for(X: Any, scaling: Scaling, options: Options, plan: Plan) -> Any:
     kernel = options.input_kernel is not None and (options.input_kernel != "auto" or table)  # or may be tried
     if plan.memory is None or (kernel and fits):
         return scaling(X[:] if isinstance(X, Mapped) else X)
-    return Scaled(X, scaling.__call__, plan.kept or 0)
+    kept, room = plan.kept or 0, find_machine(options.device).room()
+    return Scaled(X, scaling.__call__, kept if room is None else min(kept, room))
 
 
 def set_up(

@@ -66,6 +66,7 @@ def label_sweeps(rows: ClusterRows, sums: LinkSums, job: Job, run: Run) -> Itera
             told = (data[i], sent, G, targets[i], sums.weight, job._replace(features=None), states[i])  # type: ignore[arg-type]
             states[i] = cluster.submit(f"labels {i + 1}/{len(parts)}", labels_pass, *told)
         found = cluster.gather(states)
+        cluster.count(sum(state.V.nbytes * (1 if state.velocity is None else 2) for state in found))
         V = np.hstack([state.V for state in found])
         velocity = None if found[0].velocity is None else np.hstack([state.velocity for state in found])
         run.V, run.velocity, run.sweep = V, velocity, run.sweep + 1

@@ -64,7 +64,7 @@ def train(
     while machine is not None:
         try:
             trained = train_on(X, Y, w, replace(options, device=machine), multiclass, label_weight, notify, note)
-            trained.summary.update(device=machine.name, peak_device_mb=machine.peak_mb)
+            trained.summary.update(device=str(machine), peak_device_mb=machine.peak_mb)
             return trained
         except Exception as error:
             if not out_of_memory(error):
@@ -72,7 +72,7 @@ def train(
         forget(machine)  # outside of the handler: the error held what filled the memory
         machine = machine.smaller()
         if machine is not None and note is not None:
-            note(f"{machine.name} ran out of memory: beginning again with smaller blocks.")
+            note(f"{machine} ran out of memory: beginning again with smaller blocks.")
     raise DeviceError(
         f"device is {options.device!r}, and its memory does not hold the fit, however small the blocks.\n"
         "Ask for a smaller rank or fewer n_features, or leave device 'cpu'."

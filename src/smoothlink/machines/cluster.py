@@ -10,6 +10,7 @@ import asyncio
 import concurrent.futures
 import importlib
 import itertools
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -27,6 +28,7 @@ from smoothlink.machines.rows import Rows, SavedSums, stack
 Array = NDArray[Any]
 
 SENT = 1 << 15  # bytes from which on an array is sent to the workers by itself
+LOST = (asyncio.CancelledError, concurrent.futures.CancelledError, OSError, TimeoutError)
 RETRIES = 3  # of a task that fails for other reasons than the death of its worker
 
 
@@ -43,6 +45,7 @@ class Cluster:
 
     def __init__(self, client: Any, plan: str = "auto") -> None:
         self.client, self.stage, self.plan = client, "work", plan
+        self.moved: dict[str, int] = {}  # bytes of arrays that went over the network, by stage
         self._count = itertools.count()
 
     @property
@@ -66,15 +69,11 @@ class Cluster:
 
     def send(self, A: Any) -> Any:
         """A large array, or a tuple of arrays, on every worker; anything small as it is."""
-        size = (
-            A.nbytes
-            if isinstance(A, np.ndarray)
-            else sum(getattr(part, "nbytes", 0) for part in A)
-            if isinstance(A, tuple)
-            else 0
-        )
+        parts = A if isinstance(A, tuple) else (A,)
+        size = sum(getattr(part, "nbytes", 0) for part in parts)
         if size < SENT:
             return A
+        self.count(size * len(self.workers))
         with self.speaking():
             return self.client.scatter(A, broadcast=True, hash=False, direct=False)
 
@@ -82,7 +81,12 @@ class Cluster:
         """A task; `worker` is where it should run while that one lives."""
         where = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
         key = f"{self.stage}-{what}-{next(self._count):08x}"
-        return self.client.submit(f, *arguments, key=key, pure=False, retries=RETRIES, **where)
+        with self.speaking():
+            return self.client.submit(f, *arguments, key=key, pure=False, retries=RETRIES, **where)
+
+    def count(self, size: int) -> None:
+        """Takes note of bytes that are moved."""
+        self.moved[self.stage] = self.moved.get(self.stage, 0) + size
 
     def gather(self, futures: Any) -> Any:
         with self.speaking():
@@ -102,7 +106,8 @@ class Cluster:
     @contextmanager
     def speaking(self) -> Iterator[None]:
         """Errors of the cluster in words."""
-        lost = (asyncio.CancelledError, concurrent.futures.CancelledError, OSError, TimeoutError)
+        if self.client.status in ("closed", "closing"):
+            raise lost_scheduler("its client is closed")
         try:
             yield
         except library("distributed").KilledWorker as error:
@@ -110,11 +115,15 @@ class Cluster:
                 f"Workers died again and again at {error.task}: most likely it needs more memory than a worker has.\n"
                 "Use more workers or larger ones, a smaller rank or fewer n_features."
             ) from error
-        except (*lost, library("distributed.comm").CommClosedError) as error:
-            raise ClusterError(
-                f"The scheduler of the cluster is lost ({type(error).__name__}: {error}).\n"
-                "Start it again and repeat the command; with --checkpoint it goes on where it was."
-            ) from error
+        except (*LOST, library("distributed.comm").CommClosedError) as error:
+            raise lost_scheduler(f"{type(error).__name__}: {error}") from error
+
+
+def lost_scheduler(why: str) -> ClusterError:
+    return ClusterError(
+        f"The scheduler of the cluster is lost ({why}).\n"
+        "Start it again and repeat the command; with --checkpoint it goes on where it was."
+    )
 
 
 _current: ContextVar[Cluster | None] = ContextVar("cluster", default=None)
@@ -226,7 +235,9 @@ class ClusterRows(Rows):
                 )
                 for i, (some, worker) in enumerate(zip(columns, self.cluster.workers, strict=False))
             ]
-            return np.hstack(self.cluster.client.gather(tasks))
+            found = np.hstack(self.cluster.client.gather(tasks))
+            self.cluster.count(found.nbytes)
+            return found
 
         return self.cluster.again(spread)
 
@@ -255,6 +266,7 @@ class ClusterRows(Rows):
         while len(parts) > 1:
             pairs = [parts[i : i + 2] for i in range(0, len(parts), 2)]
             parts = [self.cluster.submit("add", shares.added, *p) if len(p) == 2 else p[0] for p in pairs]
+        self.cluster.count(len(self.parts) * sum(np.dtype(kind).itemsize * math.prod(shape) for shape, kind in outs))
         return self.cluster.client.gather(parts[0])
 
     def map(self, f: Callable[..., Any], *arrays: Any, into: Any = None) -> Any:

@@ -94,7 +94,7 @@ class Device:
     rates = Rates(factor=20e12, dense=40e12, panel=1.5e12, pair=None, kernel=1e12, vector=4e11)
 
     def __repr__(self) -> str:
-        return self.name
+        return "torch" if self.name == "cpu" else self.name
 
     @property
     def speed(self) -> float:

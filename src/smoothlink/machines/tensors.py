@@ -22,7 +22,9 @@ DENSE_BYTES = 1 << 28  # of sparse rows that are made dense together
 
 def tensor_matrix(A: Any, device: str) -> TensorSparse | TensorDense:
     """The kind that suits A, an array or sparse matrix of the host, or a tensor."""
-    return TensorSparse(A, device) if sp.issparse(A) else TensorDense(torch.as_tensor(A, device=device))
+    if sp.issparse(A):
+        return TensorSparse(A, device)
+    return TensorDense(sent(A, device) if isinstance(A, np.ndarray) else A)
 
 
 def csr_tensor(indptr: Tensor, indices: Tensor, data: Tensor, shape: tuple[int, int]) -> Tensor:

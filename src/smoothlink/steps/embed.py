@@ -60,6 +60,7 @@ def label_embedding(
     but W = ZE fits YQE and not this YU, so it is solved for once again. `kept` may know the basis from before.
     """
     Q, trace = kept(lambda: label_basis(rows, rank, solve, rng, oversample=oversample, power=power))
+    Q = rows.place(Q)  # it may come from a file
     Z, T = project(rows, solve, Q)
     found = best_directions(Q, Z, T, rank, trace, half_step)
     return found._replace(W=fitted_to(rows, found.U, solve).W) if half_step else found

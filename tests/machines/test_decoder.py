@@ -1,0 +1,129 @@
+"""The decoder of a card, on the processor: sizes that are padded and constants that stay float32 change no step."""
+
+from itertools import islice
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed")
+
+import torch
+from cards import pretend, to_halves
+from embedded import Embedded
+from problems import home, relative_error
+
+from smoothlink.machines.decoder import FEATURES, LABELS, CardDecoder, Decoder, decoder, padded
+from smoothlink.machines.machine import HOST, Device
+from smoothlink.steps import descend
+from smoothlink.steps.descend import Descent, Run, sweeps
+from smoothlink.steps.fit import Smoothing
+
+pytestmark = pytest.mark.usefixtures("as_on_a_card")
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "turned"])
+def turned(request, monkeypatch):
+    monkeypatch.setattr(descend, "turning_pays", lambda *_: request.param)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("multiclass", [False, True])
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize(("s", "c"), [(25, 6), (39, 150), (7, 64)])  # with the constant 26, 40 and 8 features
+def test_a_card_takes_the_steps_of_the_host(rng, monkeypatch, turned, fused, multiclass, momentum, s, c):
+    e = Embedded(rng, n=200, s=s, c=c, multiclass=multiclass)
+    smoothing = Smoothing.of(0.9, c, multiclass=multiclass)
+
+    def fitted(machine):
+        e.machine = machine
+        knobs = Descent(momentum=momentum, batch=40)
+        return e.fitted(2, 0.1, knobs, softmax=multiclass, smoothing=smoothing)
+
+    known, card = fitted(HOST), pretend(monkeypatch, fused=fused)
+    assert relative_error(fitted(card), known) < 1e-3
+    monkeypatch.setattr(type(card), "scores", lambda self: 1)  # blocks of 64 labels
+    assert relative_error(fitted(card), known) < 1e-3
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("multiclass", [False, True])
+def test_a_descent_on_a_card_that_was_stopped_goes_on_exactly(rng, monkeypatch, turned, fused, multiclass):
+    e = Embedded(rng, machine=pretend(monkeypatch, fused=fused), multiclass=multiclass)
+    rows, sums = e.rows(), e.sums()
+
+    def passes(run):
+        return sweeps(rows, e.features, sums, 0.1, softmax=multiclass, descent=Descent(batch=40), run=run)
+
+    known = home(next(islice(passes(None), 3, None))).copy()
+    run = Run()
+    next(islice(passes(run), 1, None))
+    assert tuple(run.V.shape) == tuple(run.velocity.shape) == (26, 6)  # without what pads them
+    run = Run(np.array(home(run.V)), np.array(home(run.velocity)), run.sweep)
+    np.testing.assert_array_equal(home(next(islice(passes(run), 1, None))), known)
+
+
+def parts(rng, s=10, c=70, momentum=True):
+    """V with a large constant, velocity, targets and p."""
+    V, velocity, targets = (rng.standard_normal((s + 1, c)).astype(np.float32) for _ in range(3))
+    V[-1] = -5.4321
+    return V, velocity if momentum else None, targets, np.full((1, c), 0.01, np.float32)
+
+
+def test_the_machine_says_which_decoder_it_takes(rng, monkeypatch):
+    given = parts(rng)
+    assert type(decoder(*given, HOST)) is Decoder
+    there = [torch.tensor(A) for A in given]
+    assert type(decoder(*there, Device("cpu", 1))) is Decoder
+    assert type(decoder(*there, pretend(monkeypatch))) is CardDecoder
+
+
+@pytest.mark.parametrize(("s", "c"), [(10, 70), (7, 64), (8, 1)])
+def test_padding_is_a_multiple_and_goes_with_the_answer(rng, monkeypatch, s, c):
+    given = [torch.tensor(A) for A in parts(rng, s, c)]
+    state = decoder(*given, pretend(monkeypatch))
+    assert state.V.shape[0] % FEATURES == state.V.shape[1] % LABELS == 0
+    assert tuple(state.see(torch.ones((3, s + 1))).shape) == (3, len(state.V))
+    np.testing.assert_array_equal(home(state.weights()), home(given[0]))
+    np.testing.assert_array_equal(home(state.speeds()), home(given[1]))
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("softmax", [False, True])
+@pytest.mark.parametrize("known", [False, True])  # whether normalisers are given
+def test_the_constant_is_added_in_float32_to_products_of_halves(rng, monkeypatch, fused, softmax, known):
+    V, velocity, targets, p = (torch.tensor(A) for A in parts(rng))
+    state = decoder(V, velocity, targets, p, pretend(monkeypatch, rounds=True, fused=fused))
+    Phi, w = torch.tensor(rng.standard_normal((9, 11)).astype(np.float32)), torch.rand(9)
+    Phi[:, -1] = 1
+    exact = (Phi[:, :-1] @ to_halves(V[:-1])).double() + V[-1].double()
+    seen, every = state.see(Phi), slice(0, state.c)
+    np.testing.assert_allclose(home(state.scores(seen, every))[:, :70], home(exact), atol=1e-5)
+    total = state.normalisers(seen)
+    np.testing.assert_allclose(home(total), home(exact.logsumexp(1, keepdim=True)), atol=1e-5)
+    P = state.differences(seen, every, w, softmax, total if softmax and known else None)
+    wanted = ((exact.softmax(1) if softmax else exact.sigmoid()) - p) * w[:, None]
+    np.testing.assert_allclose(home(P)[:, :70], home(wanted), rtol=2**-8, atol=1e-6)  # halves, but for the fused ones
+    assert not state.V16[10:].any()
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("diagonal", [False, True])
+@pytest.mark.parametrize("momentum", [0.0, 0.6])
+def test_an_update_of_some_labels_is_that_of_the_host(rng, monkeypatch, fused, diagonal, momentum):
+    given = parts(rng, momentum=momentum > 0)
+    card = pretend(monkeypatch, fused=fused)
+    M = rng.random((11, 1 if diagonal else 11)).astype(np.float32)
+    rho, G = np.append(np.full(10, 0.3), 0).astype(np.float32)[:, None], rng.random((11, 70)).astype(np.float32)
+    here = Decoder(*(None if A is None else A.copy() for A in given), HOST)
+    there = CardDecoder(*map(card.place, given), card)
+    wide = padded(card.place(G), tuple(there.V.shape))
+    wide[11:], wide[:, 70:] = 7, 7  # what products make of padding may be anything
+    for labels in (slice(0, 64), slice(64, there.c)):
+        here.advance(slice(labels.start, min(labels.stop, 70)), G[:, labels], M, rho, 0.7, momentum)
+        there.advance(labels, wide[:, labels], card.place(M), card.place(rho), 0.7, momentum)
+    np.testing.assert_allclose(home(there.weights()), here.weights(), atol=1e-5)
+    if momentum:
+        np.testing.assert_allclose(home(there.speeds()), here.speeds(), atol=1e-5)
+    assert not there.V[11:].any()  # no product reaches what pads the features
+    np.testing.assert_array_equal(home(there.V16)[:10], home(there.V)[:10])
+    assert not there.V16[10:].any()
