@@ -299,6 +299,8 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         frequencies are smoothed by half a row, and propensities depend on how many rows there are.
         """
         if isinstance(X, Files):
+            if y is not None or sample_weight is not None:
+                raise ValueError("Files hold their labels and have no weights: pass nothing but them.")
             return self._fit_files(X)
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None.")
@@ -340,6 +342,9 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         cluster = current()
         if cluster is None:
             raise ValueError("Files are for clusters: use `with smoothlink.cluster(...)`, or pass X and y.")
+        if self.class_weight is not None:
+            raise ValueError(f"class_weight is {self.class_weight!r}, which files cannot have; pass X and y, or None.")
+        one_of("rank_by", self.rank_by, RANKINGS)
         notify = getattr(self, "_notify", None) or (_to_stderr if self.verbose else None)
         spread = spread_files(cluster, files)
         trained, _ = train_spread(spread, None, self._options(), self.task, None, notify, self._noted())

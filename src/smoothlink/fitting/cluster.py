@@ -14,9 +14,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from smoothlink.fitting.checkpoint import working
+from smoothlink.fitting.checkpoint import checksum, job_with, working
 from smoothlink.fitting.checks import check_options
-from smoothlink.fitting.files import Files, Piece, check_alike, check_seen, described, renamed
+from smoothlink.fitting.files import Files, Piece, check_alike, check_seen, checksums, described, renamed
 from smoothlink.fitting.options import Clock, Notify, Options, Setup
 from smoothlink.fitting.plan import Plan, size
 from smoothlink.fitting.setup import arranged, largest_rank
@@ -40,6 +40,7 @@ class Spread(NamedTuple):
     pieces: list[list[Any]]  # of each share
     starts: Array  # of each share, the number of its first row
     header: Header
+    contents: Callable[[], dict[str, Any]] = dict  # checksums of the rows, however they are cut
 
     def load(
         self, scaling: Callable[[Any], Any], w: Array | None, block_rows: int | None, *, whole: bool = False
@@ -58,6 +59,11 @@ class Spread(NamedTuple):
             every = self.cluster.submit("load-all", shares.load_share, pieces, 0, scaling, block_rows)
             self.cluster.everywhere(every)
         return ClusterRows(self.cluster, parts, self.starts, self.header.rows, d, self.header.labels, w, every)
+
+    def job(self, w: Array | None, label_weight: Array | None, options: Options) -> dict[str, Any]:
+        """What makes two fits the same, on any number of workers."""
+        counts = {noun: getattr(self.header, noun) for noun in ("rows", "features", "labels")}
+        return {"on": "a cluster", **counts, **self.contents(), **job_with(w, label_weight, options)}
 
     def first(self) -> Any:
         """X of a few rows."""
@@ -82,7 +88,7 @@ def spread_files(cluster: Cluster, files: Files) -> Spread:
             pieces[-1].append(Piece(path, start, stop, files.reading))
         row += header.rows
     whole = headers[0]._replace(rows=total, entries=sum(header.entries for header in headers))
-    return Spread(cluster, pieces, np.array(starts), whole)
+    return Spread(cluster, pieces, np.array(starts), whole, lambda: checksums(cluster, files))
 
 
 def cuts(rows: int, ends: Array, divisible: bool) -> list[tuple[int, int]]:
@@ -99,7 +105,12 @@ def spread_arrays(cluster: Cluster, X: Any, Y: sp.csr_array) -> Spread:
         warnings.simplefilter("ignore", UserWarning)  # that this is much to send
         pieces = [[cluster.submit("give", Given, X[a:b], Y[a:b])] for a, b in pairwise(edges)]
     entries = X.nnz if sp.issparse(X) else X.size
-    return Spread(cluster, pieces, edges[:-1], Header(X.shape[0], X.shape[1], Y.shape[1], entries, None, None))
+    header = Header(X.shape[0], X.shape[1], Y.shape[1], entries, None, None)
+
+    def contents() -> dict[str, Any]:
+        return {"checksum of X": checksum(X), "checksum of Y": checksum(Y)}
+
+    return Spread(cluster, pieces, edges[:-1], header, contents)
 
 
 def check_spreadable(options: Options) -> None:
@@ -142,13 +153,14 @@ def train_spread(
     ranges = cluster.gather([cluster.submit("labels", shares.label_range, share) for share in rows.parts])
     single = all(low == high == 1 for low, high in ranges)
     multiclass = task == "multiclass" or (task == "auto" and single and rows.c > 1)
+    if not any(high for _, high in ranges):
+        raise ValueError("No row has a label: there is nothing to learn.")
     if task == "multiclass" and not single:
         raise ValueError("task is 'multiclass', but some rows have no label or several.")
     check_options(options, multiclass=multiclass)
     if note is not None:
         note(f"{plan} Dashboard: {cluster.dashboard}")
-    job = {"files": [repr(pieces) for pieces in spread.pieces], **spread.header._asdict()}
-    with working(options.checkpoint, lambda: job | asked(options), lambda: Plan()) as work:
+    with working(options.checkpoint, lambda: spread.job(w, label_weight, options), lambda: Plan()) as work:
         options = replace(options, input_kernel=None)
 
         def make(options: Options) -> Setup:
@@ -191,11 +203,6 @@ def cluster_plan(spread: Spread, options: Options, asked: str) -> ClusterPlan:
     why = "asked for" if asked != "auto" else "X fits a worker" if by == "columns" else "least to send"
     held = inputs // workers + (inputs if by == "columns" else 0)
     return ClusterPlan(by, workers, held, solved, why)
-
-
-def asked(options: Options) -> dict[str, Any]:
-    """What was asked for, as a state that was put by knows it."""
-    return {name: repr(value) for name, value in vars(options).items() if name != "checkpoint"}
 
 
 class StageClock(Clock):

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import scipy.sparse as sp
 
 from smoothlink.errors import ClusterError, DataError
+from smoothlink.fitting.checkpoint import checksum
 from smoothlink.machines import shares
 from smoothlink.machines.cluster import Cluster
 from smoothlink.machines.shares import Header
@@ -74,6 +75,19 @@ def described(cluster: Cluster, files: Files) -> list[Header]:
     if not any(header.rows for header in headers):
         raise DataError(f"{files.paths[0]} has no rows: there is nothing to learn from.")
     return headers
+
+
+def checksums(cluster: Cluster, files: Files) -> dict[str, Any]:
+    """Of all files, by the workers."""
+    tasks = [cluster.submit("checksum", shares.told, contents, path, files.reading) for path in files.paths]
+    found = answered(cluster, tasks)
+    return {f"checksum of {path}": sums for path, sums in zip(files.paths, found, strict=True)}
+
+
+def contents(path: str, reading: dict[str, Any]) -> list[int]:
+    """What tells the rows of a file from others."""
+    data = read(path, **reading)
+    return [checksum(data.X), checksum(data.Y)]
 
 
 def answered(cluster: Cluster, tasks: list[Any]) -> list[Any]:

@@ -127,7 +127,7 @@ def expanded(paths: Any) -> list[str]:
     names = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     found: list[str] = []
     for name in (str(os.fspath(path)) for path in names):
-        fits = sorted(glob.glob(name)) if "*" in name and not os.path.exists(name) else [name]
+        fits = sorted(glob.glob(name)) if glob.has_magic(name) and not os.path.exists(name) else [name]
         if not fits:
             raise DataError(f"No file fits {name}.\nCheck the path.")
         found += fits
