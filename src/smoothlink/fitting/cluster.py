@@ -47,11 +47,25 @@ class Files(NamedTuple):
         names = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
         found: list[str] = []
         for name in (str(os.fspath(path)) for path in names):
+            if shares.remote(name):
+                found += stored(name)
+                continue
             fits = sorted(glob.glob(name)) if "*" in name else [name]
             if not fits:
                 raise DataError(f"No file fits {name}.")
-            found += fits
-        return cls(tuple(os.path.abspath(name) for name in found), reading)
+            found += map(os.path.abspath, fits)
+        return cls(tuple(found), reading)
+
+
+def stored(name: str) -> list[str]:
+    """The paths in a store that fit a name."""
+    import fsspec
+
+    files, pattern = fsspec.core.url_to_fs(name)
+    fits = sorted(files.glob(pattern)) if "*" in pattern else [pattern]
+    if not fits:
+        raise DataError(f"No file fits {name}.")
+    return [files.unstrip_protocol(path) for path in fits]
 
 
 class Spread(NamedTuple):
@@ -97,7 +111,7 @@ def spread_files(cluster: Cluster, files: Files) -> Spread:
     pieces: list[list[Any]] = [[]]
     starts, row = [0], 0
     for path, header in zip(files.paths, headers, strict=True):
-        for start, stop in cuts(header.rows, ends - row, os.path.isdir(path)):
+        for start, stop in cuts(header.rows, ends - row, path.rstrip("/").endswith(".sl")):
             if row + start >= ends[len(starts) - 1] and len(starts) < count:
                 pieces.append([])
                 starts.append(row + start)
