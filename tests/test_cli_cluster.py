@@ -161,6 +161,14 @@ def test_outputs_are_told_in_the_order_of_their_inputs(two, folder, tmp_path):
     assert all(os.path.exists(w.path) for w in found)
 
 
+def test_inputs_may_be_in_a_store(folder, address, tmp_path):
+    model, store = folder / "model.safetensors", f"file://{folder}/test-*.txt"
+    succeed("predict", model, store, "--output-folder", tmp_path, "--cluster", address)
+    assert left(tmp_path) == ["test-0.jsonl", "test-1.jsonl", "test-2.jsonl"]
+    ran = succeed("evaluate", model, store, "--json", "--bootstraps", 0, "--cluster", address)
+    assert ran.json["rows"] == 50
+
+
 def test_what_is_said_of_an_input_comes_from_the_worker(folder, address, tmp_path):
     data = smoothlink.read(folder / "test.txt")
     more = sp.csr_array(np.eye(50, 3, dtype=np.float32))
@@ -313,10 +321,10 @@ def blind(found, path):
     """One worker does not see a file."""
 
     def put_out(name):
-        shares.seen, shares.missing = shares.missing, lambda paths: [p for p in paths if p == name]
+        shares.sighted, shares.missing = shares.missing, lambda paths: [p for p in paths if p == name]
 
     def restore():
-        shares.missing = shares.seen
+        shares.missing = shares.sighted
 
     first = found.workers[0]
     found.client.run(put_out, str(path), workers=[first])

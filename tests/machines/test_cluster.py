@@ -195,6 +195,19 @@ def test_workers_read_files_themselves(two, rng, tmp_path, suffix, count):
     np.testing.assert_allclose(there.predict_proba(X), here.predict_proba(X), atol=1e-3)
 
 
+@pytest.mark.parametrize("suffix", [".sl", ".txt"])
+def test_workers_fetch_what_is_in_a_store(two, rng, tmp_path, suffix):
+    X, Y = words(rng)
+    X, Y = X.astype(np.float32), sp.csr_array(np.asarray(Y, np.float32))
+    for i, part in enumerate(np.array_split(np.arange(X.shape[0]), 2)):
+        write(Data(X[part], Y[part]), tmp_path / f"part-{i}{suffix}")
+    files = Files.of(f"file://{tmp_path}/part-*{suffix}")
+    assert [path.rpartition("/")[2] for path in files.paths] == [f"part-0{suffix}", f"part-1{suffix}"]
+    with smoothlink.cluster(two.client):
+        there = fixed().fit(files)
+    np.testing.assert_allclose(there.predict_proba(X), fixed().fit(X, Y).predict_proba(X), atol=1e-3)
+
+
 def test_data_folders_are_cut_where_shares_end_and_other_files_are_not():
     assert cuts(10, np.array([4, 8, 12]), True) == [(0, 4), (4, 8), (8, 10)]
     assert cuts(10, np.array([-2, 0, 10]), True) == [(0, 10)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -81,7 +80,7 @@ def spread_files(cluster: Cluster, files: Files) -> Spread:
     pieces: list[list[Any]] = [[]]
     starts, row = [0], 0
     for path, header in zip(files.paths, headers, strict=True):
-        for start, stop in cuts(header.rows, ends - row, os.path.isdir(path)):
+        for start, stop in cuts(header.rows, ends - row, path.rstrip("/").endswith(".sl")):
             if row + start >= ends[len(starts) - 1] and len(starts) < count:
                 pieces.append([])
                 starts.append(row + start)

@@ -32,13 +32,29 @@ class Files(NamedTuple):
         """One path or several; a name with * stands for all files it fits."""
         if reading.get("labels_path") is not None:
             reading["labels_path"] = os.path.abspath(reading["labels_path"])
-        return cls(tuple(os.path.abspath(name) for name in expanded(paths)), reading, label_names, feature_names)
+        return cls(tuple(for_all(expanded(paths))), reading, label_names, feature_names)
 
     @property
     def sources(self) -> list[str]:
         """All files that are read."""
         labels = self.reading.get("labels_path")
         return [*self.paths, *([] if labels is None else [labels])]
+
+
+def for_all(names: list[str]) -> list[str]:
+    """The same files by names that other machines understand; those of a store may have a *."""
+    return [path for name in names for path in (stored(name) if shares.remote(name) else [os.path.abspath(name)])]
+
+
+def stored(name: str) -> list[str]:
+    """The paths in a store that fit a name."""
+    import fsspec
+
+    files, pattern = fsspec.core.url_to_fs(name)
+    fits = sorted(files.glob(pattern)) if "*" in pattern else [pattern]
+    if not fits:
+        raise DataError(f"No file fits {name}.\nCheck the path.")
+    return [files.unstrip_protocol(path) for path in fits]
 
 
 class Piece(NamedTuple):
@@ -50,13 +66,13 @@ class Piece(NamedTuple):
     reading: dict[str, Any]  # options of `read`
 
     def load(self) -> tuple[Any, sp.csr_array]:
-        data = read(self.path, **self.reading)
+        data = read(shares.fetched(self.path), **self.reading)
         return data.X[self.start : self.stop], data.Y[self.start : self.stop]
 
 
 def describe(path: str, reading: dict[str, Any]) -> Header:
     """Reads a file as far as it takes to know what it holds: data folders say so, others are read whole."""
-    return header_of(read(path, **reading))
+    return header_of(read(shares.fetched(path), **reading))
 
 
 def header_of(data: Data) -> Header:
@@ -86,7 +102,7 @@ def checksums(cluster: Cluster, files: Files) -> dict[str, Any]:
 
 def contents(path: str, reading: dict[str, Any]) -> list[int]:
     """What tells the rows of a file from others."""
-    data = read(path, **reading)
+    data = read(shares.fetched(path), **reading)
     return [checksum(data.X), checksum(data.Y)]
 
 

@@ -17,7 +17,7 @@ from smoothlink.fitting.files import answered
 from smoothlink.fitting.spread import label_parts
 from smoothlink.machines.cluster import Cluster, current
 from smoothlink.machines.rows import stack
-from smoothlink.machines.shares import told
+from smoothlink.machines.shares import fetched, told
 from smoothlink.many.predict import Question, asked, check_workers
 from smoothlink.model import Sight
 from smoothlink.predict import Batch, LabelPart, label_part, predictions, put_together
@@ -106,6 +106,7 @@ def on_workers(
 
 def read_test(question: Question, path: str) -> Tested:
     """X with the features of the model, and the labels."""
+    path = fetched(path)
     model, how, data = question.opened(), question.how, question.how.read(path)
     counts = (data.X.shape[0], "row"), (data.X.shape[1], "feature"), (data.Y.shape[1], "label")
     notes = [f"{path}: {', '.join(plural(count, noun) for count, noun in counts)}."]

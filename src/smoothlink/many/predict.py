@@ -12,9 +12,9 @@ from smoothlink.answers import WRITERS, Ask, target, write
 from smoothlink.datafiles import Reading, matched, unnamed, writable
 from smoothlink.errors import ClusterError, DataError
 from smoothlink.fitting.checks import one_of
-from smoothlink.fitting.files import check_seen
+from smoothlink.fitting.files import check_seen, for_all
 from smoothlink.machines.cluster import Cluster, current, library
-from smoothlink.machines.shares import told
+from smoothlink.machines.shares import fetched, told
 from smoothlink.persist import load
 from smoothlink.steps.formats._files import bare_name, expanded
 
@@ -106,8 +106,9 @@ def predict_files(
 def predict_file(question: Question, ask: Ask, form: str, path: str, output: str) -> Written:
     """Predicts one file; the output appears when it is whole."""
     model, notes = question.opened(), list[str]()
-    data = question.how.read(path, labels_matter=False)
-    X = matched(data, path, question.how, model, strict=question.strict, note=notes.append).X
+    local = fetched(path)
+    data = question.how.read(local, labels_matter=False)
+    X = matched(data, local, question.how, model, strict=question.strict, note=notes.append).X
     with unnamed(), target(output) as stream:
         write(stream, model, X, ask, form, lambda rows: None)
     return Written(output, X.shape[0], notes)
@@ -129,7 +130,7 @@ def asked(
         return question, inputs
     if device != "cpu":
         raise ValueError(f"device is {device!r}, which a cluster cannot do; leave device as it is by default.")
-    return question._replace(model=os.path.abspath(model), how=reading.absolute()), list(map(os.path.abspath, inputs))
+    return question._replace(model=os.path.abspath(model), how=reading.absolute()), for_all(inputs)
 
 
 def output_names(inputs: list[str], folder: str, form: str) -> list[str]:

@@ -123,11 +123,12 @@ def head(path: str, size: int = 1 << 16) -> bytes:
 
 
 def expanded(paths: Any) -> list[str]:
-    """One path or several; a name with * stands for all files it fits, in the order of their names."""
+    """One path or several; a name with * stands for all files it fits, in order. Names in a store stay as they are."""
     names = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     found: list[str] = []
     for name in (str(os.fspath(path)) for path in names):
-        fits = sorted(glob.glob(name)) if glob.has_magic(name) and not os.path.exists(name) else [name]
+        pattern = glob.has_magic(name) and "://" not in name and not os.path.exists(name)
+        fits = sorted(glob.glob(name)) if pattern else [name]
         if not fits:
             raise DataError(f"No file fits {name}.\nCheck the path.")
         found += fits
