@@ -18,12 +18,13 @@ from smoothlink.errors import ClusterError, DataError
 from smoothlink.fitting.checkpoint import working
 from smoothlink.fitting.checks import check_options
 from smoothlink.fitting.options import Clock, Notify, Options, Setup
+from smoothlink.fitting.pieces import Header, Piece, describe, missing, remote
 from smoothlink.fitting.plan import Plan, size
 from smoothlink.fitting.setup import arranged, largest_rank
 from smoothlink.fitting.train import Trained, train_in, train_quick
 from smoothlink.machines import shares
 from smoothlink.machines.cluster import Cluster, ClusterRows, RemoteLabels
-from smoothlink.machines.shares import Given, Header, Piece
+from smoothlink.machines.shares import Given
 from smoothlink.solve import EXPECTED_ITERATIONS
 from smoothlink.steps.scale import choose_scaling
 
@@ -47,7 +48,7 @@ class Files(NamedTuple):
         names = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
         found: list[str] = []
         for name in (str(os.fspath(path)) for path in names):
-            if shares.remote(name):
+            if remote(name):
                 found += stored(name)
                 continue
             fits = sorted(glob.glob(name)) if "*" in name else [name]
@@ -103,7 +104,7 @@ class Spread(NamedTuple):
 def spread_files(cluster: Cluster, files: Files) -> Spread:
     """Data folders in equal parts, other files whole, as many shares as there are workers."""
     check_seen(cluster, files.paths)
-    tasks = [cluster.submit("describe", shares.describe, path, files.reading) for path in files.paths]
+    tasks = [cluster.submit("describe", describe, path, files.reading) for path in files.paths]
     headers: list[Header] = cluster.gather(tasks)
     check_alike(files.paths, headers)
     count, total = len(cluster.workers), sum(header.rows for header in headers)
@@ -141,7 +142,7 @@ def spread_arrays(cluster: Cluster, X: Any, Y: sp.csr_array) -> Spread:
 def check_seen(cluster: Cluster, paths: tuple[str, ...]) -> None:
     """Whether every worker sees every file."""
     with cluster.speaking():
-        answers = cluster.client.run(shares.missing, list(paths))
+        answers = cluster.client.run(missing, list(paths))
     for worker, lacking in answers.items():
         if lacking:
             who = "No worker sees" if all(answers.values()) else f"The worker {worker} does not see"
@@ -209,6 +210,12 @@ def train_spread(
     check_options(options, multiclass=multiclass)
     if note is not None:
         note(f"{plan} Dashboard: {cluster.dashboard}")
+    loss = options.loss if options.loss != "auto" or options.effort == "full" else "squared"
+    if cluster.shards is not None and (loss not in ("squared", "logistic") or not one_fit(options)):
+        raise ValueError(
+            "shards are written by one fit with squared or logistic loss: use effort='quick', or give all settings and "
+            f"calibrate=False; loss is {options.loss!r}."
+        )
     job = {"files": [repr(pieces) for pieces in spread.pieces], **spread.header._asdict()}
     with working(options.checkpoint, lambda: job | asked(options), lambda: Plan()) as work:
         options = replace(options, input_kernel=None)
@@ -253,6 +260,11 @@ def cluster_plan(spread: Spread, options: Options, asked: str) -> ClusterPlan:
     why = "asked for" if asked != "auto" else "X fits a worker" if by == "columns" else "least to send"
     held = inputs // workers + (inputs if by == "columns" else 0)
     return ClusterPlan(by, workers, held, solved, why)
+
+
+def one_fit(options: Options) -> bool:
+    """Whether nothing is tried on held-out rows before the fit."""
+    return options.effort == "quick" or (options.given and not options.calibrate)
 
 
 def asked(options: Options) -> dict[str, Any]:
