@@ -23,7 +23,6 @@ from smoothlink.fitting.cluster import Files, Spread, cluster_plan, cuts, spread
 from smoothlink.fitting.pieces import Header
 from smoothlink.machines.cluster import library
 from smoothlink.machines.connect import cluster, connected, mismatch
-from smoothlink.machines.shares import Header
 from smoothlink.solve import ConjugateGradient
 from smoothlink.steps.embed import embed_rows, label_counts, xt_yq
 from smoothlink.steps.read import Data, write
