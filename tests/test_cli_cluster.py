@@ -18,6 +18,7 @@ pytest.importorskip("distributed", reason="Dask is not installed")
 import smoothlink
 from smoothlink.cli.train import ONE_LABEL
 from smoothlink.errors import ClusterError, DataError
+from smoothlink.fitting import pieces
 from smoothlink.machines import shares
 from smoothlink.machines.connect import connected
 from smoothlink.steps.read import Data, write
@@ -325,10 +326,10 @@ def blind(found, path):
     """One worker does not see a file."""
 
     def put_out(name):
-        shares.sighted, shares.missing = shares.missing, lambda paths: [p for p in paths if p == name]
+        pieces.sighted, pieces.missing = pieces.missing, lambda paths: [p for p in paths if p == name]
 
     def restore():
-        shares.missing = shares.sighted
+        pieces.missing = pieces.sighted
 
     first = found.workers[0]
     found.client.run(put_out, str(path), workers=[first])
@@ -370,6 +371,19 @@ def test_a_model_that_only_some_workers_see_is_named(folder, two, address, tmp_p
         said = refused(*commands(folder, tmp_path)[command], "--cluster", address)
     assert f"The worker {worker} does not see {folder / 'model.safetensors'}." in said
     assert left(tmp_path) == []
+
+
+def test_a_part_of_a_model_that_only_some_workers_see_is_named(folder, two, address, tmp_path):
+    settings = {"rank": 4, "ridge": 1.0, "bandwidth": 2.0, "n_features": 40, "final_ridge": 0.1, "loss": "squared"}
+    with smoothlink.cluster(two.client, shards=tmp_path / "shards"):
+        files = smoothlink.Files.of(folder / "train-*.txt")
+        model = smoothlink.SmoothLinkClassifier(**settings, calibrate=False).fit(files)
+    model.save(tmp_path / "sharded")
+    args = ["evaluate", tmp_path / "sharded", folder / "test-*.txt", "--json", "--bootstraps", 0]
+    assert metrics(succeed(*args, "--cluster", address)) == pytest.approx(metrics(succeed(*args)), rel=1e-5)
+    part = next(tmp_path.glob("sharded-V-00002-of-*"))
+    with blind(two, part) as worker:
+        assert f"The worker {worker} does not see {part}." in refused(*args, "--cluster", address)
 
 
 def test_a_folder_that_only_some_workers_see_is_named(folder, two, address, tmp_path):

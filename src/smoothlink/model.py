@@ -16,6 +16,7 @@ from smoothlink.machines.direct import Direct
 from smoothlink.machines.half import Half
 from smoothlink.machines.machine import Host, Machine
 from smoothlink.machines.products import product, project
+from smoothlink.machines.sharded import Shards
 from smoothlink.steps.calibrate import FEW, LEAST, Calibration
 from smoothlink.steps.featurize import Features
 from smoothlink.steps.fit import prior
@@ -190,7 +191,7 @@ class Model:
 
     def score(self, seen: Seen, labels: slice | Array = ALL, out: Array | None = None) -> Array:
         """Scores (b, m) of these labels, which alone are read: s + 1 products for each row and label."""
-        if isinstance(self.V, Half) or self.placed:
+        if isinstance(self.V, Half | Shards) or self.placed:
             S = self.V.left(seen.Phi, labels, out)
         else:
             S = product(seen.Phi, self.V[:, labels], out)

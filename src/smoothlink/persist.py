@@ -5,21 +5,26 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smoothlink.errors import ModelFileError
+from smoothlink.fitting.spread import open_shards
 from smoothlink.machines.direct import Direct
+from smoothlink.machines.files import PIECE
 from smoothlink.machines.half import Half, halved
+from smoothlink.machines.sharded import Shards, shard_name
 from smoothlink.model import Model
 from smoothlink.predict import Placement
 from smoothlink.solve import Cholesky, ConjugateGradient, DualCholesky
 from smoothlink.steps.calibrate import Calibration
 from smoothlink.steps.featurize import Features, Kernel, parse_kernel
 from smoothlink.steps.landmarks import Landmarks
-from smoothlink.steps.save import Loaded, pack_names, unpack_names
+from smoothlink.steps.save import Loaded, pack_names, replacing, unpack_names
 from smoothlink.steps.save import load as load_file
 from smoothlink.steps.save import save as save_file
 from smoothlink.steps.scale import Scaling
@@ -47,14 +52,32 @@ def save(classifier: SmoothLinkClassifier, path: str | os.PathLike[str], dtype: 
             f"This model's first stage is a fitted {type(classifier.first_stage).__name__}, which a model file cannot "
             "hold without running code.\nUse a linear classifier (with coef_ and intercept_), or pickle the estimator."
         )
+    if isinstance(model.V, Shards):
+        save_sharded(classifier, Path(path), model.V, dtype)
+        return
     arrays = model_arrays(classifier, dtype)
     # Smoothlink of format 1 knows no scales, of format 2 no weights for single features: the version lets it say so.
     version = 3 if arrays.keys() & set(DIRECT) else 2 if arrays.keys() & set(SCALES) else 1
     save_file(path, arrays, model_meta(classifier), version=version)
 
 
-def weights(name: str, A: Array | Half, dtype: str | None) -> dict[str, Array]:
-    """A weight matrix as it is stored: in one array, or as halves with the scales of their columns."""
+def save_sharded(classifier: SmoothLinkClassifier, path: Path, V: Shards, dtype: str | None) -> None:
+    """A model file, and beside it the files that hold V."""
+    if dtype == "float16":
+        raise ModelFileError("This model's V is in shards, which stay in float32.\nSave it without dtype (--half).")
+    names = [shard_name(path.stem, i + 1, len(V.files)) for i in range(len(V.files))]
+    for name, file in zip(names, V.files, strict=True):
+        if file.resolve() != (path.parent / name).resolve():
+            with replacing(path.parent / name) as target, file.open("rb") as source:
+                shutil.copyfileobj(source, target, PIECE)
+    arrays = model_arrays(classifier, dtype)
+    save_file(path, arrays, {**model_meta(classifier), "shards": names}, version=4)
+
+
+def weights(name: str, A: Array | Half | Shards, dtype: str | None) -> dict[str, Array]:
+    """A weight matrix as it is stored: in one array, as halves with the scales of their columns, or elsewhere."""
+    if isinstance(A, Shards):
+        return {}
     if dtype == "float16" and not isinstance(A, Half):
         A = halved(A)
     elif dtype == "float32" and isinstance(A, Half):
@@ -175,6 +198,9 @@ def load(path: str | os.PathLike[str], *, mmap: bool = True, verify: bool = Fals
 
     loaded = load_file(path, mmap=mmap, verify=verify)
     try:
+        if "shards" in loaded.meta:
+            V = open_shards(Path(path).parent, loaded.meta["shards"], mmap=mmap, verify=verify)
+            loaded.arrays["V"] = V  # type: ignore[assignment]
         meta, arrays = loaded.meta, loaded.arrays
         model = rebuild(loaded)
         parameters = {k: restored(v) for k, v in meta["parameters"].items() if k != "device"}  # which another may lack

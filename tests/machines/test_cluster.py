@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,11 +18,11 @@ from small import fixed, words
 pytest.importorskip("distributed", reason="Dask is not installed")
 
 import smoothlink
-from smoothlink.errors import ClusterError, DataError
+from smoothlink.errors import ClusterError, DataError, ModelFileError
 from smoothlink.fitting.cluster import Files, Spread, cluster_plan, cuts, spread_arrays, spread_files
+from smoothlink.fitting.pieces import Header
 from smoothlink.machines.cluster import library
 from smoothlink.machines.connect import cluster, connected, mismatch
-from smoothlink.machines.shares import Header
 from smoothlink.solve import ConjugateGradient
 from smoothlink.steps.embed import embed_rows, label_counts, xt_yq
 from smoothlink.steps.read import Data, write
@@ -206,6 +207,48 @@ def test_workers_fetch_what_is_in_a_store(two, rng, tmp_path, suffix):
     with smoothlink.cluster(two.client):
         there = fixed().fit(files)
     np.testing.assert_allclose(there.predict_proba(X), fixed().fit(X, Y).predict_proba(X), atol=1e-3)
+
+
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+@pytest.mark.parametrize("settings", [{}, {"effort": "quick", "calibrate": True}], ids=str)
+def test_workers_write_v_in_shards_that_a_model_is_served_from(workers, rng, tmp_path, loss, settings):
+    X, Y = words(rng)
+    settings = {**LOSSES[loss], "loss": loss, **settings}
+    here = fixed(**settings).fit(X, Y)
+    with smoothlink.cluster(workers.client, shards=tmp_path / "shards"):
+        there = fixed(**settings).fit(X, Y)
+    assert len(list((tmp_path / "shards").iterdir())) == len(workers.workers)
+    np.testing.assert_allclose(there.predict_proba(X), here.predict_proba(X), atol=1e-3)
+    there.save(tmp_path / "m.safetensors")
+    shutil.rmtree(tmp_path / "shards")
+    loaded = smoothlink.load(tmp_path / "m.safetensors", verify=True)
+    np.testing.assert_allclose(loaded.predict_proba(X), here.predict_proba(X), atol=1e-3)
+    np.testing.assert_array_equal(loaded.predict_topk(X, 3).indices, here.predict_topk(X, 3).indices)
+    np.testing.assert_allclose(loaded.predict_proba(X, labels=[4, 0]), here.predict_proba(X)[:, [4, 0]], atol=1e-3)
+
+
+def test_shards_need_one_fit_of_independent_labels(two, rng, tmp_path):
+    with smoothlink.cluster(two.client, shards=tmp_path):
+        for settings in ({"loss": "softmax"}, {"calibrate": True}):
+            Y = np.eye(6, dtype=int)[rng.integers(0, 6, 90)] if "loss" in settings else words(rng)[1]
+            with pytest.raises(ValueError, match="shards are written by one fit with squared or logistic loss"):
+                fixed(**settings).fit(words(rng)[0], Y)
+
+
+def test_a_model_whose_shard_is_missing_says_so(two, rng, tmp_path):
+    X, Y = words(rng)
+    with smoothlink.cluster(two.client, shards=tmp_path / "shards"):
+        fixed().fit(X, Y).save(tmp_path / "m.safetensors")
+    (tmp_path / "m-V-00002-of-00002.safetensors").unlink()
+    with pytest.raises(ModelFileError, match="m-V-00002-of-00002"):
+        smoothlink.load(tmp_path / "m.safetensors")
+
+
+def test_shards_are_not_saved_in_halves(two, rng, tmp_path):
+    with smoothlink.cluster(two.client, shards=tmp_path / "shards"):
+        fitted = fixed().fit(*words(rng))
+    with pytest.raises(ModelFileError, match="V is in shards, which stay in float32"):
+        fitted.save(tmp_path / "h.safetensors", dtype="float16")
 
 
 def test_data_folders_are_cut_where_shares_end_and_other_files_are_not():

@@ -279,7 +279,7 @@ def entry(shape, begin, end, dtype="U8", **more):
         (container({"__metadata__": {"smoothlink": "[1]"}}), "cannot be read"),
         (container({"__metadata__": {"smoothlink": '{"format": "x", "format_version": 1}'}}), "cannot be read"),
         (container({"__metadata__": {"smoothlink": '{"format": "smoothlink", "format_version": 1}'}}), "checksum"),
-        (forged({}, format_version=4), r"format 4; .* reads up to 3\.\nType: pip install --upgrade"),
+        (forged({}, format_version=5), r"format 5; .* reads up to 4\.\nType: pip install --upgrade"),
         (forged({}, format_version="1"), "cannot be read"),
         (forged({}, meta=float("nan")), "checksum"),
         (forged({}, meta=[]), "checksum"),

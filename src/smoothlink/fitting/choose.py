@@ -14,6 +14,7 @@ from smoothlink.fitting.checkpoint import Work
 from smoothlink.fitting.first_stage import FirstStage, shaped
 from smoothlink.fitting.options import Chosen, Options, Setup
 from smoothlink.machines.arrays import beside, columns, host, rows_at
+from smoothlink.machines.cluster import ClusterRows
 from smoothlink.machines.rows import Rows, folds
 from smoothlink.solve import ConjugateGradient, System
 from smoothlink.steps.calibrate import Histogram
@@ -184,6 +185,8 @@ class Trials:
 def sums_in(work: Work, name: str, rows: Rows, features: Features) -> LinkSums:
     """`link_sums` at full size: from a state put by, and into a file, where work says so."""
     work.tidy()
+    if isinstance(rows, ClusterRows) and rows.cluster.shards is not None:  # workers sum what belongs to their labels
+        return link_sums(rows, features, labels=np.zeros(0, np.int64))
     group, saved = work.plan.label_group, work.sums(name)
     into = None if group is None else work.array(f"{name}-targets", (rows.c, features.width(rows.d)))
     found = link_sums(rows, features, into=into, group=group, saved=saved)

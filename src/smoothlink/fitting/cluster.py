@@ -15,14 +15,15 @@ from numpy.typing import NDArray
 
 from smoothlink.fitting.checkpoint import checksum, job_with, working
 from smoothlink.fitting.checks import check_options
-from smoothlink.fitting.files import Files, Piece, check_alike, check_seen, checksums, described, renamed
+from smoothlink.fitting.files import Files, check_alike, check_seen, checksums, described, renamed
 from smoothlink.fitting.options import Clock, Notify, Options, Setup
+from smoothlink.fitting.pieces import Header, Piece
 from smoothlink.fitting.plan import Plan, size
 from smoothlink.fitting.setup import arranged, largest_rank
 from smoothlink.fitting.train import Trained, train_in, train_quick
 from smoothlink.machines import shares
 from smoothlink.machines.cluster import Cluster, ClusterRows, RemoteLabels
-from smoothlink.machines.shares import Given, Header
+from smoothlink.machines.shares import Given
 from smoothlink.solve import EXPECTED_ITERATIONS
 from smoothlink.steps.scale import choose_scaling
 
@@ -62,7 +63,8 @@ class Spread(NamedTuple):
     def job(self, w: Array | None, label_weight: Array | None, options: Options) -> dict[str, Any]:
         """What makes two fits the same, on any number of workers."""
         counts = {noun: getattr(self.header, noun) for noun in ("rows", "features", "labels")}
-        return {"on": "a cluster", **counts, **self.contents(), **job_with(w, label_weight, options)}
+        where = {"on": "a cluster", "shards": None if self.cluster.shards is None else str(self.cluster.shards)}
+        return {**where, **counts, **self.contents(), **job_with(w, label_weight, options)}
 
     def first(self) -> Any:
         """X of a few rows."""
@@ -159,6 +161,12 @@ def train_spread(
     check_options(options, multiclass=multiclass)
     if note is not None:
         note(f"{plan} Dashboard: {cluster.dashboard}")
+    loss = options.loss if options.loss != "auto" or options.effort == "full" else "squared"
+    if cluster.shards is not None and (loss not in ("squared", "logistic") or not one_fit(options)):
+        raise ValueError(
+            "shards are written by one fit with squared or logistic loss: use effort='quick', or give all settings and "
+            f"calibrate=False; loss is {options.loss!r}."
+        )
     with working(options.checkpoint, lambda: spread.job(w, label_weight, options), lambda: Plan()) as work:
         options = replace(options, input_kernel=None)
 
@@ -202,6 +210,11 @@ def cluster_plan(spread: Spread, options: Options, asked: str) -> ClusterPlan:
     why = "asked for" if asked != "auto" else "X fits a worker" if by == "columns" else "least to send"
     held = inputs // workers + (inputs if by == "columns" else 0)
     return ClusterPlan(by, workers, held, solved, why)
+
+
+def one_fit(options: Options) -> bool:
+    """Whether nothing is tried on held-out rows before the fit."""
+    return options.effort == "quick" or (options.given and not options.calibrate)
 
 
 class StageClock(Clock):

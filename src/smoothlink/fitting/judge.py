@@ -141,13 +141,18 @@ def held_squared(fold: int, link: Link, chosen: Chosen, setup: Setup) -> Any:
     return V.T
 
 
+def job_for(link: Link, chosen: Chosen, setup: Setup, options: Options) -> Job:
+    """What a descent is told beside its rows and sums."""
+    knobs = Descent(options.learning_rate, options.momentum, options.decay, options.batch_rows)
+    return Job(link.features, chosen.final_ridge, knobs, setup.smoothing, options.seed)
+
+
 def descent(
     loss: str, link: Link, chosen: Chosen, setup: Setup, options: Options, run: Run | None = None
 ) -> Iterator[Array]:
     """V after each pass of the descent that the options ask for."""
-    knobs = Descent(options.learning_rate, options.momentum, options.decay, options.batch_rows)
+    job = job_for(link, chosen, setup, options)
     if isinstance(link.rows, ClusterRows):
-        job = Job(link.features, chosen.final_ridge, knobs, setup.smoothing, options.seed)
         return spread_sweeps(link.rows, link.sums, job, softmax=loss == "softmax", run=run)
     return sweeps(
         link.rows,
@@ -155,7 +160,7 @@ def descent(
         link.sums,
         chosen.final_ridge,
         softmax=loss == "softmax",
-        descent=knobs,
+        descent=job.descent,
         smoothing=setup.smoothing,
         seed=options.seed,
         run=run,

@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 from smoothlink.fitting.checkpoint import Work, checksum
 from smoothlink.fitting.choose import Choice, Link
 from smoothlink.fitting.inputs import Settled, settle
-from smoothlink.fitting.judge import Verdict, descent, judge
+from smoothlink.fitting.judge import Verdict, descent, job_for, judge
 from smoothlink.fitting.options import Chosen, Clock, Options, Setup
+from smoothlink.fitting.spread import spread_decoder
 from smoothlink.machines.arrays import host
+from smoothlink.machines.cluster import ClusterRows
 from smoothlink.steps.calibrate import Calibration
 from smoothlink.steps.descend import Run
 from smoothlink.steps.fit import squared, squared_parts
@@ -56,9 +58,12 @@ def judged(setup: Setup, options: Options, chosen: Chosen) -> Verdict:
     return found
 
 
-def decode(link: Link, chosen: Chosen, setup: Setup, options: Options, clock: Clock) -> Array:
+def decode(link: Link, chosen: Chosen, setup: Setup, options: Options, clock: Clock) -> Any:
     """V by the chosen loss over all rows."""
     work = setup.work
+    if isinstance(link.rows, ClusterRows) and link.rows.cluster.shards is not None:
+        job = job_for(link, chosen, setup, options)
+        return spread_decoder(link.rows, link.sums, job, chosen.loss, chosen.passes, link.rows.cluster.shards)
     if chosen.loss == "squared" and work.plan.label_group is None and not work.keeps:
         return np.ascontiguousarray(host(squared(link.sums, chosen.final_ridge, setup.smoothing)))
     if chosen.loss == "squared":

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from smoothlink.errors import ModelFileError
 from smoothlink.machines import shares
 from smoothlink.machines.cluster import ClusterRows
 from smoothlink.machines.decoder import decoder, log_sums
 from smoothlink.machines.rows import Block, Rows
+from smoothlink.machines.sharded import Shards, shard_name
 from smoothlink.solve.cholesky import GramSystem
 from smoothlink.steps.descend import (
     Descent,
@@ -25,7 +28,8 @@ from smoothlink.steps.descend import (
     sweeps,
 )
 from smoothlink.steps.featurize import Features
-from smoothlink.steps.fit import LinkSums, Smoothing, prior_scores
+from smoothlink.steps.fit import LinkSums, Smoothing, prior_scores, squared
+from smoothlink.steps.save import load, save
 
 Array = NDArray[Any]
 
@@ -33,7 +37,7 @@ Array = NDArray[Any]
 class Job(NamedTuple):
     """What a descent needs beside its rows."""
 
-    features: Features
+    features: Any  # Features; None where they are sent by themselves
     ridge: float
     descent: Descent
     smoothing: Smoothing
@@ -52,6 +56,20 @@ def label_sweeps(rows: ClusterRows, sums: LinkSums, job: Job, run: Run) -> Itera
     """Labels are independent in the logistic loss: each worker descends with some of them, over all embedded rows."""
     cluster = rows.cluster
     parts = label_parts(rows.c, len(cluster.workers))
+    targets = [cluster.send(np.ascontiguousarray(sums.targets[:, labels])) for labels in parts]
+    for states in label_states(rows, parts, targets, sums, job, run):
+        found = cluster.gather(states)
+        cluster.count(sum(state.V.nbytes * (1 if state.velocity is None else 2) for state in found))
+        run.V, run.sweep = np.hstack([state.V for state in found]), run.sweep + 1
+        run.velocity = None if found[0].velocity is None else np.hstack([state.velocity for state in found])
+        yield run.V
+
+
+def label_states(
+    rows: ClusterRows, parts: list[slice], targets: list[Any], sums: LinkSums, job: Job, run: Run
+) -> Iterator[list[Any]]:
+    """Where the descents with each part of the labels stand after each pass, on the workers."""
+    cluster = rows.cluster
     G, sent = cluster.send(sums.gram.G), cluster.send(job.features)
     states: list[Any] = []
     data: list[Any] = []
@@ -60,17 +78,61 @@ def label_sweeps(rows: ClusterRows, sums: LinkSums, job: Job, run: Run) -> Itera
         data.append(cluster.submit("label-rows", shares.some_labels, rows.table.parts, Y, rows._w))
         begun = None if run.V is None else Run(run.V[:, labels], column(run.velocity, labels), run.sweep)
         states.append(begun)
-    targets = [cluster.send(np.ascontiguousarray(sums.targets[:, labels])) for labels in parts]
+    bare = job._replace(features=None)
     while True:
         for i in range(len(parts)):
-            told = (data[i], sent, G, targets[i], sums.weight, job._replace(features=None), states[i])  # type: ignore[arg-type]
+            told = (data[i], sent, G, targets[i], sums.weight, bare, states[i])
             states[i] = cluster.submit(f"labels {i + 1}/{len(parts)}", labels_pass, *told)
-        found = cluster.gather(states)
-        cluster.count(sum(state.V.nbytes * (1 if state.velocity is None else 2) for state in found))
-        V = np.hstack([state.V for state in found])
-        velocity = None if found[0].velocity is None else np.hstack([state.velocity for state in found])
-        run.V, run.velocity, run.sweep = V, velocity, run.sweep + 1
-        yield V
+        yield states
+
+
+def spread_decoder(rows: ClusterRows, sums: LinkSums, job: Job, loss: str, passes: int, folder: Path) -> Shards:
+    """V by squared or logistic loss, labels shared out: each worker sums the targets of its labels, fits and writes
+    them. V is never whole, and never comes to the client."""
+    cluster, parts = rows.cluster, label_parts(rows.c, len(rows.cluster.workers))
+    features = cluster.send(job.features)
+    targets = [rows.kept_sum("targets", shares.share_targets, features, labels) for labels in parts]
+    if loss == "squared":
+        G = cluster.send(sums.gram.G)
+        told = (G, job.ridge, job.smoothing)
+        found = [cluster.submit(f"solve {i + 1}/{len(parts)}", solved_part, t, *told) for i, t in enumerate(targets)]
+    else:
+        steps = label_states(rows, parts, targets, sums, job, Run())
+        for _ in range(max(1, passes)):
+            states = next(steps)
+        found = [cluster.submit("decoder", weights_of, state) for state in states]
+    folder.mkdir(parents=True, exist_ok=True)
+    files = [folder / shard_name("model", i + 1, len(parts)) for i in range(len(parts))]
+    written = [cluster.submit("write", write_shard, V, str(file)) for V, file in zip(found, files, strict=True)]
+    cluster.gather(written)
+    return open_shards(folder, [file.name for file in files])
+
+
+def open_shards(folder: Path, names: Any, *, mmap: bool = True, verify: bool = False) -> Shards:
+    """V from files of some labels each."""
+    if not isinstance(names, list) or not names or not all(isinstance(n, str) and Path(n).name == n for n in names):
+        raise ModelFileError("its list of shards is no list of file names. Save the model again.")
+    parts = [load(folder / name, mmap=mmap, verify=verify).arrays.get("V") for name in names]
+    fine = [part for part in parts if part is not None and part.ndim == 2 and part.dtype == np.float32]
+    if len(fine) < len(parts) or len({len(part) for part in fine}) > 1:
+        raise ModelFileError("its shards do not fit together. Save the model again.")
+    return Shards(fine, [folder / name for name in names])
+
+
+def solved_part(targets: Array, G: Array, ridge: float, smoothing: Smoothing) -> Array:
+    """V of some labels by squared loss."""
+    return np.ascontiguousarray(squared(LinkSums(GramSystem(G), targets, 0.0), ridge, smoothing))
+
+
+def weights_of(state: Run) -> Array:
+    assert state.V is not None
+    return state.V
+
+
+def write_shard(V: Array, path: str) -> int:
+    """Writes V of some labels to a file; returns how many labels they are."""
+    save(path, {"V": V}, {})
+    return int(V.shape[1])
 
 
 def labels_pass(

@@ -158,11 +158,17 @@ def fit_link(
         loss=chosen.loss,
         multiclass=setup.multiclass,
         calibration=verdict.calibration,
-        counts=np.array(link.sums.label_weights, np.float64),
-        total=link.sums.weight,
+        **totals(link),
         thresholds=verdict.thresholds,
     )
     return model, first
+
+
+def totals(link: Link) -> dict[str, Any]:
+    """What a model knows of label frequencies: from the targets of the constant feature, where these are here."""
+    if link.sums.targets.shape[1] < link.rows.c:
+        return label_totals(link.rows)
+    return {"counts": np.array(link.sums.label_weights, np.float64), "total": link.sums.weight}
 
 
 def train_quick(setup: Setup, scaling: Scaling, options: Options, clock: Clock) -> Trained:

@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -43,8 +44,9 @@ def library(name: str) -> Any:
 class Cluster:
     """A Dask client: sends arrays once, names tasks so that a person can read them, and says what went wrong."""
 
-    def __init__(self, client: Any, plan: str = "auto") -> None:
+    def __init__(self, client: Any, plan: str = "auto", shards: Path | None = None) -> None:
         self.client, self.stage, self.plan = client, "work", plan
+        self.shards = shards  # where workers write V; None: it comes to the client
         self.moved: dict[str, int] = {}  # bytes of arrays that went over the network, by stage
         self._count = itertools.count()
 
@@ -268,6 +270,14 @@ class ClusterRows(Rows):
             parts = [self.cluster.submit("add", shares.added, *p) if len(p) == 2 else p[0] for p in pairs]
         self.cluster.count(len(self.parts) * sum(np.dtype(kind).itemsize * math.prod(shape) for shape, kind in outs))
         return self.cluster.client.gather(parts[0])
+
+    def kept_sum(self, what: str, f: Callable[..., Array], *arguments: Any) -> Any:
+        """The sum of what f(share, weights, *arguments) makes of the shares; it stays on a worker."""
+        parts = [self.cluster.submit(what, f, s, w, *arguments) for s, w in zip(self.parts, self.weights, strict=True)]
+        while len(parts) > 1:
+            pairs = [parts[i : i + 2] for i in range(0, len(parts), 2)]
+            parts = [self.cluster.submit("add", shares.sum_of, *p) if len(p) == 2 else p[0] for p in pairs]
+        return parts[0]
 
     def map(self, f: Callable[..., Any], *arrays: Any, into: Any = None) -> Any:
         """What f makes of the blocks stays on the workers."""

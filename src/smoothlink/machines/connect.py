@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from smoothlink.errors import ClusterError
@@ -17,15 +18,16 @@ CHECKED = ("python", "dask", "distributed", "numpy", "msgpack")
 
 
 @contextmanager
-def cluster(client: Any, plan: str = "auto") -> Iterator[Cluster]:
+def cluster(client: Any, plan: str = "auto", shards: str | os.PathLike[str] | None = None) -> Iterator[Cluster]:
     """Fits in this context run on a Dask cluster: a client of it, its address, or "local:4" for four processes here.
 
-    plan: what is shared out, "rows", "columns" of the ridge solves too, or "auto" by sizes.
+    plan: what is shared out, "rows", "columns" of the ridge solves too, or "auto" by sizes. shards: a folder that all
+    see, where the workers write the decoder V in parts; it then never comes to the client.
     """
     if plan not in PLANS:
         raise ValueError(f"plan is {plan!r}; possible are {', '.join(map(repr, PLANS))}.")
     with connected(client) as found:
-        found.plan = plan
+        found.plan, found.shards = plan, None if shards is None else Path(shards).absolute()
         check_versions(found)
         with using(found):
             yield found

@@ -20,6 +20,7 @@ from smoothlink.machines.direct import Direct
 from smoothlink.machines.half import Half
 from smoothlink.machines.machine import Device
 from smoothlink.machines.pairs import Pairs
+from smoothlink.machines.sharded import Shards
 
 Tensor = torch.Tensor
 HostArray = NDArray[Any]
@@ -72,7 +73,7 @@ class Placed:
         for labels in slices(c, max(GROUP, SENT_BYTES // (4 * max(1, s)))):
             self._take(V, labels)
         constant = np.full(wide, -np.inf, np.float32)
-        last = V.rows(np.array([s]))[0] if isinstance(V, Half) else V[s]
+        last = V.rows(np.array([s]))[0] if isinstance(V, Half | Shards) else V[s]
         constant[:c] = np.where(unseen, -np.inf, last)
         self.constant = sent(constant, machine.name)
         self.pairs = None if D is None else Pairs(D, machine)
@@ -84,7 +85,7 @@ class Placed:
             self.values[:s, labels] = sent(V.values[:s, labels], self.machine.name)
             self.scale[labels] = sent(V.scale[labels], self.machine.name)
             return
-        A = sent(V.wide(labels)[:s] if isinstance(V, Half) else V[:s, labels], self.machine.name)
+        A = sent(V.wide(labels)[:s] if isinstance(V, Half | Shards) else V[:s, labels], self.machine.name)
         self.scale[labels] = powers(A.abs().amax(0))
         self.values[:s, labels] = A.div_(self.scale[labels])
 

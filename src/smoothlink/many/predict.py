@@ -13,8 +13,10 @@ from smoothlink.datafiles import Reading, matched, unnamed, writable
 from smoothlink.errors import ClusterError, DataError
 from smoothlink.fitting.checks import one_of
 from smoothlink.fitting.files import check_seen, for_all
+from smoothlink.fitting.pieces import fetched
 from smoothlink.machines.cluster import Cluster, current, library
-from smoothlink.machines.shares import fetched, told
+from smoothlink.machines.sharded import Shards
+from smoothlink.machines.shares import told
 from smoothlink.persist import load
 from smoothlink.steps.formats._files import bare_name, expanded
 
@@ -156,8 +158,10 @@ def make_folder(folder: str | os.PathLike[str]) -> None:
 
 
 def check_workers(cluster: Cluster, question: Question, inputs: list[str]) -> None:
-    """Whether every worker sees the model and all that is read."""
-    check_seen(cluster, [question.model, *question.how.others, *inputs])
+    """Whether every worker sees the model, with the files that its decoder may be in, and all that is read."""
+    V = question.opened().model_.V
+    shards = [str(path) for path in V.files] if isinstance(V, Shards) else []
+    check_seen(cluster, [question.model, *shards, *question.how.others, *inputs])
 
 
 def check_folder(cluster: Cluster, folder: Any) -> None:

@@ -24,7 +24,7 @@ from smoothlink.machines.files import pieces
 Array = NDArray[Any]
 
 KEY = "smoothlink"  # the one entry of the safetensors metadata
-FORMAT_VERSION = 3  # the newest that is read; a file is written in the oldest that can hold it
+FORMAT_VERSION = 4  # the newest that is read; a file is written in the oldest that can hold it
 MAX_HEADER = 100_000_000  # bytes; the safetensors library refuses larger ones too
 SMALL = 1 << 20  # bytes; smaller arrays are verified even when memory-mapped
 CODES = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "I8": "i1", "I16": "<i2", "I32": "<i4", "I64": "<i8", "U8": "u1"}
@@ -59,7 +59,7 @@ def save(path: str | os.PathLike[str], arrays: Mapping[str, Array], meta: Mappin
     text += b" " * (-len(text) % 8)
     if len(text) > MAX_HEADER:
         raise ModelFileError(f"meta takes {len(text) >> 20} MiB as JSON. Put long lists of names in pack_names arrays.")
-    with _replacing(Path(path)) as file:
+    with replacing(Path(path)) as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for array in ready.values():
             for piece in pieces(_bytes(array)):
@@ -193,7 +193,7 @@ def _canonical(content: Any) -> str:
 
 
 @contextmanager
-def _replacing(path: Path) -> Iterator[BinaryIO]:
+def replacing(path: Path) -> Iterator[BinaryIO]:
     """A temporary file beside `path`; on success its content is on disk before it takes the name, in one step."""
     path = Path(os.path.realpath(path))
     if path.is_dir() or not path.parent.is_dir():
