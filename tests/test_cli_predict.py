@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from commands import FIXED, left, one_label_each, prepared, run, succeed
 
 import smoothlink
-from smoothlink.cli import answers
+from smoothlink import answers
 from smoothlink.steps.read import Data, write
 
 

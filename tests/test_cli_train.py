@@ -234,7 +234,7 @@ def test_one_label_in_every_row_means_multiclass_and_is_said(rng, tmp_path):
     [("no/such/folder/m.safetensors", "mkdir -p"), (".", "is a folder"), ("train.txt", "over what is read")],
 )
 def test_an_output_that_cannot_be_is_refused_before_anything_is_read(files, target, said, monkeypatch):
-    monkeypatch.setattr("smoothlink.cli.train.read_data", None)  # would fail
+    monkeypatch.setattr("smoothlink.cli.train.read_several", None)  # would fail
     before = left(files.folder)
     ran = run("train", files.train, "-o", files.folder / target)
     assert ran.code == 1

@@ -12,7 +12,17 @@ from smoothlink import model as module
 from smoothlink import predict
 from smoothlink.machines import products
 from smoothlink.machines.half import halved
-from smoothlink.predict import label_gains, one_each, predict_f1, predict_proba, predict_topk, predictions
+from smoothlink.predict import (
+    Batch,
+    label_gains,
+    label_part,
+    one_each,
+    predict_f1,
+    predict_proba,
+    predict_topk,
+    predictions,
+    put_together,
+)
 from smoothlink.steps.infer import f1_thresholds, propensities
 
 
@@ -119,6 +129,25 @@ def test_predictions_agree_with_the_methods_of_the_classifier(rng):
     expected = -(Y * np.log(P) + (1 - Y) * np.log1p(-P)).sum(axis=1)
     np.testing.assert_allclose(said.row_logloss, expected, rtol=1e-5)
     np.testing.assert_allclose(said.top_probability, P[np.arange(90), said.topk.indices.reshape(90, -1)[:, 0]])
+
+
+@pytest.mark.parametrize("rank_by", ["probability", "psp"])
+@pytest.mark.parametrize("task", ["multilabel", "classes"])
+def test_parts_of_the_labels_put_together_are_the_predictions(rng, task, rank_by):
+    X, y = multilabel(rng) if task == "multilabel" else classes(rng, c=6)
+    fitted = fixed().fit(X, y)
+    model, Y = fitted.model_, fitted._truth(y)
+    H = model.sight(fitted._checked(X))
+    parts = [
+        label_part(model, Batch(model, H), Y, labels, k=3, rank_by=rank_by)
+        for labels in (slice(0, 1), slice(1, 4), slice(4, 6))
+    ]
+    found, whole = put_together(model, parts, Y, k=3), predictions(model, H, Y, k=3, rank_by=rank_by)
+    np.testing.assert_array_equal(found.topk.indices, whole.topk.indices)
+    np.testing.assert_allclose(found.topk.data, whole.topk.data, rtol=1e-5)
+    for name in ("sets", "f1_sets"):
+        assert (getattr(found, name) != getattr(whole, name)).nnz == 0
+    np.testing.assert_allclose(found.row_logloss, whole.row_logloss, rtol=1e-5)
 
 
 def test_a_model_without_any_features_in_a_row_ranks_by_frequency(rng):

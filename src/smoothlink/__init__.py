@@ -19,13 +19,17 @@ _PLACES = {
     "Data": "smoothlink.steps.read",
     "SmoothLinkClassifier": "smoothlink.estimator",
     "cluster": "smoothlink.machines.connect",
-    "Files": "smoothlink.fitting.cluster",
+    "Files": "smoothlink.fitting.files",
+    "Reading": "smoothlink.datafiles",
+    "predict_files": "smoothlink.many.predict",
+    "evaluate_files": "smoothlink.many.evaluate",
     "tune": "smoothlink.search",
     "Cholesky": "smoothlink.solve",
     "DualCholesky": "smoothlink.solve",
     "ConjugateGradient": "smoothlink.solve",
     "evaluate": "smoothlink.steps.evaluate",
     "load": "smoothlink.persist",
+    "ClusterError": "smoothlink.errors",
     "DataError": "smoothlink.errors",
     "ModelFileError": "smoothlink.errors",
     "SmoothLinkError": "smoothlink.errors",
@@ -34,12 +38,16 @@ _PLACES = {
 __all__ = ["__version__", *_PLACES]
 
 if TYPE_CHECKING:
+    from smoothlink.datafiles import Reading as Reading
+    from smoothlink.errors import ClusterError as ClusterError
     from smoothlink.errors import DataError as DataError
     from smoothlink.errors import ModelFileError as ModelFileError
     from smoothlink.errors import SmoothLinkError as SmoothLinkError
     from smoothlink.estimator import SmoothLinkClassifier as SmoothLinkClassifier
-    from smoothlink.fitting.cluster import Files as Files
+    from smoothlink.fitting.files import Files as Files
     from smoothlink.machines.connect import cluster as cluster
+    from smoothlink.many.evaluate import evaluate_files as evaluate_files
+    from smoothlink.many.predict import predict_files as predict_files
     from smoothlink.persist import load as load
     from smoothlink.search import tune as tune
     from smoothlink.solve import Cholesky as Cholesky

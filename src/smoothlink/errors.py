@@ -19,3 +19,8 @@ class DeviceError(SmoothLinkError, RuntimeError):
 
 class ClusterError(SmoothLinkError, RuntimeError):
     """A cluster that is not there, does not fit, or was lost."""
+
+
+def plural(count: int, noun: str) -> str:
+    """1 label, 2 labels, 12,000 labels."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

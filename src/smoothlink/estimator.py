@@ -17,7 +17,8 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from smoothlink import persist
 from smoothlink.fitting.checks import check_options, check_weights, one_of, whole
-from smoothlink.fitting.cluster import Files, spread_arrays, spread_files, train_spread
+from smoothlink.fitting.cluster import spread_arrays, spread_files, train_spread
+from smoothlink.fitting.files import Files
 from smoothlink.fitting.options import Options
 from smoothlink.fitting.setup import feature_count
 from smoothlink.fitting.train import Trained, train
@@ -35,7 +36,7 @@ from smoothlink.predict import (
     predict_topk,
     predictions,
 )
-from smoothlink.steps.evaluate import Evaluation, evaluate
+from smoothlink.steps.evaluate import Evaluation, Predictions, evaluate
 from smoothlink.targets import read_classes, read_indicator, read_targets, weigh
 
 Array = NDArray[Any]
@@ -298,6 +299,8 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         frequencies are smoothed by half a row, and propensities depend on how many rows there are.
         """
         if isinstance(X, Files):
+            if y is not None or sample_weight is not None:
+                raise ValueError("Files hold their labels and have no weights: pass nothing but them.")
             return self._fit_files(X)
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None.")
@@ -339,6 +342,9 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         cluster = current()
         if cluster is None:
             raise ValueError("Files are for clusters: use `with smoothlink.cluster(...)`, or pass X and y.")
+        if self.class_weight is not None:
+            raise ValueError(f"class_weight is {self.class_weight!r}, which files cannot have; pass X and y, or None.")
+        one_of("rank_by", self.rank_by, RANKINGS)
         notify = getattr(self, "_notify", None) or (_to_stderr if self.verbose else None)
         spread = spread_files(cluster, files)
         trained, _ = train_spread(spread, None, self._options(), self.task, None, notify, self._noted())
@@ -457,10 +463,14 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         X, truth = self._checked(X), self._truth(y)
         if truth.shape[0] != X.shape[0]:
             raise ValueError(f"X has {X.shape[0]} rows and y has {truth.shape[0]}; they must be as many.")
+        return self._measured(truth, self._ask(X, predictions, truth, rank_by=self.rank_by), bootstraps, seed)
+
+    def _measured(self, truth: sp.csr_array, said: Predictions, bootstraps: int, seed: int) -> Evaluation:
+        """The metrics of what the model said of rows whose labels are known."""
         model = self.model_
         return evaluate(
             truth,
-            self._ask(X, predictions, truth, rank_by=self.rank_by),
+            said,
             label_counts=model.counts,
             n_train=max(1, round(model.total)),
             task="multiclass" if model.multiclass else "multilabel",

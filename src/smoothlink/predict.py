@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,7 +14,18 @@ from smoothlink.machines.machine import Host, find_machine, forget, out_of_memor
 from smoothlink.model import Model, Raw, Seen, Sight, blocks
 from smoothlink.steps.calibrate import LEAST, row_logloss
 from smoothlink.steps.evaluate import Predictions
-from smoothlink.steps.infer import Ranking, TopK, above_half, f1_thresholds, propensities, sets_at, top_k, topk_csr
+from smoothlink.steps.infer import (
+    Best,
+    Ranking,
+    TopK,
+    above_half,
+    f1_thresholds,
+    merged,
+    propensities,
+    sets_at,
+    top_k,
+    topk_csr,
+)
 
 Array = NDArray[Any]
 Given = Array | Sight | Raw
@@ -147,12 +158,12 @@ def predict_f1(model: Model, H: Given, *, over: str) -> sp.csr_array:
 class Batch:
     """All rows for a block of labels at a time, as Algorithm 4 needs them."""
 
-    def __init__(self, model: Model, H: Given) -> None:
+    def __init__(self, model: Model, H: Given, normalisers: Array | None = None) -> None:
         self.model, self.H = model, H
         fits = 4 * len(H) * model.V.shape[0] <= (model.V.machine.bytes // 4 if model.placed else KEPT_BYTES)
         self.kept = [(part, model.see(H[part])) for part in model.feature_blocks(len(H))] if fits else None
-        self.normalisers = None
-        if model.multiclass:
+        self.normalisers = normalisers
+        if model.multiclass and normalisers is None:
             self.normalisers = np.concatenate([model.all_normalisers(seen) for _, seen in self.parts()])
         self.frequency = np.clip(model.counts / max(model.total, 1e-300), 0, 1)
 
@@ -163,10 +174,12 @@ class Batch:
         else:
             yield from ((part, self.model.see(self.H[part])) for part in self.model.feature_blocks(len(self.H)))
 
-    def scores(self) -> Iterator[tuple[slice, Array]]:
-        """Labels and the scores (n, m) of all rows for them."""
+    def scores(self, among: slice | None = None) -> Iterator[tuple[slice, Array]]:
+        """Labels and the scores (n, m) of all rows for them, a block after the other of all labels or some."""
         n, model = len(self.H), self.model
-        for labels in blocks(model.n_labels, max(FEWEST_LABELS, BATCH_BYTES // (4 * max(1, n)))):
+        first, last = (0, model.n_labels) if among is None else (among.start, among.stop)
+        for part in blocks(last - first, max(FEWEST_LABELS, BATCH_BYTES // (4 * max(1, n)))):
+            labels = slice(first + part.start, first + part.stop)
             S = np.empty((n, labels.stop - labels.start), np.float32)
             for part, seen in self.parts():
                 model.score(seen, labels, out=S[part])
@@ -182,13 +195,31 @@ class Batch:
         return sets_at(Z, f1_thresholds(Z, self.frequency[labels]))
 
 
+class LabelPart(NamedTuple):
+    """What `predictions` are made of, for some of the labels and all rows."""
+
+    top: Best
+    first: Best | None  # multiclass: the one best
+    sets: list[sp.csr_array]  # of each block of labels; multiclass: none
+    f1_sets: list[sp.csr_array]
+    losses: Array  # (n,)
+
+
 def predictions(model: Model, H: Given, Y: sp.csr_array, *, k: int = 5, rank_by: str = "probability") -> Predictions:
     """All that `steps.evaluate` asks for, of embedded rows whose true labels are Y (n, >= c), in one pass."""
-    n, batch = len(H), Batch(model, H)
-    known = sp.csc_array(sp.csr_array(Y)[:, : model.n_labels])
-    top, first = Ranking(n, min(k, model.n_labels)), Ranking(n, 1)
+    part = label_part(model, Batch(model, H), Y, slice(0, model.n_labels), k=k, rank_by=rank_by)
+    return put_together(model, [part], Y, k=k)
+
+
+def label_part(
+    model: Model, batch: Batch, Y: sp.csr_array, among: slice, *, k: int = 5, rank_by: str = "probability"
+) -> LabelPart:
+    """What some of the labels add to `predictions`: they are independent, once the rows are all there."""
+    n, m = len(batch.H), among.stop - among.start
+    known = sp.csc_array(sp.csr_array(Y)[:, among])
+    top, first = Ranking(n, min(k, m)), Ranking(n, 1)
     losses, sets, f1_sets = np.zeros(n), [], []
-    for labels, S in batch.scores():
+    for labels, S in batch.scores(among):
         P = batch.calibrated(S)
         f1_sets.append(batch.f1_sets(P, labels))
         P = model.finished(P, S)
@@ -197,15 +228,24 @@ def predictions(model: Model, H: Given, Y: sp.csr_array, *, k: int = 5, rank_by:
             first.add(S)
         else:
             sets.append(above_half(P))
-        losses += block_losses(P, sp.csr_array(known[:, labels]), multiclass=model.multiclass)
+        here = slice(labels.start - among.start, labels.stop - among.start)
+        losses += block_losses(P, sp.csr_array(known[:, here]), multiclass=model.multiclass)
+    one = first.found(among.start) if model.multiclass else None
+    return LabelPart(top.found(among.start), one, sets, f1_sets, losses)
+
+
+def put_together(model: Model, parts: list[LabelPart], Y: sp.csr_array, *, k: int = 5) -> Predictions:
+    """The predictions of which each part has some labels, in ascending order."""
+    c, losses = model.n_labels, np.sum([part.losses for part in parts], axis=0)
+    sets = [block for part in parts for block in part.sets]
     if model.multiclass:
-        losses[np.diff(sp.csr_array(known).indptr) == 0] = -np.log(LEAST)
-        sets.append(one_each(first.best().indices[:, 0], model.n_labels))
-    best = top.best()
+        losses[np.diff(sp.csr_array(sp.csr_array(Y)[:, :c]).indptr) == 0] = -np.log(LEAST)
+        sets = [one_each(merged([part.first for part in parts if part.first is not None], 1).indices[:, 0], c)]
+    best = merged([part.top for part in parts], k)
     return Predictions(
-        topk=topk_csr([best], model.n_labels),
+        topk=topk_csr([best], c),
         sets=side_by_side(sets),
-        f1_sets=side_by_side(f1_sets),
+        f1_sets=side_by_side([block for part in parts for block in part.f1_sets]),
         row_logloss=losses,
         top_probability=best.values[:, 0],
     )

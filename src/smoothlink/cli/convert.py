@@ -6,9 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
-from smoothlink.cli.data import Reading, known_format, read_data, reading, writable
+from smoothlink.cli.data import known_format, read_data, reading
 from smoothlink.cli.options import AsJson, Quiet, grouped
 from smoothlink.cli.screen import Screen, print_json, size
+from smoothlink.datafiles import Reading, writable
 from smoothlink.errors import DataError
 
 

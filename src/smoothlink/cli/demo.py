@@ -9,7 +9,8 @@ import typer
 
 from smoothlink.cli.evaluate import interval
 from smoothlink.cli.options import AsJson, Quiet
-from smoothlink.cli.screen import Screen, number, plural, print_json, table
+from smoothlink.cli.screen import Screen, number, print_json, table
+from smoothlink.errors import plural
 
 if TYPE_CHECKING:
     from smoothlink.demo.run import Problem

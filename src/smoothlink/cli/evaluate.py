@@ -1,4 +1,4 @@
-"""`smoothlink evaluate`: a model and a test file -> metrics with 90 % intervals."""
+"""`smoothlink evaluate`: a model and test files -> metrics with 90 % intervals."""
 
 from __future__ import annotations
 
@@ -6,16 +6,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from smoothlink.cli.data import Reading, label_names, matched, matched_labels, read_data, reading
-from smoothlink.cli.options import AsJson, Device, Model, Quiet, RankBy, Strict, grouped, load_model
-from smoothlink.cli.screen import Screen, plural, print_json, table
-from smoothlink.errors import DataError
+from smoothlink.cli.data import reading
+from smoothlink.cli.options import (
+    AsJson,
+    Cluster,
+    Device,
+    Model,
+    Quiet,
+    RankBy,
+    Strict,
+    dashboard,
+    grouped,
+    load_model,
+    on_cluster,
+)
+from smoothlink.cli.screen import Screen, print_json, table
+from smoothlink.datafiles import Reading
+from smoothlink.errors import plural
 
 if TYPE_CHECKING:
-    from smoothlink.estimator import SmoothLinkClassifier
     from smoothlink.steps.bootstrap import Metric
     from smoothlink.steps.evaluate import Evaluation
-    from smoothlink.steps.read import Data
 
 MEANINGS = {
     "p": "of the first {k}, the share that is true",
@@ -36,57 +47,44 @@ MEANINGS = {
 @grouped(reading=reading)
 def evaluate(
     model: Model,
-    data: Annotated[str, typer.Argument(metavar="TEST", help="A data file with the true labels.")],
+    data: Annotated[
+        list[str],
+        typer.Argument(metavar="TEST...", help="Data files with the true labels; * in a name fits all."),
+    ],
     bootstraps: Annotated[int, typer.Option(min=0, help="Draws of rows behind the intervals; 0: none.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Of these draws.")] = 0,
     rank_by: RankBy = None,
     device: Device = "cpu",
+    cluster: Cluster = None,
     strict: Strict = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
     *,
     reading: Reading,
 ) -> None:
-    """Measure a model on a test file, with 90 % intervals.
+    """Measure a model on test files, with 90 % intervals over all their rows.
 
     Example: smoothlink evaluate model.safetensors test.txt.xz
     """
+    from smoothlink.many.evaluate import evaluate_files
+    from smoothlink.steps.formats._files import expanded
+
     screen = Screen(quiet)
-    loaded = load_model(model, rank_by, device)
-    found = matched_labels(read_data(data, reading, screen), data, reading, loaded)
-    found = matched(found, data, reading, loaded, strict=strict, screen=screen)
-    if not found.Y.nnz:
-        raise DataError(
-            f"{data} has no row with a label: there is nothing to measure.\nTo label it: smoothlink predict."
-        )
-    with screen.working("evaluating"):
-        result = loaded.evaluate(found.X, truth(found, data, loaded), bootstraps=bootstraps, seed=seed)
+    load_model(model, rank_by, device)  # so that a wrong option is called by its name
+    paths = expanded(data)
+    asked: dict[str, Any] = {"rank_by": rank_by, "how": reading, "strict": strict, "device": device}
+    with on_cluster(cluster, screen):
+        dashboard(screen)
+        with screen.working("evaluating"):
+            result = evaluate_files(model, paths, bootstraps=bootstraps, seed=seed, note=screen.note, **asked)
     if result.n_unknown_labels:
         labels, pairs = plural(result.n_unknown_labels, "label"), plural(result.n_unknown_pairs, "pair")
-        screen.note(f"{data} has {labels} unknown to the model, in {pairs} of row and label: they count as misses.")
+        where = paths[0] if len(paths) == 1 else f"{paths[0]} and {plural(len(paths) - 1, 'other')}"
+        screen.note(f"{where}: {labels} unknown to the model, in {pairs} of row and label: they count as misses.")
     if as_json:
         print_json(as_object(result))
     else:
         show(result, screen)
-
-
-def truth(data: Data, path: str, model: SmoothLinkClassifier) -> Any:
-    """The true labels as the model was given its own: a 0/1 matrix, or one class id a row."""
-    import numpy as np
-
-    if model._indicator:
-        return data.Y
-    counts = np.diff(data.Y.indptr)
-    if (counts != 1).any():
-        row = int(np.argmax(counts != 1))
-        raise DataError(f"{path}: row {row} has {plural(int(counts[row]), 'label')}; the model gives each row one.")
-    names = np.array(data.label_names if data.label_names is not None else range(data.Y.shape[1]))
-    classes = np.array([str(name) for name in label_names(model)])
-    # Names are compared as text; a class the model does not know keeps a place that no class has.
-    place = {name: j for j, name in enumerate(classes.tolist())}
-    at = np.array([place.get(str(name), len(classes)) for name in names[data.Y.indices].tolist()])
-    unknown = "?" if model.classes_.dtype.kind in "UO" else model.classes_.max() + 1
-    return np.append(model.classes_, [unknown])[at]
 
 
 def as_object(result: Evaluation) -> dict[str, Any]:

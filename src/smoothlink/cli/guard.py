@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 import typer
 
+from smoothlink.datafiles import unnamed
 from smoothlink.errors import SmoothLinkError
 
 BUG = "This is a bug in smoothlink. Run the command again with --debug and report what it prints."
@@ -32,9 +33,8 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
         try:
             with warnings.catch_warnings():
                 warnings.showwarning = show_warning
-                # The columns of a file are matched to the names in the model before scikit-learn looks.
-                warnings.filterwarnings("ignore", "X does not have valid feature names")
-                command(*args, **kwargs)
+                with unnamed():
+                    command(*args, **kwargs)
                 sys.stdout.flush()
         except (typer.Exit, typer.Abort, typer.BadParameter):
             raise

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from smoothlink.cli.data import Reading, label_names, read_data, reading
+from smoothlink.cli.data import read_data, reading
 from smoothlink.cli.options import AsJson, Quiet, grouped
 from smoothlink.cli.parameters import parameters
 from smoothlink.cli.screen import Screen, facts, number, plain_text, print_json, size, table
 from smoothlink.cli.train import show as show_summary
+from smoothlink.datafiles import Reading, label_names
 
 if TYPE_CHECKING:
     from smoothlink.steps.read import Data

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from smoothlink.cli.screen import Screen
+from smoothlink.errors import plural
 
 if TYPE_CHECKING:
     from smoothlink.estimator import SmoothLinkClassifier
@@ -27,6 +31,13 @@ Device = Annotated[
     typer.Option(
         metavar="NAME",
         help="Where predictions are made: cpu, cuda, cuda:1 and so on, auto (a card where there is one), or torch.",
+    ),
+]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="A Dask cluster to run on: tcp://HOST:8786, or local:4 for four processes of this machine.",
     ),
 ]
 
@@ -59,6 +70,29 @@ def grouped(**groups: Callable[..., Any]) -> Callable[[Command], Command]:
         return run
 
     return decorate
+
+
+@contextmanager
+def on_cluster(address: str | None, screen: Screen, plan: str | None = None) -> Iterator[None]:
+    """What runs inside runs on the cluster, if one is named."""
+    if address is None:
+        yield
+        return
+    from smoothlink.machines.connect import cluster
+
+    with ExitStack() as stack:
+        with screen.working(f"joining {address}"):
+            stack.enter_context(cluster(address, plan or "auto"))
+        yield
+
+
+def dashboard(screen: Screen) -> None:
+    """Who works, and where one can watch, if there is a cluster."""
+    from smoothlink.machines.cluster import current
+
+    cluster = current()
+    if cluster is not None:
+        screen.note(f"{plural(len(cluster.workers), 'worker')}. Dashboard: {cluster.dashboard}")
 
 
 def load_model(path: str, rank_by: str | None = None, device: str = "cpu") -> SmoothLinkClassifier:

@@ -1,25 +1,29 @@
-"""`smoothlink predict`: a model and a data file -> the labels of each row."""
+"""`smoothlink predict`: a model and data files -> the labels of each row."""
 
 from __future__ import annotations
 
-import io
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import Annotated, Any
 
 import typer
 
-from smoothlink.cli.answers import WRITERS, Ask, answers
-from smoothlink.cli.data import Reading, label_names, matched, read_data, reading, writable
-from smoothlink.cli.options import Device, Model, Quiet, RankBy, Strict, grouped, load_model
+from smoothlink.answers import WRITERS, Ask, target, write
+from smoothlink.cli.data import read_data, reading
+from smoothlink.cli.options import (
+    Cluster,
+    Device,
+    Model,
+    Quiet,
+    RankBy,
+    Strict,
+    dashboard,
+    grouped,
+    load_model,
+    on_cluster,
+)
 from smoothlink.cli.screen import Screen
-
-if TYPE_CHECKING:
-    from smoothlink.estimator import SmoothLinkClassifier
-
-
-TOGETHER = 1 << 16  # rows that keep a device busy
+from smoothlink.datafiles import Reading, matched, writable
+from smoothlink.errors import DataError, plural
 
 
 def option(*names: str, **more: Any) -> Any:
@@ -48,15 +52,22 @@ def asked(
 @grouped(reading=reading, ask=asked)
 def predict(
     model: Model,
-    data: Annotated[str, typer.Argument(metavar="INPUT", help="A data file; its labels, if any, are not looked at.")],
+    data: Annotated[
+        list[str],
+        typer.Argument(metavar="INPUT...", help="Data files; labels in them are not looked at; * in a name fits all."),
+    ],
     output: Annotated[
         str | None,
         typer.Option("--output", "-o", metavar="FILE", help="A file instead of standard output; .gz compresses."),
+    ] = None,
+    output_folder: Annotated[
+        str | None, typer.Option(metavar="FOLDER", help="A folder with a file for each input, under its name.")
     ] = None,
     output_format: Annotated[
         str, typer.Option(metavar="|".join(WRITERS), help="JSON lines, tab-separated, or XMC text.")
     ] = "jsonl",
     device: Device = "cpu",
+    cluster: Cluster = None,
     strict: Strict = False,
     quiet: Quiet = False,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --output-format jsonl.")] = False,
@@ -64,57 +75,59 @@ def predict(
     reading: Reading,
     ask: Ask,
 ) -> None:
-    """Predict the labels of each row of a data file, with probabilities.
+    """Predict the labels of each row of data files, with probabilities.
 
     Example: smoothlink predict model.safetensors test.txt.xz -k 3
     """
+    from smoothlink.steps.formats._files import expanded
+
     form = "jsonl" if as_json else output_format
     if form not in WRITERS:
         raise typer.BadParameter(f"{form!r} is none of {'|'.join(WRITERS)}.", param_hint="--output-format")
+    paths = expanded(data)
+    check_target(paths, output, output_folder, cluster)
     if output is not None:
-        writable(output, model, data)
+        writable(output, model, *paths)
     screen = Screen(quiet)
     loaded = load_model(model, ask.rank_by, device)
-    ask = ask.resolved(loaded)
-    found = read_data(data, reading, screen, labels_matter=False)
-    X = matched(found, data, reading, loaded, strict=strict, screen=screen).X
-    with target(output) as stream:
-        write(stream, loaded, X, ask, form, screen)
-
-
-def write(stream: TextIO, model: SmoothLinkClassifier, X: Any, ask: Ask, form: str, screen: Screen) -> None:
-    """Block after block, so that predictions never are in memory all at once."""
-    names = label_names(model)
-    writer = WRITERS[form]
-    stream.write(writer.header(X.shape[0], len(names)))
-    # No bar where the predictions themselves scroll past.
-    hidden = Screen(quiet=screen.quiet or (stream is sys.stdout and sys.stdout.isatty()))
-    with hidden.rows("predicting", X.shape[0]) as advance:
-        for part in parts(model, X.shape[0], ask):
-            for row, (labels, probabilities) in enumerate(answers(model, X[part], ask), part.start):
-                stream.write(writer.line(row, labels, probabilities, names))
-            advance(part.stop - part.start)
-
-
-def parts(model: SmoothLinkClassifier, n: int, ask: Ask) -> Iterator[slice]:
-    """Rows that are asked about together: as many as have room for their probabilities, or many where a device finds
-    their best few labels."""
-    from smoothlink.model import blocks
-
-    best = model.device != "cpu" and not ask.whole and not ask.only
-    return blocks(n, TOGETHER) if best else model.model_.row_blocks(n)
-
-
-@contextmanager
-def target(path: str | None) -> Iterator[TextIO]:
-    """Standard output, or a file that appears when it is whole."""
-    if path is None:
-        yield sys.stdout
+    try:
+        resolved = ask.resolved(loaded)
+    except DataError as error:
+        raise typer.BadParameter(str(error), param_hint="--only") from error
+    if output_folder is None:
+        found = read_data(paths[0], reading, screen, labels_matter=False)
+        X = matched(found, paths[0], reading, loaded, strict=strict, note=screen.note).X
+        with target(output) as stream:
+            # No bar where the predictions themselves scroll past.
+            hidden = Screen(quiet=quiet or (stream is sys.stdout and sys.stdout.isatty()))
+            with hidden.rows("predicting", X.shape[0]) as advance:
+                write(stream, loaded, X, resolved, form, advance)
         return
-    from smoothlink.steps.formats._files import replacing
+    with on_cluster(cluster, screen):
+        into_folder(model, paths, output_folder, screen, how=reading, strict=strict, device=device, form=form, ask=ask)
 
-    with replacing(path) as raw:
-        text = io.TextIOWrapper(raw, encoding="utf-8", newline="\n")
-        yield text
-        text.flush()
-        text.detach()
+
+def check_target(paths: list[str], output: str | None, folder: str | None, cluster: str | None) -> None:
+    """Whether it is clear where the predictions go."""
+    if folder is None and (len(paths) > 1 or cluster is not None):
+        what = plural(len(paths), "input") if len(paths) > 1 else "a cluster"
+        raise typer.BadParameter(f"{what}: name a folder for the files of predictions.", param_hint="--output-folder")
+    if folder is not None and output is not None:
+        raise typer.BadParameter("these exclude each other; pass one.", param_hint="--output, --output-folder")
+
+
+def into_folder(
+    model: str, paths: list[str], folder: str, screen: Screen, *, ask: Ask, form: str, **given: Any
+) -> None:
+    """A file of predictions for each input, on the cluster if there is one; what was written is told as it comes."""
+    from smoothlink.many.predict import Written, predict_files
+
+    dashboard(screen)
+    with screen.files("predicting", len(paths)) as advance:
+
+        def notify(written: Written) -> None:
+            for text in [*written.notes, f"{written.path}: {plural(written.rows, 'row')}."]:
+                screen.note(text)
+            advance(written.rows)
+
+        predict_files(model, paths, folder, output_format=form, notify=notify, **ask._asdict(), **given)

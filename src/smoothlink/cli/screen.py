@@ -71,6 +71,19 @@ class Screen:
             yield advance
 
     @contextmanager
+    def files(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
+        """A bar of files with the rows so far; yields what is to be told of the rows of each."""
+        with self._progress(MofNCompleteColumn(), TextColumn("{task.fields[rows]}"), TimeRemainingColumn()) as progress:
+            task, rows = progress.add_task(what, total=total, rows=""), 0
+
+            def advance(count: int) -> None:
+                nonlocal rows
+                rows += count
+                progress.update(task, advance=1, rows=f"{rows:,} rows")
+
+            yield advance
+
+    @contextmanager
     def stages(self) -> Iterator[Callable[[str, float], None]]:
         """A line for each stage of a fit; yields what `SmoothLinkClassifier` notifies."""
         with self._progress(TimeElapsedColumn(), TimeRemainingColumn()) as progress:
@@ -155,8 +168,3 @@ def size(count: float) -> str:
     while count >= 1000 and len(units) > 1:
         count, units = count / 1000, units[1:]
     return f"{count:.0f} {units[0]}" if count >= 100 or units[0] == "bytes" else f"{count:.1f} {units[0]}"
-
-
-def plural(count: int, noun: str) -> str:
-    """1 label, 2 labels, 12,000 labels."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from smoothlink.cli.convert import format_of
-from smoothlink.cli.data import writable
 from smoothlink.cli.options import AsJson, Quiet
-from smoothlink.cli.screen import Screen, plural, print_json, size
-from smoothlink.errors import DataError
+from smoothlink.cli.screen import Screen, print_json, size
+from smoothlink.datafiles import writable
+from smoothlink.errors import DataError, plural
 
 if TYPE_CHECKING:
     from smoothlink.synth import Shape

@@ -1,4 +1,4 @@
-"""`smoothlink train`: a data file -> a model file."""
+"""`smoothlink train`: data files -> a model file."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from smoothlink.cli.data import Reading, read_data, reading, writable
-from smoothlink.cli.options import AsJson, Quiet, grouped
+from smoothlink.cli.data import read_several, reading
+from smoothlink.cli.options import AsJson, Cluster, Quiet, grouped, on_cluster
 from smoothlink.cli.parameters import chosen
 from smoothlink.cli.parameters import parameters as known
-from smoothlink.cli.screen import Screen, number, plural, print_json, size, table
-from smoothlink.errors import DataError
+from smoothlink.cli.screen import Screen, number, print_json, size, table
+from smoothlink.datafiles import Reading, names_in, writable
+from smoothlink.errors import DataError, plural
 
 if TYPE_CHECKING:
     from smoothlink.estimator import SmoothLinkClassifier
-    from smoothlink.steps.read import Data
 
 ONE_LABEL = "Every row has exactly one label: training a multiclass model; --task multilabel overrides."
 SETTINGS = (
@@ -30,7 +30,10 @@ STAGES = ("scale", "choose", "calibrate", "embed", "featurize", "fit")
 
 @grouped(reading=reading, parameters=chosen)
 def train(
-    data: Annotated[str, typer.Argument(metavar="TRAIN", help="A data file, plain or compressed.")],
+    data: Annotated[
+        list[str],
+        typer.Argument(metavar="TRAIN...", help="Data files, plain or compressed; * in a name fits all."),
+    ],
     output: Annotated[str, typer.Option("--output", "-o", metavar="MODEL", help="Where the model goes.")],
     params: Annotated[str | None, typer.Option(metavar="FILE", help="Settings that `tune` found.")] = None,
     params_for: Annotated[
@@ -39,26 +42,30 @@ def train(
     half: Annotated[
         bool, typer.Option("--half", help="Weights in half precision: half the file, about the same predictions.")
     ] = False,
+    cluster: Cluster = None,
+    cluster_plan: Annotated[
+        str | None, typer.Option(metavar="auto|rows|columns", help="What its workers share out, if not by sizes.")
+    ] = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
     *,
     reading: Reading,
     parameters: dict[str, Any],
 ) -> None:
-    """Train a model on a data file. Nothing has to be tuned.
+    """Train a model on data files. Nothing has to be tuned.
 
     Example: smoothlink train train.txt.xz -o model.safetensors
     """
-    writable(output, data)
+    from smoothlink.steps.formats._files import expanded
+
+    if cluster_plan is not None and cluster is None:
+        raise typer.BadParameter("it is for a cluster; name one with --cluster.", param_hint="--cluster-plan")
+    paths = expanded(data)
+    writable(output, *paths)
     screen = Screen(quiet)
-    tuned = {} if params is None else tuned_settings(params, params_for)
-    budget = allowed(parameters)
-    found = read_data(data, reading, screen)
-    if not found.X.shape[0]:
-        raise DataError(f"{data} has no rows: there is nothing to learn from.")
-    if budget is not None:
-        check_reading(data, budget)
-    model = fit(found, {**tuned, **parameters}, screen)
+    settings = parameters if params is None else {**tuned_settings(params, params_for), **parameters}
+    with on_cluster(cluster, screen, cluster_plan):
+        model = (fit_here if cluster is None else fit_there)(paths, reading, settings, screen)
     with screen.working(f"writing {output}"):
         model.save(output, dtype="float16" if half else None)
     if as_json:
@@ -68,11 +75,51 @@ def train(
         screen.out.print(f"{output}: {size(os.path.getsize(output))}", markup=False, soft_wrap=True)
 
 
-def allowed(parameters: dict[str, Any]) -> int | None:
+def fit_here(paths: list[str], how: Reading, parameters: dict[str, Any], screen: Screen) -> SmoothLinkClassifier:
+    """A classifier fitted to files that this process reads."""
+    import numpy as np
+
+    budget = allowed(parameters, paths)
+    data = read_several(paths, how, screen)
+    if not data.X.shape[0]:
+        raise DataError(f"{paths[0]} has no rows: there is nothing to learn from.")
+    if budget is not None:
+        check_reading(paths[0], budget)
+    if parameters.get("task", "auto") == "auto" and data.Y.shape[1] > 1 and (np.diff(data.Y.indptr) == 1).all():
+        screen.note(ONE_LABEL)
+    model = fit(parameters, screen, data.X, data.Y)
+    model.label_names_ = data.label_names
+    if data.feature_names is not None:
+        model.feature_names_in_ = np.array(data.feature_names, dtype=object)
+    return model
+
+
+def fit_there(paths: list[str], how: Reading, parameters: dict[str, Any], screen: Screen) -> SmoothLinkClassifier:
+    """A classifier fitted to files that the workers of a cluster read."""
+    from smoothlink.fitting.files import Files
+
+    how = how.for_many(paths)
+    names = {
+        f"{noun}_names": None if path is None else names_in(path, None, noun)
+        for noun, path in (("label", how.label_names), ("feature", how.feature_names))
+    }
+    model = fit(parameters, screen, Files.of(paths, **names, **how.options()))
+    if model.task == "auto" and model.model_.multiclass:
+        screen.note(ONE_LABEL)
+    return model
+
+
+def allowed(parameters: dict[str, Any], paths: list[str]) -> int | None:
     """The memory budget in bytes; what is wrong with it is said before the data are read."""
     from smoothlink.fitting.plan import parse_memory
 
-    return parse_memory(parameters.get("memory"))
+    budget = parse_memory(parameters.get("memory"))
+    if budget is not None and len(paths) > 1:
+        raise DataError(
+            f"--memory plans the reading of one file, and there are {len(paths)}.\n"
+            "Leave it out to join them in memory, or use --cluster."
+        )
+    return budget
 
 
 def check_reading(path: str, budget: int) -> None:
@@ -106,21 +153,14 @@ def tuned_settings(path: str, metric: str | None) -> dict[str, Any]:
     return found[metric]
 
 
-def fit(data: Data, parameters: dict[str, Any], screen: Screen) -> SmoothLinkClassifier:
-    """A fitted classifier that knows the names of its labels and features."""
-    import numpy as np
-
+def fit(parameters: dict[str, Any], screen: Screen, *data: Any) -> SmoothLinkClassifier:
+    """A fitted classifier, its stages shown."""
     from smoothlink.estimator import SmoothLinkClassifier
 
-    if parameters.get("task", "auto") == "auto" and data.Y.shape[1] > 1 and (np.diff(data.Y.indptr) == 1).all():
-        screen.note(ONE_LABEL)
     model = SmoothLinkClassifier(**parameters)
     with screen.stages() as notify:
         model._notify, model._note = None if model.verbose else notify, None if model.verbose else screen.note
-        model.fit(data.X, data.Y)
-    model.label_names_ = data.label_names
-    if data.feature_names is not None:
-        model.feature_names_in_ = np.array(data.feature_names, dtype=object)
+        model.fit(*data)
     return model
 
 

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from smoothlink.cli.data import Reading, read_data, reading, writable
+from smoothlink.cli.data import read_data, reading
 from smoothlink.cli.evaluate import MEANINGS
 from smoothlink.cli.options import AsJson, Quiet, grouped
-from smoothlink.cli.screen import Screen, number, plural, print_json, table
+from smoothlink.cli.screen import Screen, number, print_json, table
+from smoothlink.datafiles import Reading, writable
+from smoothlink.errors import plural
 
 if TYPE_CHECKING:
     from smoothlink.search import Best, Tuned

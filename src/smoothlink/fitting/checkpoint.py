@@ -209,15 +209,22 @@ def agree(folder: Path, job: dict[str, Any]) -> None:
 
 def job_of(X: Any, Y: sp.csr_array, w: Array | None, label_weight: Array | None, options: Any) -> dict[str, Any]:
     """What makes two fits the same: the data by size and checksum, every option, and what computes."""
-    asked = {name: repr(value) for name, value in vars(options).items() if name != "checkpoint"}
-    asked["random_state"] = asked.pop("seed")
-    return {
-        **asked,
+    data = {
         "rows": X.shape[0],
         "features": X.shape[1],
         "labels": Y.shape[1],
         "checksum of X": checksum(X),
         "checksum of Y": checksum(Y),
+    }
+    return data | job_with(w, label_weight, options)
+
+
+def job_with(w: Array | None, label_weight: Array | None, options: Any) -> dict[str, Any]:
+    """What makes two fits of the same rows the same."""
+    asked = {name: repr(value) for name, value in vars(options).items() if name != "checkpoint"}
+    asked["random_state"] = asked.pop("seed")
+    return {
+        **asked,
         "checksum of weights": 0 if w is None else zlib.crc32(np.ascontiguousarray(w).data),
         "checksum of label weights": 0 if label_weight is None else zlib.crc32(np.ascontiguousarray(label_weight).data),
         "version of smoothlink": importlib.metadata.version("smoothlink"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,17 +13,16 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from smoothlink.errors import ClusterError, DataError
-from smoothlink.fitting.checkpoint import working
+from smoothlink.fitting.checkpoint import checksum, job_with, working
 from smoothlink.fitting.checks import check_options
+from smoothlink.fitting.files import Files, Piece, check_alike, check_seen, checksums, described, renamed
 from smoothlink.fitting.options import Clock, Notify, Options, Setup
-from smoothlink.fitting.pieces import Header, Piece, describe, missing, remote
 from smoothlink.fitting.plan import Plan, size
 from smoothlink.fitting.setup import arranged, largest_rank
 from smoothlink.fitting.train import Trained, train_in, train_quick
 from smoothlink.machines import shares
 from smoothlink.machines.cluster import Cluster, ClusterRows, RemoteLabels
-from smoothlink.machines.shares import Given
+from smoothlink.machines.shares import Given, Header
 from smoothlink.solve import EXPECTED_ITERATIONS
 from smoothlink.steps.scale import choose_scaling
 
@@ -34,41 +32,6 @@ LOOKED_AT = 1000  # rows that tell how features are scaled
 WORKER_SHARE = 0.4  # of a worker's memory that all of X may take
 
 
-class Files(NamedTuple):
-    """Data files that the workers of a cluster read themselves; what `read` would be told of each."""
-
-    paths: tuple[str, ...]
-    reading: dict[str, Any] = {}  # noqa: RUF012
-
-    @classmethod
-    def of(cls, paths: Any, **reading: Any) -> Files:
-        """One path or several; a name with * stands for all files it fits."""
-        import glob
-
-        names = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-        found: list[str] = []
-        for name in (str(os.fspath(path)) for path in names):
-            if remote(name):
-                found += stored(name)
-                continue
-            fits = sorted(glob.glob(name)) if "*" in name else [name]
-            if not fits:
-                raise DataError(f"No file fits {name}.")
-            found += map(os.path.abspath, fits)
-        return cls(tuple(found), reading)
-
-
-def stored(name: str) -> list[str]:
-    """The paths in a store that fit a name."""
-    import fsspec
-
-    files, pattern = fsspec.core.url_to_fs(name)
-    fits = sorted(files.glob(pattern)) if "*" in pattern else [pattern]
-    if not fits:
-        raise DataError(f"No file fits {name}.")
-    return [files.unstrip_protocol(path) for path in fits]
-
-
 class Spread(NamedTuple):
     """Rows on workers before they are loaded: who reads what, and what it is."""
 
@@ -76,6 +39,7 @@ class Spread(NamedTuple):
     pieces: list[list[Any]]  # of each share
     starts: Array  # of each share, the number of its first row
     header: Header
+    contents: Callable[[], dict[str, Any]] = dict  # checksums of the rows, however they are cut
 
     def load(
         self, scaling: Callable[[Any], Any], w: Array | None, block_rows: int | None, *, whole: bool = False
@@ -95,6 +59,11 @@ class Spread(NamedTuple):
             self.cluster.everywhere(every)
         return ClusterRows(self.cluster, parts, self.starts, self.header.rows, d, self.header.labels, w, every)
 
+    def job(self, w: Array | None, label_weight: Array | None, options: Options) -> dict[str, Any]:
+        """What makes two fits the same, on any number of workers."""
+        counts = {noun: getattr(self.header, noun) for noun in ("rows", "features", "labels")}
+        return {"on": "a cluster", **counts, **self.contents(), **job_with(w, label_weight, options)}
+
     def first(self) -> Any:
         """X of a few rows."""
         piece = next(piece for pieces in self.pieces for piece in pieces)
@@ -103,9 +72,8 @@ class Spread(NamedTuple):
 
 def spread_files(cluster: Cluster, files: Files) -> Spread:
     """Data folders in equal parts, other files whole, as many shares as there are workers."""
-    check_seen(cluster, files.paths)
-    tasks = [cluster.submit("describe", describe, path, files.reading) for path in files.paths]
-    headers: list[Header] = cluster.gather(tasks)
+    check_seen(cluster, files.sources)
+    headers = [renamed(header, files) for header in described(cluster, files)]
     check_alike(files.paths, headers)
     count, total = len(cluster.workers), sum(header.rows for header in headers)
     ends = np.linspace(0, total, count + 1).astype(int)[1:]  # where shares should end
@@ -119,7 +87,7 @@ def spread_files(cluster: Cluster, files: Files) -> Spread:
             pieces[-1].append(Piece(path, start, stop, files.reading))
         row += header.rows
     whole = headers[0]._replace(rows=total, entries=sum(header.entries for header in headers))
-    return Spread(cluster, pieces, np.array(starts), whole)
+    return Spread(cluster, pieces, np.array(starts), whole, lambda: checksums(cluster, files))
 
 
 def cuts(rows: int, ends: Array, divisible: bool) -> list[tuple[int, int]]:
@@ -136,33 +104,12 @@ def spread_arrays(cluster: Cluster, X: Any, Y: sp.csr_array) -> Spread:
         warnings.simplefilter("ignore", UserWarning)  # that this is much to send
         pieces = [[cluster.submit("give", Given, X[a:b], Y[a:b])] for a, b in pairwise(edges)]
     entries = X.nnz if sp.issparse(X) else X.size
-    return Spread(cluster, pieces, edges[:-1], Header(X.shape[0], X.shape[1], Y.shape[1], entries, None, None))
+    header = Header(X.shape[0], X.shape[1], Y.shape[1], entries, None, None)
 
+    def contents() -> dict[str, Any]:
+        return {"checksum of X": checksum(X), "checksum of Y": checksum(Y)}
 
-def check_seen(cluster: Cluster, paths: tuple[str, ...]) -> None:
-    """Whether every worker sees every file."""
-    with cluster.speaking():
-        answers = cluster.client.run(missing, list(paths))
-    for worker, lacking in answers.items():
-        if lacking:
-            who = "No worker sees" if all(answers.values()) else f"The worker {worker} does not see"
-            raise ClusterError(f"{who} {lacking[0]}.\nPut it where all workers can read it, under the same name.")
-
-
-def check_alike(paths: tuple[str, ...], headers: list[Header]) -> None:
-    """Whether all files speak of the same columns."""
-    first = headers[0]
-    for path, header in zip(paths[1:], headers[1:], strict=True):
-        for noun in ("features", "labels"):
-            a, b = getattr(first, noun), getattr(header, noun)
-            if a != b:
-                raise DataError(
-                    f"{paths[0]} has {a} {noun} and {path} has {b}; the files of one fit must agree.\n"
-                    f"Fix the headers, or pass --{noun} with the number for all."
-                )
-        for noun in ("feature_names", "label_names"):
-            if getattr(first, noun) != getattr(header, noun):
-                raise DataError(f"{paths[0]} and {path} have different {noun.replace('_', ' ')}.")
+    return Spread(cluster, pieces, edges[:-1], header, contents)
 
 
 def check_spreadable(options: Options) -> None:
@@ -205,6 +152,8 @@ def train_spread(
     ranges = cluster.gather([cluster.submit("labels", shares.label_range, share) for share in rows.parts])
     single = all(low == high == 1 for low, high in ranges)
     multiclass = task == "multiclass" or (task == "auto" and single and rows.c > 1)
+    if not any(high for _, high in ranges):
+        raise ValueError("No row has a label: there is nothing to learn.")
     if task == "multiclass" and not single:
         raise ValueError("task is 'multiclass', but some rows have no label or several.")
     check_options(options, multiclass=multiclass)
@@ -216,8 +165,7 @@ def train_spread(
             "shards are written by one fit with squared or logistic loss: use effort='quick', or give all settings and "
             f"calibrate=False; loss is {options.loss!r}."
         )
-    job = {"files": [repr(pieces) for pieces in spread.pieces], **spread.header._asdict()}
-    with working(options.checkpoint, lambda: job | asked(options), lambda: Plan()) as work:
+    with working(options.checkpoint, lambda: spread.job(w, label_weight, options), lambda: Plan()) as work:
         options = replace(options, input_kernel=None)
 
         def make(options: Options) -> Setup:
@@ -265,11 +213,6 @@ def cluster_plan(spread: Spread, options: Options, asked: str) -> ClusterPlan:
 def one_fit(options: Options) -> bool:
     """Whether nothing is tried on held-out rows before the fit."""
     return options.effort == "quick" or (options.given and not options.calibrate)
-
-
-def asked(options: Options) -> dict[str, Any]:
-    """What was asked for, as a state that was put by knows it."""
-    return {name: repr(value) for name, value in vars(options).items() if name != "checkpoint"}
 
 
 class StageClock(Clock):

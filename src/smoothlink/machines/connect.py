@@ -92,6 +92,5 @@ def check_versions(found: Cluster) -> None:
 
 
 def mismatch(package: str, here: Any, there: Any, worker: str) -> ClusterError:
-    return ClusterError(
-        f"The worker {worker} has {package} {there}, and the client has {here}.\nInstall the same version on both."
-    )
+    has = f"{package} {there}" if isinstance(there, str) else f"no {package}"
+    return ClusterError(f"The worker {worker} has {has}, and the client has {here}.\nInstall the same version on both.")

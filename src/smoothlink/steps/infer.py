@@ -21,6 +21,14 @@ class TopK(NamedTuple):
     values: Array  # (b, k) their scores
 
 
+class Best(NamedTuple):
+    """The best labels of each row among some, best first."""
+
+    ids: Array  # (b, k)
+    keys: Array  # (b, k) what they were ranked by
+    values: Array  # (b, k) what is said of them
+
+
 MANY = 64  # labels a row from which on sorting beats inserting
 
 
@@ -72,6 +80,18 @@ class Ranking:
         """All labels where they are fewer than k."""
         found = min(self.labels, self.k)
         return TopK(self.ids[:, :found], self.values[:, :found])
+
+    def found(self, first: int) -> Best:
+        """The same with what was ranked by, of labels that are numbered from `first` on."""
+        best = self.best()
+        return Best(best.indices + first, self.keys[:, : best.indices.shape[1]], best.values)
+
+
+def merged(parts: list[Best], k: int) -> TopK:
+    """The k best of parts that follow one another in the order of their labels."""
+    ids, keys, values = (np.hstack(column) for column in zip(*parts, strict=True))
+    order = np.argsort(-keys, axis=1, kind="stable")[:, :k]  # equal scores stay in the order of their ids
+    return TopK(np.take_along_axis(ids, order, axis=1), np.take_along_axis(values, order, axis=1))
 
 
 def top_k(scores: Array, k: int) -> TopK:

@@ -2,6 +2,7 @@
 
 import bz2
 import difflib
+import glob
 import gzip
 import lzma
 import os
@@ -119,6 +120,21 @@ def head(path: str, size: int = 1 << 16) -> bytes:
         while len(found) < size and (piece := next(pieces, None)) is not None:
             found += piece
         return found[:size]
+
+
+def expanded(paths: Any) -> list[str]:
+    """One path or several; a name with * stands for all files it fits, in order. Names in a store stay as they are."""
+    names = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    found: list[str] = []
+    for name in (str(os.fspath(path)) for path in names):
+        pattern = glob.has_magic(name) and "://" not in name and not os.path.exists(name)
+        fits = sorted(glob.glob(name)) if pattern else [name]
+        if not fits:
+            raise DataError(f"No file fits {name}.\nCheck the path.")
+        found += fits
+    if not found:
+        raise DataError("No data file was named.\nName one, or several.")
+    return found
 
 
 def bare_name(path: str | Path) -> str:

@@ -1,18 +1,22 @@
-"""What a model says of some rows, and how it is spelled: JSON lines, tab-separated values, XMC text."""
+"""What a model says of some rows, how it is spelled (JSON lines, tab-separated values, XMC text) and written."""
 
 from __future__ import annotations
 
+import io
 import json
 import re
+import sys
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
-import typer
+from smoothlink.errors import DataError
 
 if TYPE_CHECKING:
     from smoothlink.estimator import SmoothLinkClassifier
 
 BEST = 5  # labels a row where nothing else is asked for
+TOGETHER = 1 << 16  # rows that keep a device busy
 
 
 class Ask(NamedTuple):
@@ -32,7 +36,7 @@ class Ask(NamedTuple):
 
     def resolved(self, model: SmoothLinkClassifier) -> Ask:
         """The same with positions for the names in `only`."""
-        from smoothlink.cli.data import label_names
+        from smoothlink.datafiles import label_names
 
         names = [str(name) for name in label_names(model)]
         place = {name: j for j, name in reversed(list(enumerate(names)))}
@@ -48,9 +52,7 @@ def positions(text: str, place: dict[str, int], c: int) -> list[int]:
         return [int(text)]
     if "," in text:
         return [j for part in text.split(",") for j in positions(part.strip(), place, c)]
-    raise typer.BadParameter(
-        f"the model knows no label {text!r}; it has {c}. `smoothlink info` shows some.", param_hint="--only"
-    )
+    raise DataError(f"the model knows no label {text!r}; it has {c}. `smoothlink info` shows some.")
 
 
 def answers(model: SmoothLinkClassifier, X: Any, ask: Ask) -> Iterator[tuple[list[int], list[float]]]:
@@ -100,6 +102,7 @@ def members(model: SmoothLinkClassifier, X: Any, P: Any, among: Any, ask: Ask) -
 class Writer(NamedTuple):
     """A spelling of predictions."""
 
+    suffix: str  # of files in it
     header: Callable[[int, int], str]  # of rows and labels
     line: Callable[[int, list[int], list[float], list[Any]], str]  # of row, labels, probabilities and all names
 
@@ -128,7 +131,45 @@ def xmc_line(row: int, labels: list[int], probabilities: list[float], names: lis
 
 
 WRITERS = {
-    "jsonl": Writer(lambda rows, labels: "", json_line),
-    "tsv": Writer(lambda rows, labels: "row\tlabel\tprobability\n", tab_lines),
-    "xmc": Writer(lambda rows, labels: f"{rows} {labels}\n", xmc_line),
+    "jsonl": Writer(".jsonl", lambda rows, labels: "", json_line),
+    "tsv": Writer(".tsv", lambda rows, labels: "row\tlabel\tprobability\n", tab_lines),
+    "xmc": Writer(".txt", lambda rows, labels: f"{rows} {labels}\n", xmc_line),
 }
+
+
+def write(
+    stream: TextIO, model: SmoothLinkClassifier, X: Any, ask: Ask, form: str, advance: Callable[[int], None]
+) -> None:
+    """Block after block, so that predictions never are in memory all at once; `advance` is told of rows done."""
+    from smoothlink.datafiles import label_names
+
+    names, writer = label_names(model), WRITERS[form]
+    stream.write(writer.header(X.shape[0], len(names)))
+    for part in parts(model, X.shape[0], ask):
+        for row, (labels, probabilities) in enumerate(answers(model, X[part], ask), part.start):
+            stream.write(writer.line(row, labels, probabilities, names))
+        advance(part.stop - part.start)
+
+
+def parts(model: SmoothLinkClassifier, n: int, ask: Ask) -> Iterator[slice]:
+    """Rows that are asked about together: as many as have room for their probabilities, or many where a device finds
+    their best few labels."""
+    from smoothlink.model import blocks
+
+    best = model.device != "cpu" and not ask.whole and not ask.only
+    return blocks(n, TOGETHER) if best else model.model_.row_blocks(n)
+
+
+@contextmanager
+def target(path: str | None) -> Iterator[TextIO]:
+    """Standard output, or a file that appears when it is whole."""
+    if path is None:
+        yield sys.stdout
+        return
+    from smoothlink.steps.formats._files import replacing
+
+    with replacing(path) as raw:
+        text = io.TextIOWrapper(raw, encoding="utf-8", newline="\n")
+        yield text
+        text.flush()
+        text.detach()

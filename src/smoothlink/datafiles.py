@@ -1,0 +1,210 @@
+"""Data files for a model: read as one was told, their columns matched to the model's, and where results may go.
+
+Nothing heavy is imported before a file is read: the command line asks for `Reading` to show its help.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from smoothlink.errors import DataError, plural
+
+if TYPE_CHECKING:
+    from smoothlink.estimator import SmoothLinkClassifier
+    from smoothlink.steps.read import Data
+
+BY_NAME = ("vw", "lshtc")  # formats whose column numbers mean nothing outside the file
+
+Note = Callable[[str], None]
+
+
+class Reading(NamedTuple):
+    """How a data file is read: the options of `smoothlink.read`, and files of names."""
+
+    format: str = "auto"
+    labels: int | str | None = None
+    features: int | str | None = None
+    labels_file: str | None = None
+    zero_based: bool | None = None
+    label_names: str | None = None
+    feature_names: str | None = None
+
+    def format_of(self, path: str) -> str:
+        from smoothlink.steps.read import recognise
+
+        return recognise(path) if self.format == "auto" else self.format
+
+    def options(self, *, labels_matter: bool = True) -> dict[str, Any]:
+        """What `smoothlink.read` is told; how many labels there are means nothing where they do not matter."""
+        return {
+            "format": self.format,
+            "labels_path": self.labels_file,
+            "n_labels": self.labels if labels_matter else "auto",
+            "n_features": self.features,
+            "zero_based": self.zero_based,
+        }
+
+    def read(self, path: str, *, labels_matter: bool = True) -> Data:
+        """The data in a file, with the names that were given."""
+        from smoothlink.steps.read import read
+
+        data = read(path, **self.options(labels_matter=labels_matter))
+        if self.label_names is not None and labels_matter:
+            data = data._replace(label_names=names_in(self.label_names, data.Y.shape[1], "label"))
+        if self.feature_names is not None:
+            data = data._replace(feature_names=names_in(self.feature_names, data.X.shape[1], "feature"))
+        return data
+
+    @property
+    def others(self) -> list[str]:
+        """The files that are read beside the data."""
+        return [path for path in (self.labels_file, self.label_names, self.feature_names) if path is not None]
+
+    def absolute(self) -> Reading:
+        """The same for processes that started in other folders."""
+        names = ("labels_file", "label_names", "feature_names")
+        return self._replace(**{n: os.path.abspath(v) for n in names if (v := getattr(self, n)) is not None})
+
+    def for_many(self, paths: Sequence[str]) -> Reading:
+        """The same, if it can be meant for each of these files."""
+        if self.labels_file is not None and len(paths) > 1:
+            raise DataError(
+                f"{self.labels_file} holds the labels of one file, and there are {len(paths)}.\n"
+                "Leave --labels-file out where they are found by name, or convert each pair to one file."
+            )
+        return self
+
+
+def names_in(path: str, count: int | None, noun: str) -> list[str]:
+    """The lines of a file of names, as many as there are columns; None: any number."""
+    from smoothlink.steps.formats._files import load
+
+    try:
+        names = load(path).data.tobytes().decode().splitlines()
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: the names are not UTF-8 ({error.reason}).\nSave the file as UTF-8.") from error
+    if count is not None and len(names) != count:
+        raise DataError(
+            f"{path} has {len(names)} lines, and the data has {plural(count, noun)}.\n"
+            f"Name each {noun} on a line of its own, or leave --{noun}-names out."
+        )
+    return names
+
+
+def joined(paths: Sequence[str], found: Iterable[Data]) -> Data:
+    """The rows of several files, which must agree on their columns, as those of one."""
+    from smoothlink.fitting.files import check_alike, header_of
+    from smoothlink.machines.rows import stack
+    from smoothlink.steps.read import Data
+
+    parts = list(found)
+    if len(parts) == 1:
+        return parts[0]
+    check_alike(paths, [header_of(data) for data in parts])
+    return Data(stack([data.X for data in parts]), stack([data.Y for data in parts]), *parts[0][2:])
+
+
+def matched(data: Data, path: str, how: Reading, model: SmoothLinkClassifier, *, strict: bool, note: Note) -> Data:
+    """The data with the features of the model: by name where both have names, else by number.
+
+    Features unknown to the model are left out, with a note or (strict) an error; those the file lacks are zeros.
+    """
+    from smoothlink.steps.read import align
+
+    names = list(model.feature_names_in_) if hasattr(model, "feature_names_in_") else None
+    if by_name(data.feature_names, names, "feature", path, how):
+        data = align(data, feature_names=names)
+    elif names is not None and data.feature_names is None:
+        note(f"{path} does not name its features: they are taken by number.")
+    return data._replace(X=fitted(data, path, model.n_features_in_, strict, note), feature_names=names)
+
+
+def matched_labels(data: Data, path: str, how: Reading, model: SmoothLinkClassifier) -> Data:
+    """The data with the labels of the model first, by name or by number, and those unknown to it behind."""
+    from smoothlink.steps.read import align
+
+    named = model.label_names_ is not None or not model._indicator
+    known = [str(name) for name in label_names(model)] if named else None
+    return align(data, label_names=known) if by_name(data.label_names, known, "label", path, how) else data
+
+
+def by_name(names: list[str] | None, known: list[str] | None, noun: str, path: str, how: Reading) -> bool:
+    """Whether columns are to be aligned by name."""
+    kind = how.format_of(path)
+    if kind in BY_NAME and known is None:
+        raise DataError(
+            f"{path}: the format {kind} knows each {noun} by its name only, and the model has no {noun} names.\n"
+            f"Train on a file that names its {noun}s, or pass --{noun}-names to train."
+        )
+    return names is not None and known is not None and names != known
+
+
+@contextmanager
+def unnamed() -> Iterator[None]:
+    """Columns were matched to the model by their names: scikit-learn need not miss those."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "X does not have valid feature names")
+        yield
+
+
+def fitted(data: Data, path: str, d: int, strict: bool, note: Note) -> Any:
+    """X with exactly d columns."""
+    from scipy.sparse import csr_array
+
+    X = data.X
+    extra = X.shape[1] - d
+    if extra > 0:
+        lost = int((X.indices >= d).sum())
+        if lost == X.nnz > 0:
+            raise DataError(f"{path} has no feature that the model knows.\nIs it the file, and the model, you mean?")
+        what = f"{path} has {plural(extra, 'feature')} unknown to the model, with {plural(lost, 'value')}"
+        if strict:
+            raise DataError(f"{what}.\nLeave --strict out to ignore them, or use the file's own model.")
+        note(f"{what}: ignored.")
+        return csr_array(X[:, :d])
+    return csr_array((X.data, X.indices, X.indptr), shape=(X.shape[0], d))
+
+
+def truth(data: Data, path: str, model: SmoothLinkClassifier) -> Any:
+    """The true labels as the model was given its own: a 0/1 matrix, or one class id a row."""
+    import numpy as np
+
+    if model._indicator:
+        return data.Y
+    counts = np.diff(data.Y.indptr)
+    if (counts != 1).any():
+        row = int(np.argmax(counts != 1))
+        raise DataError(f"{path}: row {row} has {plural(int(counts[row]), 'label')}; the model gives each row one.")
+    names = np.array(data.label_names if data.label_names is not None else range(data.Y.shape[1]))
+    classes = np.array([str(name) for name in label_names(model)])
+    # Names are compared as text; a class the model does not know keeps a place that no class has.
+    place = {name: j for j, name in enumerate(classes.tolist())}
+    at = np.array([place.get(str(name), len(classes)) for name in names[data.Y.indices].tolist()])
+    unknown = "?" if model.classes_.dtype.kind in "UO" else model.classes_.max() + 1
+    return np.append(model.classes_, [unknown])[at]
+
+
+def label_names(model: SmoothLinkClassifier) -> list[Any]:
+    """What each label is called: its name, else its class id or number."""
+    return model.label_names_ if model.label_names_ is not None else model.classes_.tolist()
+
+
+def writable(path: str, *inputs: str, folder_too: bool = False) -> str:
+    """The path, if a file, or with `folder_too` a data folder, can be written there; said before hours of work."""
+    from smoothlink.steps.formats.binary import is_folder
+
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(folder):
+        raise DataError(f"{path}: the folder {folder} does not exist.\nType: mkdir -p {folder}")
+    if os.path.isdir(path) and not (folder_too and is_folder(path)):
+        raise DataError(f"{path} is a folder.\nName a file in it.")
+    if not os.access(folder, os.W_OK):
+        raise DataError(f"{path}: the folder {folder} is not writable.\nName a file in a folder of yours.")
+    for other in inputs:
+        if os.path.exists(path) and os.path.exists(other) and os.path.samefile(path, other):
+            raise DataError(f"{path} would be written over what is read.\nName another file.")
+    return path
