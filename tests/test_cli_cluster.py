@@ -18,7 +18,6 @@ pytest.importorskip("distributed", reason="Dask is not installed")
 import smoothlink
 from smoothlink.cli.train import ONE_LABEL
 from smoothlink.errors import ClusterError, DataError
-from smoothlink.fitting import pieces
 from smoothlink.machines import shares
 from smoothlink.machines.connect import connected
 from smoothlink.steps.read import Data, write
@@ -326,10 +325,10 @@ def blind(found, path):
     """One worker does not see a file."""
 
     def put_out(name):
-        pieces.sighted, pieces.missing = pieces.missing, lambda paths: [p for p in paths if p == name]
+        shares.sighted, shares.missing = shares.missing, lambda paths: [p for p in paths if p == name]
 
     def restore():
-        pieces.missing = pieces.sighted
+        shares.missing = shares.sighted
 
     first = found.workers[0]
     found.client.run(put_out, str(path), workers=[first])

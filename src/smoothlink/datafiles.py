@@ -97,8 +97,7 @@ def names_in(path: str, count: int | None, noun: str) -> list[str]:
 
 def joined(paths: Sequence[str], found: Iterable[Data]) -> Data:
     """The rows of several files, which must agree on their columns, as those of one."""
-    from smoothlink.fitting.files import check_alike
-    from smoothlink.fitting.pieces import header_of
+    from smoothlink.fitting.files import check_alike, header_of
     from smoothlink.machines.rows import stack
     from smoothlink.steps.read import Data
 

@@ -132,9 +132,9 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         "quick": what is "auto" follows rules of thumb instead of trials, and one fit does without the 5 % of the rows
         (5000 at most) that calibrate it. Often within a point of P@1 of "full", in a tenth of its time.
     finetune : bool or int, default=False
-        Beyond the paper: from the fitted model on, W, the frequencies and phases, V and, for sparse rows, weights of
-        labels for single features are trained together by gradient steps (torch), as long as held-out rows gain, at
-        most 6 passes; a number: that many. The loss is logistic or softmax.
+        Beyond the paper: from the fitted embedding on, W, the frequencies and phases, V and, for sparse rows, weights
+        of labels for single features are trained together by gradient steps (torch), as long as held-out rows gain, at
+        most 4 passes; a number: that many. The loss is logistic or softmax.
     dropout : float in [0, 1), default=0.3
         Share of the features of a row that a step of the fine-tuning does not see.
     device : str, default="cpu"

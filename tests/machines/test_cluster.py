@@ -20,9 +20,9 @@ pytest.importorskip("distributed", reason="Dask is not installed")
 import smoothlink
 from smoothlink.errors import ClusterError, DataError, ModelFileError
 from smoothlink.fitting.cluster import Files, Spread, cluster_plan, cuts, spread_arrays, spread_files
-from smoothlink.fitting.pieces import Header
 from smoothlink.machines.cluster import library
 from smoothlink.machines.connect import cluster, connected, mismatch
+from smoothlink.machines.shares import Header
 from smoothlink.solve import ConjugateGradient
 from smoothlink.steps.embed import embed_rows, label_counts, xt_yq
 from smoothlink.steps.read import Data, write

@@ -22,7 +22,7 @@ def everything(count):
 class Problem:
     """Small weights and rows, in the shapes of a model."""
 
-    def __init__(self, rng, *, dense=False, linear=False, pairs=True, multiclass=False, normalize=False):
+    def __init__(self, rng, *, dense=False, linear=False, pairs=True, multiclass=False, normalize=False, ranking=0.0):
         X = sp.random(N, D, 0.3, random_state=rng, dtype=np.float32, format="csr")
         X = sp.hstack([X, np.ones((N, 1), np.float32)], format="csr")
         Y = rng.random((N, C)) < 0.3
@@ -35,7 +35,7 @@ class Problem:
         self.pairs = (seen.indptr, seen.indices)
         shapes = [(D + 1, K), (K, s), (s,), ((K if linear else S) + 1, C), (seen.nnz,)]
         self.parts = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
-        self.softmax, self.normalize = multiclass, normalize
+        self.softmax, self.normalize, self.ranking = multiclass, normalize, ranking
 
     def joint(self, machine=None):
         return Joint(
@@ -48,6 +48,7 @@ class Problem:
             softmax=self.softmax,
             normalize=self.normalize,
             begun=3.0,
+            ranking=self.ranking,
         )
 
     def loss(self, parts):
@@ -64,10 +65,13 @@ class Problem:
             full = full.index_put((torch.tensor(rows), torch.tensor(self.pairs[1]).long()), D)
             Z = Z + X @ full
         Y = torch.tensor(self.Y.toarray()).double()
+        counts = Y.sum(1, keepdim=True)
+        ranked = -(Y / counts.clamp(min=1) * Z.log_softmax(1)).sum(1)
         if self.softmax:
-            losses = -(Y * Z.log_softmax(1)).sum(1)
+            losses = ranked
         else:
             losses = torch.nn.functional.binary_cross_entropy_with_logits(Z, Y, reduction="none").sum(1)
+            losses = losses + self.ranking * ranked
         return (torch.tensor(self.w).double() * losses).sum()
 
 
@@ -77,6 +81,7 @@ CASES = [
     {"dense": True},
     {"multiclass": True},
     {"normalize": True},
+    {"ranking": 0.7},
     {"pairs": False, "multiclass": True, "normalize": True},
 ]
 
@@ -85,10 +90,10 @@ CASES = [
 def test_gradients_are_those_of_the_loss(rng, case):
     p = Problem(rng, **case)
     joint, before = p.joint(), [torch.tensor(part).double().requires_grad_() for part in p.parts]
-    joint.step(np.arange(N), (0.0, 0.0, 0.0, 0.0), everything)
+    joint.step(np.arange(N), (0.0, 0.0, 0.0, 0.0, 0.0), everything)
     p.loss(before).backward()
-    V = torch.vstack([joint.V.grad, joint.constant.grad])
-    found = [joint.W.grad, joint.R.grad, joint.b.grad, V, joint.slope]
+    W, V = joint.gradients
+    found = [W, joint.R.grad, joint.b.grad, torch.vstack([V, joint.constant.grad]), joint.slope]
     for ours, exact in zip(found, before, strict=True):
         if exact.numel():
             scale = float(exact.grad.abs().max())
@@ -100,7 +105,7 @@ def test_small_steps_lower_the_loss_and_move_every_part(rng, case):
     p = Problem(rng, **case)
     joint = p.joint()
     for _ in range(20):
-        joint.step(np.arange(N), (1e-3, 1e-3, 1e-3, 1e-2), everything)
+        joint.step(np.arange(N), (1e-3, 1e-3, 1e-3, 1e-2, 1e-3), everything)
     before, after = ([torch.tensor(part).double() for part in parts] for parts in (p.parts, joint.parts()))
     assert p.loss(after) < p.loss(before)
     assert all((a != b).any() for a, b in zip(before, after, strict=True) if a.numel())
@@ -110,8 +115,24 @@ def test_small_steps_lower_the_loss_and_move_every_part(rng, case):
 def test_the_constant_is_never_dropped(rng, dense):
     p = Problem(rng, dense=dense, pairs=False)
     joint = p.joint()
-    h = joint.embed(joint.seen(np.arange(N), torch.arange(N), lambda count: np.zeros(count, np.float32)), N)[0]
+    x = joint.dropped(joint.seen(np.arange(N), torch.arange(N)), lambda count: np.zeros(count, np.float32))
+    h = joint.embed(x, N)[0]
     np.testing.assert_allclose(h.numpy(), np.tile(p.parts[0][-1], (N, 1)), rtol=1e-6)
+
+
+def test_weights_for_single_features_see_what_is_dropped(rng):
+    p = Problem(rng)
+    joint = p.joint()
+    joint.step(np.arange(N), (0.0, 0.0, 0.0, 1e-2, 0.0), lambda count: np.zeros(count, np.float32))
+    assert (joint.slope != 0).all()
+    assert not joint.gradients[0][:-1].any()  # but W's only the constant
+
+
+def test_a_restart_leaves_the_constant_alone_in_v(rng):
+    p = Problem(rng)
+    joint = p.joint()
+    joint.restart(np.arange(C))
+    np.testing.assert_array_equal(joint.parts()[3], np.vstack([np.zeros((S, C)), np.arange(C)]))
 
 
 def test_scores_of_rows_are_those_of_the_formula(rng):
@@ -130,7 +151,7 @@ def test_a_card_takes_the_same_steps_whatever_it_pads(rng, monkeypatch, case):
     assert card.V.shape[0] % 8 == card.V.shape[1] % 64 == 0
     for rows in (np.arange(N), np.arange(7, 19), np.arange(1)):
         for joint in (plain, card):
-            joint.step(rows, (1e-3, 2e-3, 1e-3, 1e-2), everything)
+            joint.step(rows, (1e-3, 2e-3, 1e-3, 1e-2, 1e-3), everything)
     for ours, exact in zip(card.parts(), plain.parts(), strict=True):
         assert ours.shape == exact.shape
         np.testing.assert_allclose(ours, exact, atol=2e-5)

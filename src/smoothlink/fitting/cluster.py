@@ -15,15 +15,14 @@ from numpy.typing import NDArray
 
 from smoothlink.fitting.checkpoint import checksum, job_with, working
 from smoothlink.fitting.checks import check_options
-from smoothlink.fitting.files import Files, check_alike, check_seen, checksums, described, renamed
+from smoothlink.fitting.files import Files, Piece, check_alike, check_seen, checksums, described, renamed
 from smoothlink.fitting.options import Clock, Notify, Options, Setup
-from smoothlink.fitting.pieces import Header, Piece
 from smoothlink.fitting.plan import Plan, size
 from smoothlink.fitting.setup import arranged, largest_rank
 from smoothlink.fitting.train import Trained, train_in, train_quick
 from smoothlink.machines import shares
 from smoothlink.machines.cluster import Cluster, ClusterRows, RemoteLabels
-from smoothlink.machines.shares import Given
+from smoothlink.machines.shares import Given, Header
 from smoothlink.solve import EXPECTED_ITERATIONS
 from smoothlink.steps.scale import choose_scaling
 

@@ -6,13 +6,15 @@ import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import scipy.sparse as sp
+
 from smoothlink.errors import ClusterError, DataError
 from smoothlink.fitting.checkpoint import checksum
-from smoothlink.fitting.pieces import Header, describe, fetched, missing, remote
 from smoothlink.machines import shares
 from smoothlink.machines.cluster import Cluster
+from smoothlink.machines.shares import Header
 from smoothlink.steps.formats._files import expanded
-from smoothlink.steps.read import read
+from smoothlink.steps.read import Data, read
 
 
 class Files(NamedTuple):
@@ -41,7 +43,7 @@ class Files(NamedTuple):
 
 def for_all(names: list[str]) -> list[str]:
     """The same files by names that other machines understand; those of a store may have a *."""
-    return [path for name in names for path in (stored(name) if remote(name) else [os.path.abspath(name)])]
+    return [path for name in names for path in (stored(name) if shares.remote(name) else [os.path.abspath(name)])]
 
 
 def stored(name: str) -> list[str]:
@@ -53,6 +55,29 @@ def stored(name: str) -> list[str]:
     if not fits:
         raise DataError(f"No file fits {name}.\nCheck the path.")
     return [files.unstrip_protocol(path) for path in fits]
+
+
+class Piece(NamedTuple):
+    """Rows of a data file that a worker reads itself."""
+
+    path: str
+    start: int
+    stop: int
+    reading: dict[str, Any]  # options of `read`
+
+    def load(self) -> tuple[Any, sp.csr_array]:
+        data = read(shares.fetched(self.path), **self.reading)
+        return data.X[self.start : self.stop], data.Y[self.start : self.stop]
+
+
+def describe(path: str, reading: dict[str, Any]) -> Header:
+    """Reads a file as far as it takes to know what it holds: data folders say so, others are read whole."""
+    return header_of(read(shares.fetched(path), **reading))
+
+
+def header_of(data: Data) -> Header:
+    """What a file says of its columns, by the data read from it."""
+    return Header(data.X.shape[0], data.X.shape[1], data.Y.shape[1], data.X.nnz, data.label_names, data.feature_names)
 
 
 def described(cluster: Cluster, files: Files) -> list[Header]:
@@ -77,7 +102,7 @@ def checksums(cluster: Cluster, files: Files) -> dict[str, Any]:
 
 def contents(path: str, reading: dict[str, Any]) -> list[int]:
     """What tells the rows of a file from others."""
-    data = read(fetched(path), **reading)
+    data = read(shares.fetched(path), **reading)
     return [checksum(data.X), checksum(data.Y)]
 
 
@@ -104,7 +129,7 @@ def renamed(header: Header, files: Files) -> Header:
 def check_seen(cluster: Cluster, paths: Sequence[str]) -> None:
     """Whether every worker sees every file."""
     with cluster.speaking():
-        answers = cluster.client.run(missing, list(paths))
+        answers = cluster.client.run(shares.missing, list(paths))
     for worker, lacking in answers.items():
         if lacking:
             who = "No worker sees" if all(answers.values()) else f"The worker {worker} does not see"

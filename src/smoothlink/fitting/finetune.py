@@ -23,7 +23,20 @@ from smoothlink.machines.rows import Rows, stack
 from smoothlink.model import Model
 from smoothlink.steps.calibrate import Histogram, fit_temperature
 from smoothlink.steps.featurize import Features
-from smoothlink.steps.finetune import D_START, PASSES, SAMPLE, Parts, batches, dropping, paces, prepared, seen_with
+from smoothlink.steps.finetune import (
+    D_START,
+    PASSES,
+    RANKING,
+    SAMPLE,
+    Parts,
+    batches,
+    dropping,
+    paces,
+    prepared,
+    row_weights,
+    seen_with,
+)
+from smoothlink.steps.fit import prior_scores
 
 Array = NDArray[Any]
 Fit = Callable[[Rows], tuple[Model, Any]]
@@ -123,15 +136,26 @@ def tune(
 
     X, w = scaled(rows), np.asarray(rows.w, np.float32)
     live = np.flatnonzero(w > 0)
+    w = w if setup.multiclass else row_weights(w, setup.Y)
     pairs = pairs_of(X, setup.Y, live, options)
     W, V = np.asarray(model.W), np.asarray(model.V)
     begin = Parts(W, model.features.R, model.features.b, V, np.zeros(pairs.nnz, np.float32))
     parts, rates = prepared(begin, X[live[:SAMPLE]], normalize=model.normalize)
     found = (pairs.indptr, pairs.indices)
     joint = Joint(
-        parts, X, setup.Y, w, found, machine, softmax=setup.multiclass, normalize=model.normalize, begun=D_START
+        parts,
+        X,
+        setup.Y,
+        w,
+        found,
+        machine,
+        softmax=setup.multiclass,
+        normalize=model.normalize,
+        begun=D_START,
+        ranking=RANKING,
     )
     best, done, least = parts, 0, held_value(joint, held, setup) if free else np.inf
+    joint.restart(prior_scores(model.counts, model.total, softmax=setup.multiclass))
     for sweep in trained(joint, rates, live, options, passes, clock):
         value = held_value(joint, held, setup) if free else np.inf
         if value < least or (not free and sweep == stop):

@@ -1,5 +1,8 @@
-"""One step of fine-tuning: the scores of a batch, their gradients through the link, and Adam's step of all weights
-(torch; on a card products of halves with float32 weights).
+"""One step of fine-tuning: the scores of a batch, their gradients through the link, and a step of all weights (torch;
+on a card products of halves with float32 weights).
+
+W and V take Adagrad's steps with one rate a feature and one a label, D with one a weight; the frequencies, phases and
+the constant of V take Adam's.
 
 The score of a row x is V'phi(h) + D'x, h = W'x (of unit length if asked), phi(h) = sqrt(2) cos(R'h + b) or h itself.
 """
@@ -86,6 +89,12 @@ def pattern(X: Any) -> Any:
     return sp.csr_array((np.ones(X.nnz, np.int64), X.indices, X.indptr), X.shape)
 
 
+def stepped(A: Tensor, slope: Tensor, squares: Tensor, count: int, rate: float) -> None:
+    """Adagrad's step of A with one rate a row, in place: the mean squares of `count` numbers of its gradient add up."""
+    squares += (slope * slope).sum(1) / count
+    A.addcmul_(slope, (rate / squares.clamp(min=TINY**2).sqrt())[:, None], value=-1)
+
+
 class Joint:
     """All weights of a model on a device while they are trained together."""
 
@@ -101,8 +110,10 @@ class Joint:
         softmax: bool,
         normalize: bool,
         begun: float,
+        ranking: float = 0.0,
     ) -> None:
         self.machine, self.softmax, self.normalize = machine, softmax, normalize
+        self.ranking = ranking  # weight of the softmax loss beside the logistic one
         self.last = start[0].shape[0] - 1  # the constant
         self.W, self.R, self.b, V, self.D = (sent(part, machine.name) for part in start)
         self.linear, self.shape = self.R.shape[1] == 0, (V.shape[0] - 1, V.shape[1])
@@ -112,49 +123,61 @@ class Joint:
         met = pattern(X) @ np.diff(indptr) if len(labels) else np.zeros(0, np.int64)
         self.pairs = Pairs(sent(indptr, machine.name), sent(labels, machine.name), met)
         self.squares, self.slope = torch.full_like(self.D, begun), torch.zeros_like(self.D)
-        moving = [self.W, self.V, self.constant, *([] if self.linear else [self.R, self.b])]
+        self.w_squares, self.v_squares = torch.zeros_like(self.W[:, 0]), torch.zeros_like(self.constant)
+        moving = [self.constant, *([] if self.linear else [self.R, self.b])]
         self.adam = torch.optim.Adam(
             [{"params": [part], "lr": 0.0} for part in moving], betas=DECAYS, eps=TINY, fused=machine.half
         )
 
     def step(self, rows: HostArray, rates: tuple[float, ...], kept: Callable[[int], HostArray]) -> None:
-        """Moves W, R, V and D by one step on these rows at these rates; `kept(count)` are factors of their features."""
+        """Moves W, R, V, D and the constant by one step on these rows at these rates.
+
+        `kept(count)` are factors of the features that the embedding sees; D sees all of them.
+        """
         there = sent(rows, self.machine.name)
-        x = self.seen(rows, there, kept)
+        whole = self.seen(rows, there)
+        x = self.dropped(whole, kept)
         h, lengths, angles, Phi = self.link(x, len(rows))
         Phi, V = self.half(Phi), self.half(self.V)
-        met = self.pairs.of(rows, *x) if len(self.D) else None
+        met = self.pairs.of(rows, *whole) if len(self.D) else None
         G = self.slopes(self.scored(Phi, V, met), rows, there)
         if met is not None:
             self.step_pairs(G, met, rates[3])
         halves = self.half(G)
-        self.V.grad, self.constant.grad = self.product(Phi.T, halves), G.sum(0)
-        self.backward(self.product(halves, V.T)[:, : self.shape[0]], h, lengths, angles, x)
-        of_groups = (rates[0], rates[2], rates[2], rates[1], rates[1])
-        for group, rate in zip(self.adam.param_groups, of_groups, strict=False):
+        slope_V, self.constant.grad = self.product(Phi.T, halves), G.sum(0)
+        slope_W = self.backward(self.product(halves, V.T)[:, : self.shape[0]], h, lengths, angles, x)
+        stepped(self.V.T, slope_V.T, self.v_squares, self.shape[0], rates[2])
+        stepped(self.W, slope_W, self.w_squares, self.W.shape[1], rates[0])
+        self.gradients = slope_W, slope_V
+        for group, rate in zip(self.adam.param_groups, (rates[4], rates[1], rates[1]), strict=False):
             group["lr"] = rate
         self.adam.step()
 
+    def restart(self, constant: HostArray) -> None:
+        """V = 0 but for the constant (c,)."""
+        self.V.zero_()
+        self.constant[: self.shape[1]] = sent(constant.astype(np.float32), self.machine.name)
+
     def scores(self, rows: HostArray) -> HostArray:
         """Scores (b, c) of some rows with all their features, on the host."""
-        x = self.seen(rows, sent(rows, self.machine.name), None)
+        x = self.seen(rows, sent(rows, self.machine.name))
         Phi = self.link(x, len(rows))[3]
         met = self.pairs.of(rows, *x) if len(self.D) else None
         return host(self.scored(self.half(Phi), self.half(self.V), met)[:, : self.shape[1]])
 
-    def seen(self, rows: HostArray, there: Tensor, kept: Callable[[int], HostArray] | None) -> Any:
-        """Some rows, each feature multiplied by a factor; the constant stays."""
+    def seen(self, rows: HostArray, there: Tensor) -> Any:
+        """Some rows: an array, or position, column and value of each entry."""
+        return self.X.entries(rows, there) if self.X.sparse else self.X.array[there]
+
+    def dropped(self, x: Any, kept: Callable[[int], HostArray]) -> Any:
+        """The same with each feature multiplied by a factor; the constant stays."""
         if not self.X.sparse:
-            x = self.X.array[there]
-            if kept is not None:
-                x = x * sent(kept(x.numel()).reshape(tuple(x.shape)), self.machine.name)
-                x[:, -1] = 1
+            x = x * sent(kept(x.numel()).reshape(tuple(x.shape)), self.machine.name)
+            x[:, -1] = 1
             return x
-        places, names, values = self.X.entries(rows, there)
-        if kept is not None:
-            factors = sent(kept(len(values)), self.machine.name)
-            values = torch.where(names == self.last, values, values * factors)
-        return places, names, values
+        places, names, values = x
+        factors = sent(kept(len(values)), self.machine.name)
+        return places, names, torch.where(names == self.last, values, values * factors)
 
     def link(self, x: Any, count: int) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor]:
         """h, its lengths before they were made 1, the angles of its features, and these."""
@@ -186,10 +209,19 @@ class Joint:
         return h / lengths, lengths
 
     def slopes(self, Z: Tensor, rows: HostArray, there: Tensor) -> Tensor:
-        """The gradient of the loss by scores: weighted probabilities less labels, in place."""
+        """The gradient of the loss by scores: weighted probabilities less labels."""
         Z[:, self.shape[1] :] = -float("inf")  # of no label
-        P = Z.softmax(1) if self.softmax else Z.sigmoid_()
         places, labels, values = self.Y.entries(rows, there)
+        if self.softmax:
+            P = Z.softmax(1)
+        elif self.ranking:
+            ranked = Z.softmax(1)
+            counts = torch.zeros(len(Z), device=Z.device).index_add_(0, places, values)
+            ranked *= (counts > 0)[:, None]  # a row without labels ranks nothing
+            P = Z.sigmoid_().add_(ranked, alpha=self.ranking)
+            values = values * (1 + self.ranking / counts[places])
+        else:
+            P = Z.sigmoid_()
         P.view(-1).index_add_(0, places * P.shape[1] + labels, values, alpha=-1)
         P *= self.w[there, None]
         return P
@@ -201,8 +233,8 @@ class Joint:
         self.squares.addcmul_(slope, slope)
         self.D.addcdiv_(slope, self.squares.sqrt(), value=-rate)
 
-    def backward(self, gradient: Tensor, h: Tensor, lengths: Tensor | None, angles: Tensor | None, x: Any) -> None:
-        """Gradients of W, R and b from that of the features (b, s)."""
+    def backward(self, gradient: Tensor, h: Tensor, lengths: Tensor | None, angles: Tensor | None, x: Any) -> Tensor:
+        """The gradient of W, and those of R and b, from that of the features (b, s)."""
         if angles is not None:
             gradient = gradient * angles.sin_() * -ROOT_TWO
             self.R.grad, self.b.grad = h.T @ gradient, gradient.sum(0)
@@ -211,9 +243,9 @@ class Joint:
             gradient = (gradient - h * (gradient * h).sum(1, keepdim=True)) / lengths
         if self.X.sparse:
             places, names, values = x
-            self.W.grad = torch.zeros_like(self.W).index_add_(0, names, gradient[places] * values[:, None])
-        else:
-            self.W.grad = x.T @ gradient
+            return torch.zeros_like(self.W).index_add_(0, names, gradient[places] * values[:, None])
+        slope: Tensor = x.T @ gradient
+        return slope
 
     def padded(self, A: Tensor) -> Tensor:
         """A with zeros to the right and below: rows of halves must begin at multiples of 16 bytes, or products take

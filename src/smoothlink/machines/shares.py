@@ -5,7 +5,13 @@ Tasks never change what they were given: a task whose worker dies is run again e
 
 from __future__ import annotations
 
+import getpass
+import hashlib
 import importlib.metadata
+import os
+import secrets
+import shutil
+import tempfile
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -41,12 +47,63 @@ class Share(NamedTuple):
     rows: int
 
 
+class Header(NamedTuple):
+    """What a file says of its columns, and how much it holds."""
+
+    rows: int
+    features: int
+    labels: int
+    entries: int
+    label_names: list[str] | None
+    feature_names: list[str] | None
+
+
 def told(f: Callable[..., Any], *arguments: Any) -> Any:
     """What f finds, or the error that it has words for: such a task would fail again, so Dask is not to repeat it."""
     try:
         return f(*arguments)
     except SmoothLinkError as error:
         return error
+
+
+def missing(paths: list[str]) -> list[str]:
+    """Those that this worker does not see."""
+    return [path for path in paths if not seen(path)]
+
+
+def remote(path: str) -> bool:
+    """Whether a path is that of a store, such as s3://bucket/rows.sl."""
+    return "://" in path
+
+
+def seen(path: str) -> bool:
+    if not remote(path):
+        return os.path.exists(path)
+    import fsspec
+
+    files, name = fsspec.core.url_to_fs(path)
+    return bool(files.exists(name))
+
+
+def fetched(path: str) -> str:
+    """The path itself, or of what is in a store a copy on this machine, which is made once."""
+    if not remote(path):
+        return path
+    import fsspec
+
+    files, name = fsspec.core.url_to_fs(path)
+    digest = hashlib.sha256(f"{path} {files.ukey(name)}".encode()).hexdigest()[:16]
+    folder = os.path.join(tempfile.gettempdir(), f"smoothlink-{getpass.getuser()}", digest)
+    target = os.path.join(folder, os.path.basename(name.rstrip("/")))
+    if not os.path.exists(target):
+        os.makedirs(folder, exist_ok=True)
+        partial = f"{target}.{secrets.token_hex(4)}"
+        files.get(name.rstrip("/"), partial, recursive=bool(files.isdir(name)))
+        try:
+            os.rename(partial, target)
+        except OSError:  # another process was faster
+            shutil.rmtree(partial, ignore_errors=True)
+    return target
 
 
 def version() -> str:

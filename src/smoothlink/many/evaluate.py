@@ -14,11 +14,10 @@ from smoothlink.datafiles import Reading, label_names, matched, matched_labels, 
 from smoothlink.errors import DataError, plural
 from smoothlink.fitting.checks import one_of
 from smoothlink.fitting.files import answered
-from smoothlink.fitting.pieces import fetched
 from smoothlink.fitting.spread import label_parts
 from smoothlink.machines.cluster import Cluster, current
 from smoothlink.machines.rows import stack
-from smoothlink.machines.shares import told
+from smoothlink.machines.shares import fetched, told
 from smoothlink.many.predict import Question, asked, check_workers
 from smoothlink.model import Sight
 from smoothlink.predict import Batch, LabelPart, label_part, predictions, put_together

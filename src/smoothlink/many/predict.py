@@ -13,10 +13,9 @@ from smoothlink.datafiles import Reading, matched, unnamed, writable
 from smoothlink.errors import ClusterError, DataError
 from smoothlink.fitting.checks import one_of
 from smoothlink.fitting.files import check_seen, for_all
-from smoothlink.fitting.pieces import fetched
 from smoothlink.machines.cluster import Cluster, current, library
 from smoothlink.machines.sharded import Shards
-from smoothlink.machines.shares import told
+from smoothlink.machines.shares import fetched, told
 from smoothlink.persist import load
 from smoothlink.steps.formats._files import bare_name, expanded
 
