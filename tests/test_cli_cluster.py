@@ -106,6 +106,18 @@ def test_what_is_shared_out_can_be_forced(folder, address, tmp_path):
     assert run(*args).code == 2
 
 
+def test_workers_write_the_decoder_in_parts_beside_the_model(folder, address, tmp_path):
+    args = ["train", folder / "train-*.txt", "-o", tmp_path / "m.safetensors", *FIXED, "--shards"]
+    assert run(*args).code == 2
+    assert run(*args, "--cluster", address, "--half").code == 2
+    succeed(*args, "--cluster", address, "--no-calibrate")
+    assert left(tmp_path) == ["m-V-00001-of-00002.safetensors", "m-V-00002-of-00002.safetensors", "m.safetensors"]
+    succeed("train", folder / "train-*.txt", "-o", tmp_path / "whole", *FIXED, "--no-calibrate")
+    X = smoothlink.read(folder / "test.txt").X
+    expected = probabilities(tmp_path / "whole", X)
+    np.testing.assert_allclose(probabilities(tmp_path / "m.safetensors", X), expected, atol=1e-4)
+
+
 def test_names_can_come_from_files_of_their_own(folder, address, tmp_path):
     (tmp_path / "topics").write_text("a\nb\nc\nd\ne\n")
     args = ["train", folder / "train-*.txt", "-o", tmp_path / "m", "--cluster", address, *FIXED]
@@ -374,7 +386,7 @@ def test_a_model_that_only_some_workers_see_is_named(folder, two, address, tmp_p
 
 def test_a_part_of_a_model_that_only_some_workers_see_is_named(folder, two, address, tmp_path):
     settings = {"rank": 4, "ridge": 1.0, "bandwidth": 2.0, "n_features": 40, "final_ridge": 0.1, "loss": "squared"}
-    with smoothlink.cluster(two.client, shards=tmp_path / "shards"):
+    with smoothlink.cluster(two.client, shards=tmp_path / "shards" / "a.safetensors"):
         files = smoothlink.Files.of(folder / "train-*.txt")
         model = smoothlink.SmoothLinkClassifier(**settings, calibrate=False).fit(files)
     model.save(tmp_path / "sharded")

@@ -215,9 +215,11 @@ def test_workers_write_v_in_shards_that_a_model_is_served_from(workers, rng, tmp
     X, Y = words(rng)
     settings = {**LOSSES[loss], "loss": loss, **settings}
     here = fixed(**settings).fit(X, Y)
-    with smoothlink.cluster(workers.client, shards=tmp_path / "shards"):
+    with smoothlink.cluster(workers.client, shards=tmp_path / "shards" / "a.safetensors"):
         there = fixed(**settings).fit(X, Y)
-    assert len(list((tmp_path / "shards").iterdir())) == len(workers.workers)
+    count = len(workers.workers)
+    names = sorted(path.name for path in (tmp_path / "shards").iterdir())
+    assert names == [f"a-V-{i + 1:05d}-of-{count:05d}.safetensors" for i in range(count)]
     np.testing.assert_allclose(there.predict_proba(X), here.predict_proba(X), atol=1e-3)
     there.save(tmp_path / "m.safetensors")
     shutil.rmtree(tmp_path / "shards")
@@ -227,8 +229,27 @@ def test_workers_write_v_in_shards_that_a_model_is_served_from(workers, rng, tmp
     np.testing.assert_allclose(loaded.predict_proba(X, labels=[4, 0]), here.predict_proba(X)[:, [4, 0]], atol=1e-3)
 
 
+def test_a_model_saved_beside_its_shards_copies_nothing(two, rng, tmp_path):
+    path = tmp_path / "m.safetensors"
+    with smoothlink.cluster(two.client, shards=path):
+        fitted = fixed().fit(*words(rng))
+    times = [file.stat().st_mtime_ns for file in sorted(tmp_path.glob("m-V-*"))]
+    fitted.save(path)
+    assert [file.stat().st_mtime_ns for file in sorted(tmp_path.glob("m-V-*"))] == times
+    assert smoothlink.load(path).model_.V.shape == fitted.model_.V.shape
+
+
+def test_a_dense_table_is_refused_with_what_to_do(two, rng):
+    X, Y = words(rng)
+    with (
+        smoothlink.cluster(two.client),
+        pytest.raises(ValueError, match="scale is 'auto', and the columns of this"),
+    ):
+        fixed().fit(X.toarray(), Y)
+
+
 def test_shards_need_one_fit_of_independent_labels(two, rng, tmp_path):
-    with smoothlink.cluster(two.client, shards=tmp_path):
+    with smoothlink.cluster(two.client, shards=tmp_path / "a.safetensors"):
         for settings in ({"loss": "softmax"}, {"calibrate": True}):
             Y = np.eye(6, dtype=int)[rng.integers(0, 6, 90)] if "loss" in settings else words(rng)[1]
             with pytest.raises(ValueError, match="shards are written by one fit with squared or logistic loss"):
@@ -237,7 +258,7 @@ def test_shards_need_one_fit_of_independent_labels(two, rng, tmp_path):
 
 def test_a_model_whose_shard_is_missing_says_so(two, rng, tmp_path):
     X, Y = words(rng)
-    with smoothlink.cluster(two.client, shards=tmp_path / "shards"):
+    with smoothlink.cluster(two.client, shards=tmp_path / "shards" / "a.safetensors"):
         fixed().fit(X, Y).save(tmp_path / "m.safetensors")
     (tmp_path / "m-V-00002-of-00002.safetensors").unlink()
     with pytest.raises(ModelFileError, match="m-V-00002-of-00002"):
@@ -245,7 +266,7 @@ def test_a_model_whose_shard_is_missing_says_so(two, rng, tmp_path):
 
 
 def test_shards_are_not_saved_in_halves(two, rng, tmp_path):
-    with smoothlink.cluster(two.client, shards=tmp_path / "shards"):
+    with smoothlink.cluster(two.client, shards=tmp_path / "shards" / "a.safetensors"):
         fitted = fixed().fit(*words(rng))
     with pytest.raises(ModelFileError, match="V is in shards, which stay in float32"):
         fitted.save(tmp_path / "h.safetensors", dtype="float16")

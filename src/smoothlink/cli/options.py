@@ -73,7 +73,9 @@ def grouped(**groups: Callable[..., Any]) -> Callable[[Command], Command]:
 
 
 @contextmanager
-def on_cluster(address: str | None, screen: Screen, plan: str | None = None) -> Iterator[None]:
+def on_cluster(
+    address: str | None, screen: Screen, plan: str | None = None, shards: str | None = None
+) -> Iterator[None]:
     """What runs inside runs on the cluster, if one is named."""
     if address is None:
         yield
@@ -82,7 +84,7 @@ def on_cluster(address: str | None, screen: Screen, plan: str | None = None) -> 
 
     with ExitStack() as stack:
         with screen.working(f"joining {address}"):
-            stack.enter_context(cluster(address, plan or "auto"))
+            stack.enter_context(cluster(address, plan or "auto", shards))
         yield
 
 

@@ -46,6 +46,9 @@ def train(
     cluster_plan: Annotated[
         str | None, typer.Option(metavar="auto|rows|columns", help="What its workers share out, if not by sizes.")
     ] = None,
+    shards: Annotated[
+        bool, typer.Option("--shards", help="Let the workers of a cluster write the decoder in parts beside the model.")
+    ] = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
     *,
@@ -58,13 +61,16 @@ def train(
     """
     from smoothlink.steps.formats._files import expanded
 
-    if cluster_plan is not None and cluster is None:
-        raise typer.BadParameter("it is for a cluster; name one with --cluster.", param_hint="--cluster-plan")
+    for option, asked in (("--cluster-plan", cluster_plan is not None), ("--shards", shards)):
+        if asked and cluster is None:
+            raise typer.BadParameter("it is for a cluster; name one with --cluster.", param_hint=option)
+    if shards and half:
+        raise typer.BadParameter("shards stay in full precision; leave one of them out.", param_hint="--half, --shards")
     paths = expanded(data)
     writable(output, *paths)
     screen = Screen(quiet)
     settings = parameters if params is None else {**tuned_settings(params, params_for), **parameters}
-    with on_cluster(cluster, screen, cluster_plan):
+    with on_cluster(cluster, screen, cluster_plan, output if shards else None):
         model = (fit_here if cluster is None else fit_there)(paths, reading, settings, screen)
     with screen.working(f"writing {output}"):
         model.save(output, dtype="float16" if half else None)

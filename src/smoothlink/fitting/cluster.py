@@ -147,7 +147,10 @@ def train_spread(
     with clock.stage("scale"):
         scaling = choose_scaling(spread.first(), options.scale, None)
         if scaling.kind == "variance":
-            raise ValueError("scale is 'variance', which a cluster cannot do; scale the columns before, or say 'none'.")
+            raise ValueError(
+                f"scale is {options.scale!r}, and the columns of this dense table would be scaled to unit variance, "
+                "which a cluster cannot do; scale them before and say scale='none', or 'unit' for rows of length 1."
+            )
     plan = cluster_plan(spread, options, cluster.plan)
     rows = spread.load(scaling.__call__, w, options.block_rows, whole=plan.by == "columns")
     ranges = cluster.gather([cluster.submit("labels", shares.label_range, share) for share in rows.parts])

@@ -86,7 +86,7 @@ def label_states(
         yield states
 
 
-def spread_decoder(rows: ClusterRows, sums: LinkSums, job: Job, loss: str, passes: int, folder: Path) -> Shards:
+def spread_decoder(rows: ClusterRows, sums: LinkSums, job: Job, loss: str, passes: int, beside: Path) -> Shards:
     """V by squared or logistic loss, labels shared out: each worker sums the targets of its labels, fits and writes
     them. V is never whole, and never comes to the client."""
     cluster, parts = rows.cluster, label_parts(rows.c, len(rows.cluster.workers))
@@ -101,8 +101,9 @@ def spread_decoder(rows: ClusterRows, sums: LinkSums, job: Job, loss: str, passe
         for _ in range(max(1, passes)):
             states = next(steps)
         found = [cluster.submit("decoder", weights_of, state) for state in states]
+    folder = beside.parent
     folder.mkdir(parents=True, exist_ok=True)
-    files = [folder / shard_name("model", i + 1, len(parts)) for i in range(len(parts))]
+    files = [folder / shard_name(beside.stem, i + 1, len(parts)) for i in range(len(parts))]
     written = [cluster.submit("write", write_shard, V, str(file)) for V, file in zip(found, files, strict=True)]
     cluster.gather(written)
     return open_shards(folder, [file.name for file in files])

@@ -46,7 +46,7 @@ class Cluster:
 
     def __init__(self, client: Any, plan: str = "auto", shards: Path | None = None) -> None:
         self.client, self.stage, self.plan = client, "work", plan
-        self.shards = shards  # where workers write V; None: it comes to the client
+        self.shards = shards  # the model file beside which workers write V; None: it comes to the client
         self.moved: dict[str, int] = {}  # bytes of arrays that went over the network, by stage
         self._count = itertools.count()
 

@@ -21,8 +21,9 @@ CHECKED = ("python", "dask", "distributed", "numpy", "msgpack")
 def cluster(client: Any, plan: str = "auto", shards: str | os.PathLike[str] | None = None) -> Iterator[Cluster]:
     """Fits in this context run on a Dask cluster: a client of it, its address, or "local:4" for four processes here.
 
-    plan: what is shared out, "rows", "columns" of the ridge solves too, or "auto" by sizes. shards: a folder that all
-    see, where the workers write the decoder V in parts; it then never comes to the client.
+    plan: what is shared out, "rows", "columns" of the ridge solves too, or "auto" by sizes. shards: the path of a model
+    file to be, in a folder that all see: the workers write the decoder V in parts beside it, and it never comes to the
+    client.
     """
     if plan not in PLANS:
         raise ValueError(f"plan is {plan!r}; possible are {', '.join(map(repr, PLANS))}.")
