@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.base import clone
 
 import smoothlink
 from smoothlink import SmoothLinkClassifier
@@ -151,13 +152,14 @@ def test_dense_rows_are_refused(data, rng):
 
 
 def test_auto_draws_labels_where_passes_over_all_would_be_long(data, monkeypatch):
-    assert "negatives" not in SmoothLinkClassifier(rank=8, ridge=1.0, bandwidth="auto").fit(*data).summary_
+    plain = SmoothLinkClassifier(rank=8, effort="quick")
+    assert "negatives" not in plain.fit(*data).summary_
     monkeypatch.setattr(together, "MANY_LABELS", 50)
     monkeypatch.setattr(together, "LOGISTIC_FLOPS", 1e6)
-    story = SmoothLinkClassifier(rank=8).fit(*data).summary_
+    story = plain.fit(*data).summary_
     assert (story["negatives"], story["kernel"], story["passes"]) == (500, "linear", 4)
     for change in ({"negatives": "all"}, {"kernel": "gaussian"}, {"loss": "squared"}):
-        assert "negatives" not in SmoothLinkClassifier(rank=8, ridge=1.0).set_params(**change).fit(*data).summary_
+        assert "negatives" not in clone(plain).set_params(**change).fit(*data).summary_
 
 
 def test_many_rows_are_fitted_once_without_those_that_calibrate(data, monkeypatch):
