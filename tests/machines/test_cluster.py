@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from problems import relative_error, sparse_problem
-from small import fixed, words
+from small import fixed, multilabel, words
 
 pytest.importorskip("distributed", reason="Dask is not installed")
 
@@ -240,12 +240,12 @@ def test_a_model_saved_beside_its_shards_copies_nothing(two, rng, tmp_path):
 
 
 def test_a_dense_table_is_refused_with_what_to_do(two, rng):
-    X, Y = words(rng)
+    X, Y = multilabel(rng)
     with (
         smoothlink.cluster(two.client),
         pytest.raises(ValueError, match="scale is 'auto', and the columns of this"),
     ):
-        fixed().fit(X.toarray(), Y)
+        fixed().fit(X, Y)
 
 
 def test_shards_need_one_fit_of_independent_labels(two, rng, tmp_path):
