@@ -84,14 +84,15 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
     decay : float, default=0.9
         Of the learning rate, a pass.
     batch_rows : int or None, default=None
-        Rows a step of the descent; None is a tenth of all, or 544 where labels are drawn.
+        Rows a step of the descent; None is a tenth of all, of very many rows a 64th; 544 where labels are drawn, 512 in
+        fine-tuning.
     negatives : "auto", "all" or int, default="auto"
         With very many labels and sparse rows: labels drawn at random for each batch of alike rows, which sees these and
         those that its rows have; embedding and decoder are then trained together. "all": every batch sees every label,
         as in the paper. "auto": all, or 500 where from 2000 labels on passes over all of them would take too long.
     direct : bool, default=True
-        Whether labels also have weights for the single features they were seen with, where labels are drawn and such
-        pairs are less than 200 million.
+        Whether labels also have weights for the single features they were seen with, where labels are drawn or the
+        model is fine-tuned, and such pairs are less than 200 million.
     label_smoothing : float in (0.5, 1], default=1.0
         a: labels become (2a-1) y + (1-a), or for multiclass a y + (1-a)/c. 1 leaves them as they are.
     class_weight : None, "balanced", dict or array, default=None
@@ -174,8 +175,9 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
     - `ridge`, `penalize_constant`, `solver`: not with embedding="none", nor with a `first_stage`, which has its own.
     - `bandwidth`, `n_features`, `quasi_random`: not with kernel="linear".
     - `passes`, `learning_rate`, `momentum`, `decay`, `batch_rows`: only with the logistic and softmax losses.
-    - `direct`: only where labels are drawn; there embedded rows always have unit length, `momentum` and `decay` are
-      not looked at, `ridge`, `power` and `oversample` only serve to find alike rows, and `rank` "auto" is 512.
+    - `dropout`: only with `finetune`. `direct`: only there and where labels are drawn. Where they are, embedded rows
+      always have unit length, `momentum` and `decay` are not looked at, `ridge`, `power` and `oversample` only serve to
+      find alike rows, and `rank` "auto" is 512.
     - `input_bandwidth`, `input_features`, `input_map`: only with an `input_kernel`; `quasi_random` applies to its
       draws as well where they are random features.
     - `effort`: not with embedding="plst" or "cplst", nor where labels are drawn, which has no trials. `holdout`: not

@@ -1,4 +1,4 @@
-"""A fit on a cluster: rows on the workers, sums by trees, labels of the logistic loss shared out among the workers."""
+"""phi, Y -> V over rows on a cluster: labels of the logistic loss shared out among the workers, softmax by sums."""
 
 from __future__ import annotations
 

@@ -248,8 +248,8 @@ class Joint:
         return slope
 
     def padded(self, A: Tensor) -> Tensor:
-        """A with zeros to the right and below: rows of halves must begin at multiples of 16 bytes, or products take
-        four times as long."""
+        """A with zeros to the right and below: rows of halves must begin at multiples of 16 bytes, or products go by
+        kernels of older cards."""
         if not self.machine.half:
             return A.contiguous()
         rows = -(-A.shape[0] // ALIGNED) * ALIGNED

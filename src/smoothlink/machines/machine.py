@@ -90,7 +90,7 @@ class Device:
     free: int  # bytes
     share: float = 1.0  # of them that is counted on: less after a fit ran out of memory
 
-    # Of one H200; on other cards the ratios are about the same.
+    # Estimates for one H200, from its data sheet and a few probes: they choose a solver and nothing else.
     rates = Rates(factor=20e12, dense=40e12, panel=1.5e12, pair=None, kernel=1e12, vector=4e11)
 
     def __repr__(self) -> str:
