@@ -20,7 +20,7 @@ pytest.importorskip("distributed", reason="Dask is not installed")
 import smoothlink
 from smoothlink.errors import ClusterError, DataError, ModelFileError
 from smoothlink.fitting.cluster import Files, Spread, cluster_plan, cuts, spread_arrays, spread_files
-from smoothlink.machines.cluster import library
+from smoothlink.machines.cluster import library, reached
 from smoothlink.machines.connect import cluster, connected, mismatch
 from smoothlink.machines.shares import Header
 from smoothlink.solve import ConjugateGradient
@@ -70,6 +70,33 @@ def test_sums_are_those_of_one_process(workers, problem, rng):
     assert relative_error(there.sum(xt_yq, Q, out=out), here.sum(xt_yq, Q, out=out)) < 1e-6
     counts = [r.sum(label_counts, out=(p.Y.shape[1],), dtype=np.float64) for r in (there, here)]
     np.testing.assert_allclose(*counts)
+
+
+def test_columns_of_a_sum_may_go_some_at_a_time(two, problem, rng, monkeypatch):
+    p = problem
+    Q = rng.standard_normal((p.Y.shape[1], 150)).astype(np.float32)
+    there, here = rows_of(two, p), p.rows()
+    monkeypatch.setattr("smoothlink.machines.cluster.PIECE", 1)
+    assert there.columns(p.X.shape[1]) == 64
+    before = sum(two.moved.values())
+    d = p.X.shape[1]
+    assert relative_error(there.columnwise(xt_yq, Q, d), here.columnwise(xt_yq, Q, d)) < 1e-6
+    assert sum(two.moved.values()) - before >= 2 * 4 * 150 * d
+
+
+def test_an_array_for_one_worker_goes_there_alone_and_through_the_scheduler_where_there_is_no_other_way(two, rng):
+    A = rng.standard_normal((200, 200)).astype(np.float32)
+    worker = two.workers[1]
+    assert two.direct
+    assert set(two.client.who_has(two.send(A, worker)).popitem()[1]) == {worker}
+    two.direct = False
+    try:
+        future = two.send(A)
+        assert set(two.client.who_has(future).popitem()[1]) == set(two.workers)
+        np.testing.assert_array_equal(two.gather(future), A)
+    finally:
+        two.direct = True
+    assert not reached(["tcp://127.0.0.1:9"])
 
 
 def test_maps_stay_on_the_workers_and_rows_of_them_can_be_asked_for(workers, problem, rng):
@@ -396,6 +423,15 @@ def test_other_versions_are_named():
 def test_a_file_that_no_worker_sees_is_named(two, tmp_path):
     with pytest.raises(ClusterError, match=r"No worker sees .*absent.sl.\nPut it where all workers can read it"):
         spread_files(two, Files.of(tmp_path / "absent.sl"))
+
+
+def test_a_bad_line_is_said_before_work_starts(two, rng, tmp_path):
+    X, Y = words(rng)
+    write(Data(X.astype(np.float32), sp.csr_array(np.asarray(Y, np.float32))), tmp_path / "a.txt")
+    lines = (tmp_path / "a.txt").read_text().splitlines()
+    (tmp_path / "a.txt").write_text("\n".join([*lines[:-1], "0 3:x"]) + "\n")
+    with smoothlink.cluster(two.client), pytest.raises(DataError, match=r"a.txt, line 91: "):
+        fixed().fit(Files.of(tmp_path / "a.txt"))
 
 
 def test_files_with_other_columns_are_refused(two, rng, tmp_path):

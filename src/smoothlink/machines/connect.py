@@ -67,8 +67,9 @@ def local(name: str) -> Iterator[Any]:
     workers = int(count or 2)
     threads = str(max(1, (os.cpu_count() or 1) // workers))
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
+    known = library("dask").config.get("distributed.nanny.pre-spawn-environ", {})  # such as when memory is given back
     with (
-        library("dask").config.set({"distributed.nanny.pre-spawn-environ": dict.fromkeys(names, threads)}),
+        library("dask").config.set({"distributed.nanny.pre-spawn-environ": {**known, **dict.fromkeys(names, threads)}}),
         library("distributed").LocalCluster(
             n_workers=workers, threads_per_worker=1, memory_limit=0, dashboard_address=":0"
         ) as made,
