@@ -278,15 +278,17 @@ def columns_of(f: Callable[..., Any], whole: Share, w: Array | None, B: Array, *
 
 
 def share_targets(share: Share, w: Array | None, features: Any, labels: slice) -> Array:
-    """Phi'WY (s + 1, m) of some labels of a share, whose inputs are embeddings."""
+    """Phi'WY (s + 1, m) of some labels of a share, whose inputs are embeddings; rows without them need no features."""
     blocks = weighted(share, w)
     total = np.zeros((labels.stop - labels.start, features.width(blocks[0].X.shape[1])), np.float32)
     for block in blocks:
-        for start in range(0, len(block.w), PHI_ROWS):
-            part = slice(start, min(len(block.w), start + PHI_ROWS))
+        Y = block.Y.csr[:, labels]
+        rows = np.flatnonzero(np.diff(Y.indptr))
+        for start in range(0, len(rows), PHI_ROWS):
+            part = rows[start : start + PHI_ROWS]
             Phi = features(block.X.array[part])
             Phi *= block.w[part, None]
-            block.Y.add_part(part, labels, Phi, total)
+            Sparse(Y[part]).T.add_product(Phi, total)
     return total.T
 
 
