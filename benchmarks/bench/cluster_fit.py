@@ -20,12 +20,15 @@ from distributed import WorkerPlugin
 
 import smoothlink
 from smoothlink import SmoothLinkClassifier
+from smoothlink.machines.cluster import library
+from smoothlink.machines.connect import processes
 
 
-def fit(data: str, where: str, plan: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """A fit of a data folder, in this process ("here") or on a cluster."""
-    model = SmoothLinkClassifier(**settings)
-    if where == "here":
+def fit(data: str, workers: int, plan: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """A fit of a data folder, in this process (no workers) or on processes of one thread each."""
+    model, wire = SmoothLinkClassifier(**settings), Wire()
+    model._notify = wire
+    if not workers:
         warm(settings)
         idle = resident()
         began = time.perf_counter()
@@ -33,16 +36,20 @@ def fit(data: str, where: str, plan: str, settings: dict[str, Any]) -> dict[str,
         model.fit(found.X[:], found.Y[:])
         held = {"fit": status("VmHWM") - idle}
     else:
-        with smoothlink.cluster(where, plan=plan) as cluster:
+        with (
+            processes(workers, 1) as made,
+            library("distributed").Client(made) as client,
+            smoothlink.cluster(client, plan=plan),
+        ):
             warm(settings)
-            cluster.client.register_plugin(Peaks())
+            client.register_plugin(Peaks())
             began = time.perf_counter()
             model.fit(smoothlink.Files.of(data))
-            peaks = list(cluster.client.run(noted).values())
+            peaks = list(client.run(noted).values())
             held = {name: max(found.get(name, 0) for found in peaks) for name in sorted({*itertools.chain(*peaks)})}
     seconds = time.perf_counter() - began
     kept = {name: model.summary_.get(name) for name in ("bytes_moved", "solver_iterations")}
-    return {"seconds": seconds, "stages": model.summary_["seconds"], "held": held, **kept}
+    return {"seconds": seconds, "stages": model.summary_["seconds"], "held": held, "wire": wire.found, **kept}
 
 
 def warm(settings: dict[str, Any]) -> None:
@@ -51,6 +58,27 @@ def warm(settings: dict[str, Any]) -> None:
     X = sp.random(400, 300, 0.05, "csr", np.float32, rng)
     Y = sp.csr_array(sp.random(400, 100, 0.03, "csr", np.float32, rng, data_rvs=np.ones))
     SmoothLinkClassifier(**{**settings, "rank": 66, "n_features": 20}).fit(sp.csr_array(X), Y)
+
+
+class Wire:
+    """Bytes that went over the loopback device of this machine in each stage: all of Dask's, whoever sent them."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, int] = {}
+        self.before = looped()
+
+    def __call__(self, stage: str, share: float) -> None:
+        if share == 0.0:
+            self.before = looped()
+        elif share == 1.0:
+            self.found[stage] = self.found.get(stage, 0) + looped() - self.before
+
+
+def looped() -> int:
+    """Bytes that the loopback device has carried."""
+    found = re.search(r"^\s*lo:\s*(\d+)", Path("/proc/net/dev").read_text(), re.MULTILINE)
+    assert found is not None
+    return int(found[1])
 
 
 class Peaks(WorkerPlugin):
@@ -97,5 +125,5 @@ def peak_and_forget() -> int:
 if __name__ == "__main__":
     from bench.cluster_fit import fit  # what is sent to workers must have a name that they can import
 
-    data, where, plan, settings, out = sys.argv[1:]
-    Path(out).write_text(json.dumps(fit(data, where, plan, json.loads(settings))))
+    data, workers, plan, settings, out = sys.argv[1:]
+    Path(out).write_text(json.dumps(fit(data, int(workers), plan, json.loads(settings))))
