@@ -113,7 +113,7 @@ def checked(cells: Cells) -> list[str]:
         "Rates of one thread, from the fits on one worker of [benchmarks-cluster.md](benchmarks-cluster.md):",
         f"{rate.sparse / 1e9:.1f}e9 operations a second of sparse products, {rate.dense / 1e9:.0f}e9 of dense ones; "
         f"{rate.network / 1e9:.2f} GB a second through Dask",
-        f"and the loopback device. The rest follows: the workers share {cores} cores and one link. Measured figures are",
+        f"and the loopback device. The rest follows: workers share {cores} cores and one link. Measured figures are",
         "in brackets; memory is that of the solves. The model does not know that columns that are done leave a solve.",
         "",
         "| fit | embed, s | featurize, s | moved by embed, GB | memory a worker, MB |",
