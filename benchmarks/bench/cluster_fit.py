@@ -92,7 +92,7 @@ class Peaks(WorkerPlugin):
 
     def transition(self, key: Any, start: str, finish: str, **more: Any) -> None:
         if (start, finish) == ("executing", "memory"):
-            name = re.sub(r"( \d+/\d+)?-[0-9a-f]{8}$", "", str(key))
+            name = re.sub(r"( \d+/\d+)?-[0-9a-f]{24}$", "", str(key))
             self.found[name] = max(self.found.get(name, 0), peak_and_forget() - self.idle)
 
 

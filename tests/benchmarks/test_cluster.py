@@ -111,9 +111,13 @@ def test_peaks_are_known_by_the_name_of_a_task(monkeypatch):
     monkeypatch.setattr(cluster_fit, "peak_and_forget", lambda: next(held))
     plugin = cluster_fit.Peaks()
     plugin.setup(None)
-    for key in ("embed-sum-0000000a", "embed-sum-0000000b", "embed-columns 1/2-0000000c"):
+    for key in (
+        "embed-sum-00000000000000000000000a",
+        "embed-sum-00000000000000000000000b",
+        "embed-columns 1/2-00000000000000000000000c",
+    ):
         plugin.transition(key, "executing", "memory")
-    plugin.transition("embed-sum-0000000d", "waiting", "ready")
+    plugin.transition("embed-sum-00000000000000000000000d", "waiting", "ready")
     assert cluster_fit.noted(SimpleNamespace(plugins={"peaks": plugin})) == {"embed-sum": 400, "embed-columns": 800}
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from smoothlink.errors import plural
 from smoothlink.fitting.checkpoint import checksum, job_with, working
 from smoothlink.fitting.checks import check_options
 from smoothlink.fitting.files import (
@@ -28,12 +29,12 @@ from smoothlink.fitting.files import (
 )
 from smoothlink.fitting.options import Clock, Notify, Options, Setup
 from smoothlink.fitting.plan import Plan, size
-from smoothlink.fitting.setup import arranged, largest_rank
+from smoothlink.fitting.setup import arranged, largest_rank, resolve_solver
 from smoothlink.fitting.train import Trained, train_in, train_quick
 from smoothlink.machines import shares
 from smoothlink.machines.cluster import Cluster, ClusterRows, RemoteLabels
 from smoothlink.machines.shares import Given, Header, Seen
-from smoothlink.solve import EXPECTED_ITERATIONS
+from smoothlink.solve import EXPECTED_ITERATIONS, ConjugateGradient
 from smoothlink.steps.scale import choose_scaling
 
 Array = NDArray[Any]
@@ -219,21 +220,25 @@ class ClusterPlan(NamedTuple):
     why: str
 
     def __str__(self) -> str:
+        held, solved = (size(max(1 << 20, count)) for count in (self.held, self.solved))
         return (
-            f"{self.workers} workers share out {self.by} ({self.why}): "
-            f"each holds {size(self.held)} of X; an array of the solves takes {size(self.solved)}."
+            f"{plural(self.workers, 'worker')} share out {self.by} ({self.why}): each holds {held} of X; "
+            f"an array of the solves has {solved}."
         )
 
 
 def cluster_plan(spread: Spread, options: Options, asked: str) -> ClusterPlan:
-    """Rows, or where all of X fits a worker and conjugate gradients would send more than X, columns."""
+    """Rows, or where all of X fits a worker and conjugate gradients, if it is they, would send more than X, columns."""
     header, workers = spread.header, len(spread.cluster.workers)
     rank = largest_rank(options, header.rows, header.features, header.labels)
     columns = min(header.labels, rank + options.oversample)
     solved, inputs = 4 * (header.features + 1) * columns, PREPARED_BYTES * (header.entries + header.rows)
     fits = inputs <= WORKER_SHARE * spread.cluster.worker_memory()
     moved = 2 * EXPECTED_ITERATIONS * solved  # by the solves of one embedding, there and back, for each worker
-    by = asked if asked != "auto" else "columns" if fits and workers > 1 and moved > inputs else "rows"
+    sizes = header.rows, header.features + 1, columns, header.entries + header.rows
+    gradients = isinstance(resolve_solver(options.solver, *sizes, by_sums=True), ConjugateGradient)
+    pays = fits and gradients and workers > 1 and moved > inputs
+    by = asked if asked != "auto" else "columns" if pays else "rows"
     why = "asked for" if asked != "auto" else "X fits a worker" if by == "columns" else "least to send"
     held = inputs if by == "columns" else inputs // workers
     return ClusterPlan(by, workers, held, solved, why)

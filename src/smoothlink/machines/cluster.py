@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import importlib
+import importlib.util
 import itertools
 import math
+import secrets
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -52,7 +53,7 @@ class Cluster:
         self.client, self.stage, self.plan = client, "work", plan
         self.shards = shards  # the model file beside which workers write V; None: it comes to the client
         self.moved: dict[str, int] = {}  # bytes of arrays that went over the network, by stage
-        self._count = itertools.count()
+        self._mark, self._count = secrets.token_hex(8), itertools.count()  # names of tasks must be ours alone
         self.direct = reached(self.workers)  # whether arrays need not pass through the scheduler
 
     @property
@@ -73,7 +74,9 @@ class Cluster:
 
     @property
     def dashboard(self) -> str:
-        return str(self.client.dashboard_link)
+        """Its address; where Dask has nothing to draw it with, what to install."""
+        missing = "" if importlib.util.find_spec("bokeh") else " (to see it: pip install bokeh)"
+        return f"{self.client.dashboard_link}{missing}"
 
     def send(self, A: Any, worker: str | None = None) -> Any:
         """A large array, or a tuple of arrays, on every worker, or on one; anything small as it is.
@@ -96,7 +99,7 @@ class Cluster:
     def submit(self, what: str, f: Callable[..., Any], *arguments: Any, worker: str | None = None) -> Any:
         """A task; `worker` is where it should run while that one lives."""
         where = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
-        key = f"{self.stage}-{what}-{next(self._count):08x}"
+        key = f"{self.stage}-{what}-{self._mark}{next(self._count):08x}"
         with self.speaking():
             return self.client.submit(f, *arguments, key=key, pure=False, retries=RETRIES, **where)
 
