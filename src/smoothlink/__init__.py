@@ -18,6 +18,8 @@ _PLACES = {
     "write": "smoothlink.steps.read",
     "Data": "smoothlink.steps.read",
     "SmoothLinkClassifier": "smoothlink.estimator",
+    "TextSmoothLink": "smoothlink.text.estimator",
+    "TextFeatures": "smoothlink.text.features",
     "cluster": "smoothlink.machines.connect",
     "Files": "smoothlink.fitting.files",
     "Reading": "smoothlink.datafiles",
@@ -57,6 +59,8 @@ if TYPE_CHECKING:
     from smoothlink.steps.read import Data as Data
     from smoothlink.steps.read import read as read
     from smoothlink.steps.read import write as write
+    from smoothlink.text.estimator import TextSmoothLink as TextSmoothLink
+    from smoothlink.text.features import TextFeatures as TextFeatures
 
 
 def __getattr__(name: str) -> Any:

@@ -98,10 +98,10 @@ def number_of_rows(count: Any) -> int | float:
 
 def model_facts(path: str) -> dict[str, Any]:
     """What a model file says of itself."""
-    from smoothlink.persist import load
+    from smoothlink.persist import load_classifier
     from smoothlink.steps.save import load as load_file
 
-    model, versions = load(path), load_file(path).versions
+    model, versions = load_classifier(path), load_file(path).versions
     defaults = {p.name: p.default for p in parameters()}
     given = {k: v for k, v in model.get_params(deep=False).items() if k in defaults and v != defaults[k]}
     return {

@@ -100,7 +100,7 @@ def dashboard(screen: Screen) -> None:
 def load_model(path: str, rank_by: str | None = None, device: str = "cpu") -> SmoothLinkClassifier:
     """The model in a file, set to rank labels as asked, on a device that is there."""
     from smoothlink.machines.machine import NAMES, find_machine
-    from smoothlink.persist import load
+    from smoothlink.persist import load_classifier
 
     if rank_by not in (None, "probability", "psp"):
         raise typer.BadParameter(f"{rank_by!r} is none of probability|psp.", param_hint="--rank-by")
@@ -108,5 +108,5 @@ def load_model(path: str, rank_by: str | None = None, device: str = "cpu") -> Sm
         find_machine(device)
     except ValueError:
         raise typer.BadParameter(f"{device!r} is none of {NAMES}.", param_hint="--device") from None
-    model = load(path).set_params(device=device)
+    model = load_classifier(path).set_params(device=device)
     return model if rank_by is None else model.set_params(rank_by=rank_by)

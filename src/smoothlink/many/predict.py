@@ -16,7 +16,7 @@ from smoothlink.fitting.files import check_seen, for_all
 from smoothlink.machines.cluster import Cluster, current, library
 from smoothlink.machines.sharded import Shards
 from smoothlink.machines.shares import fetched, told
-from smoothlink.persist import load
+from smoothlink.persist import load_classifier
 from smoothlink.steps.formats._files import bare_name, expanded
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Written(NamedTuple):
 @functools.lru_cache(maxsize=1)
 def opened(path: str, stamp: tuple[int, int], rank_by: str | None, device: str) -> SmoothLinkClassifier:
     """The model in a file of this time and size."""
-    model = load(path).set_params(device=device)
+    model = load_classifier(path).set_params(device=device)
     return model if rank_by is None else model.set_params(rank_by=rank_by)
 
 
