@@ -129,5 +129,5 @@ def test_what_is_no_text_is_refused_in_words(texts, message):
     ],
 )
 def test_options_that_make_no_sense_are_refused(options):
-    with pytest.raises(ValueError, match="possible are|no feature"):
+    with pytest.raises(ValueError, match=r"possible are|no feature"):
         TextFeatures(**options).fit(TEXTS)
