@@ -31,6 +31,8 @@ _PLACES = {
     "ConjugateGradient": "smoothlink.solve",
     "evaluate": "smoothlink.steps.evaluate",
     "load": "smoothlink.persist",
+    "explain": "smoothlink.reasons",
+    "neighbours": "smoothlink.reasons",
     "ClusterError": "smoothlink.errors",
     "DataError": "smoothlink.errors",
     "ModelFileError": "smoothlink.errors",
@@ -51,6 +53,8 @@ if TYPE_CHECKING:
     from smoothlink.many.evaluate import evaluate_files as evaluate_files
     from smoothlink.many.predict import predict_files as predict_files
     from smoothlink.persist import load as load
+    from smoothlink.reasons import explain as explain
+    from smoothlink.reasons import neighbours as neighbours
     from smoothlink.search import tune as tune
     from smoothlink.solve import Cholesky as Cholesky
     from smoothlink.solve import ConjugateGradient as ConjugateGradient

@@ -8,6 +8,7 @@ from smoothlink import __version__
 from smoothlink.cli.convert import convert
 from smoothlink.cli.demo import demo
 from smoothlink.cli.evaluate import evaluate
+from smoothlink.cli.explain import explain
 from smoothlink.cli.guard import debug, guarded
 from smoothlink.cli.info import info
 from smoothlink.cli.predict import predict
@@ -25,7 +26,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-for command in (demo, train, predict, evaluate, tune, reproduce, info, convert, synth):
+for command in (demo, train, predict, evaluate, explain, tune, reproduce, info, convert, synth):
     app.command(command.__name__)(guarded(command))
 
 
