@@ -13,6 +13,7 @@ from smoothlink.cli.guard import debug, guarded
 from smoothlink.cli.info import info
 from smoothlink.cli.predict import predict
 from smoothlink.cli.reproduce import reproduce
+from smoothlink.cli.serve import serve
 from smoothlink.cli.synth import synth
 from smoothlink.cli.train import train
 from smoothlink.cli.tune import tune
@@ -26,7 +27,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-for command in (demo, train, predict, evaluate, explain, tune, reproduce, info, convert, synth):
+for command in (demo, train, predict, evaluate, explain, tune, reproduce, serve, info, convert, synth):
     app.command(command.__name__)(guarded(command))
 
 
