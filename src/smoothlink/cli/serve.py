@@ -13,6 +13,7 @@ from smoothlink.cli.options import Model, Quiet
 from smoothlink.cli.screen import Screen
 from smoothlink.errors import DataError, SmoothLinkError, plural
 
+LARGE = 20_000_000  # numbers in a decoder that takes longer to read than threads take to meet
 LOCAL = ("127.0.0.1", "::1", "localhost")
 
 
@@ -58,15 +59,15 @@ def serve(
     from smoothlink.serve.settings import Settings
 
     screen = Screen(quiet)
+    loaded = load(model)
     settings = Settings(
         token=None if token_file is None else read_token(token_file, screen),
         max_body=max_body,
         max_rows=max_rows,
         timeout=timeout,
         batch_wait=batch_wait / 1000,
-        threads=threads or cores() // workers or 1,
+        threads=threads or settled_threads(loaded, workers),
     )
-    loaded = load(model)
     classifier: Any = getattr(loaded, "classifier_", loaded)
     what = f"{plural(classifier.model_.n_labels, 'label')} for {'vectors' if classifier is loaded else 'texts'}"
     listening = bound(host, port)
@@ -88,8 +89,12 @@ def need_libraries() -> None:
         raise SmoothLinkError(f"serve needs {' and '.join(missing)}.\nType: pip install 'smoothlink[serve]'")
 
 
-def cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def settled_threads(model: Any, workers: int) -> int:
+    """One, unless the decoder is large: threads that meet after each small product wait for each other (on two busy
+    cores, the demo's model answered a third of the requests with two threads that it answers with one)."""
+    V = getattr(model, "classifier_", model).model_.V
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return 1 if V.shape[0] * V.shape[1] < LARGE else max(1, cores // workers)
 
 
 def read_token(path: str, screen: Screen) -> str:

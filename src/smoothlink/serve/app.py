@@ -193,8 +193,9 @@ async def invalid(request: Request, error: Exception) -> Response:
     kind = request.headers.get("content-type", "")
     if request.method == "POST" and not kind.partition(";")[0].strip().lower().endswith("json"):
         return problem(415, "The body must be JSON: send the header Content-Type: application/json.")
-    broken = any(found["type"] == "json_invalid" for found in error.errors())
-    return problem(400 if broken else 422, complaints(error.errors()))
+    if any(found["type"] == "json_invalid" for found in error.errors()):
+        return problem(400, "The body is not JSON in UTF-8.")
+    return problem(422, complaints(error.errors()))
 
 
 async def failed(_: Request, error: Exception) -> Response:

@@ -28,6 +28,6 @@ def complaints(errors: Sequence[Any]) -> str:
     for error in errors[:SHOWN]:
         place = ".".join(str(part) for part in error["loc"] if part not in ("body", "query"))
         text = str(error["msg"]).removeprefix("Value error, ")
-        said.append(f"{place}: {text}" if place and error["type"] != "json_invalid" else text)
+        said.append(f"{place}: {text}" if place else text)
     more = len(errors) - SHOWN
     return "; ".join(said) + (f"; and {more} more" if more > 0 else "")

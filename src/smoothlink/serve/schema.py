@@ -4,9 +4,21 @@ from __future__ import annotations
 
 from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 LARGEST = 1e30  # of a value: products of larger ones leave what float32 can hold
+
+
+def whole(text: str) -> str:
+    """The text, unless it holds half a character, which JSON can spell and UTF-8 cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"character {error.start} is half of a surrogate pair") from None
+    return text
+
+
+Text = Annotated[str, AfterValidator(whole)]
 
 
 class Asked(BaseModel):
@@ -33,7 +45,7 @@ class PredictRequest(Asked):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"texts": ["solve a sparse linear system"], "k": 5}]})
 
-    texts: list[str] | None = Field(None, min_length=1)
+    texts: list[Text] | None = Field(None, min_length=1)
     vectors: list[Vector] | None = Field(None, min_length=1)
     k: int | None = Field(None, ge=1, description="The k best labels; 5 unless there is a threshold.")
     threshold: float | None = Field(None, ge=0, le=1, description="Labels of this probability or more.")
@@ -53,7 +65,7 @@ class ExplainRequest(Asked):
         json_schema_extra={"examples": [{"text": "solve a sparse linear system", "labels": ["sparse"]}]}
     )
 
-    text: str | None = None
+    text: Text | None = None
     vector: Vector | None = None
     labels: list[str] | None = Field(
         None, min_length=1, max_length=20, description="The three most likely ones where none are named."

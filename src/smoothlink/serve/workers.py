@@ -1,4 +1,4 @@
-"""Several processes that do the same until a signal comes. One that dies is started again."""
+"""Several processes that do the same until a signal comes. One that is killed is started again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from smoothlink.errors import SmoothLinkError
 
-SHORT = 5.0  # seconds: a process that dies before them would do so again
+SHORT = 5.0  # seconds: a process that is killed before them would be so again
 
 
 def supervise(count: int, target: Callable[..., None], args: tuple[Any, ...]) -> None:
@@ -35,8 +35,9 @@ def supervise(count: int, target: Callable[..., None], args: tuple[Any, ...]) ->
             for process in [process for process in started if not process.is_alive()]:
                 if stop.is_set():
                     break
-                if time.monotonic() - started.pop(process) < SHORT:
-                    raise SmoothLinkError(f"A process ended with code {process.exitcode} as soon as it was started.")
+                lived, code = time.monotonic() - started.pop(process), process.exitcode or 0
+                if code > 0 or lived < SHORT:
+                    raise SmoothLinkError(f"A process of the server ended with code {code}: all are stopped.")
                 start()
     finally:
         for process in started:

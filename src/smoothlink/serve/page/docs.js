@@ -36,8 +36,8 @@ function lines(schema, deep = 0) {
 }
 
 function line(name, schema, description = "") {
-  const more = [description, limits(schema)].filter(Boolean).join(" ");
-  return make("tr", [make("td", name), make("td", kind(schema)), make("td", more)]);
+  const what = [kind(schema), limits(schema)].filter(Boolean).join(", ");
+  return make("tr", [make("td", name), make("td", what), make("td", description)]);
 }
 
 function article(path, method, told) {

@@ -1,6 +1,6 @@
 // The list of labels: bars, the threshold, and which label is looked at.
 
-const EXTRA = 5; // labels below the threshold that are shown
+const EXTRA = 4; // labels below the threshold that are shown
 
 const list = document.getElementById("labels");
 const slider = document.getElementById("threshold");
@@ -17,6 +17,15 @@ export const chosen = () => found.filter((one) => one.probability >= threshold()
 
 export function onLook(callback) {
   notify = callback;
+}
+
+export function reveal() {
+  rows.get(held)?.scrollIntoView({ block: "nearest" });
+}
+
+export function letGo() {
+  held = null;
+  look(null);
 }
 
 export function show(labels, known) {

@@ -40,7 +40,7 @@ async function send() {
   }
 }
 
-const features = (n) => (about.takes === "texts" ? "word" : "feature") + (n === 1 ? "" : "s");
+const features = (n) => (about.takes === "texts" ? "term" : "feature") + (n === 1 ? "" : "s");
 const unknown = () => `No ${features(1)} of it is known: these are the most frequent labels.`;
 
 function say(what, bad = false) {
@@ -141,6 +141,7 @@ function theme() {
 
 const saved = localStorage.getItem("smoothlink-theme");
 if (saved) document.documentElement.dataset.theme = saved;
+get("close").onclick = labels.letGo;
 get("theme").onclick = theme;
 copy.onclick = copied;
 text.oninput = () => about && typed();

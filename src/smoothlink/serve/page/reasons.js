@@ -1,10 +1,11 @@
 // Why a label: words of the text that spoke for or against it, and labels that travel with it.
 
 import { ask } from "./api.js";
-import { element } from "./labels.js";
+import { element, reveal } from "./labels.js";
 
 const SHOWN = 8; // features
 const PAUSE = 60; // ms that one stays on a label before it is explained
+const LEAST = 0.08; // of the largest contribution: less is not marked in the text
 const KEPT = 200; // explanations that need not be asked for again
 
 const why = document.getElementById("why");
@@ -14,8 +15,9 @@ let waiting = null;
 
 // The text behind the textarea, which carries the marks and makes the paper as high as the text.
 export function write(text, words = []) {
-  const points = words.length ? Array.from(text) : []; // places count code points, strings count UTF-16 units
   const most = Math.max(...words.map((word) => Math.abs(word.contribution)));
+  words = words.filter((word) => Math.abs(word.contribution) >= LEAST * most);
+  const points = words.length ? Array.from(text) : []; // places count code points, strings count UTF-16 units
   const parts = [];
   let at = 0;
   for (const { start, end, contribution } of words) {
@@ -76,7 +78,8 @@ function draw(found, text) {
   });
   document.getElementById("reasons").replaceChildren(...reasons);
   document.getElementById("neighbours").replaceChildren(...neighbours);
-  heads[0].textContent = reasons.length ? "Spoke for and against it" : "Nothing known in it: this is how frequent the label is.";
-  heads[1].hidden = !neighbours.length;
+  heads[1].textContent = reasons.length ? "Spoke for and against it" : "Nothing known in it: this is how frequent the label is.";
+  heads[0].hidden = !neighbours.length;
   why.hidden = false;
+  reveal();
 }
