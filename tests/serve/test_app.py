@@ -220,6 +220,10 @@ def test_large_requests_are_refused_whether_or_not_they_tell_their_size():
         refused(made.post("/predict", content=iter([body[:700], body[700:]]), headers=headers), 413, "1,000 bytes")
         refused(made.post("/predict", json={"texts": ["a"] * 4}), 413, "more than 3")
         assert made.post("/predict", json={"texts": ["a"] * 3}).status_code == 200
+    with client(text_model(), Settings(max_answers=14)) as made:
+        refused(made.post("/predict", json={"texts": ["a"] * 3, "threshold": 0}), 413, "15 labels")
+        assert made.post("/predict", json={"texts": ["a"] * 3, "k": 4}).status_code == 200
+        refused(made.post("/explain", json={"text": "a" * 20_001}), 422, "20000")
 
 
 def test_answers_that_take_too_long_are_given_up(monkeypatch):

@@ -20,6 +20,7 @@ from served import listening, text_model
 
 from smoothlink.cli.serve import settled_threads
 from smoothlink.errors import SmoothLinkError
+from smoothlink.serve import Settings
 from smoothlink.serve.run import bound
 from smoothlink.serve.workers import supervise
 
@@ -118,6 +119,18 @@ def test_what_is_not_http_is_refused_in_json(rng):
                 assert head.startswith("HTTP/1.1 400 ")
                 assert json.loads(body)["status"] == 400
         assert "ok" in ask(port, "/health")
+
+
+def test_a_request_that_does_not_arrive_is_given_up():
+    with listening(text_model(), Settings(timeout=0.2)) as address:
+        with socket.create_connection(("127.0.0.1", int(address.rsplit(":", 1)[1])), timeout=5) as connection:
+            head = (
+                b"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+            )
+            connection.sendall(head)
+            answer = connection.makefile("rb").read().decode()
+        assert answer.startswith("HTTP/1.1 408 ")
+        assert "within 0.2 s" in answer
 
 
 def test_a_port_that_is_taken_says_so(model):

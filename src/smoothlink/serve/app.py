@@ -72,7 +72,7 @@ def create_app(
         max_waiting=settings.max_waiting,
         wait=settings.batch_wait,
         begin=None if settings.threads is None else partial(limited, settings.threads),
-        notify=metrics.batch,
+        notify=lambda questions, rows: metrics.batch(questions, rows, batcher.rows),
     )
 
     batcher.thread.submit(oracle.warm_up).result()
@@ -110,7 +110,9 @@ def add_questions(app: FastAPI, oracle: Oracle, batcher: Batcher[Question, list[
         question = oracle.question(
             asked.texts, asked.vectors, k=asked.k, threshold=asked.threshold, only=asked.only or ()
         )
-        return as_json({"predictions": [spoken(answer) for answer in await batcher.ask(question, len(question.rows))]})
+        found = await batcher.ask(question, len(question.rows))
+        oracle.check_size(found)
+        return as_json({"predictions": [spoken(answer) for answer in found]})
 
     @app.post("/explain", response_model=Explained, responses=REFUSALS, tags=["questions"])
     async def explain(asked: ExplainRequest) -> Response:

@@ -81,8 +81,9 @@ class Metrics:
             self.add(("seconds", path, bisect_left(SECONDS, seconds)))
             self.add(("seconds", path, "sum"), seconds)
 
-    def batch(self, questions: int, rows: int) -> None:
-        """A batch was begun."""
+    def batch(self, questions: int, rows: int, waiting: int) -> None:
+        """A batch was begun, and so many rows still wait."""
+        self.set("waiting", waiting)
         self.add(("batch", bisect_left(SIZES, questions)))
         self.add(("batch", "sum"), questions)
         self.add("rows", rows)

@@ -103,6 +103,14 @@ class Oracle:
         if largest >= d:
             raise Refused(422, f"Feature {largest} is outside 0..{d - 1}, the features of this model.")
 
+    def check_size(self, found: list[Answer]) -> None:
+        """Whether an answer is small enough to be sent."""
+        count, most = sum(len(answer.names) for answer in found), self.settings.max_answers
+        if count > most:
+            raise Refused(
+                413, f"The answer has {count:,} labels, more than {most:,}. Ask for fewer rows or labels at a time."
+            )
+
     def rows(self, given: Sequence[Any]) -> sp.csr_array:
         """Texts or vectors as rows of features (n, d)."""
         if self.text_features is not None:

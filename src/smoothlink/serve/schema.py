@@ -65,7 +65,7 @@ class ExplainRequest(Asked):
         json_schema_extra={"examples": [{"text": "solve a sparse linear system", "labels": ["sparse"]}]}
     )
 
-    text: Text | None = None
+    text: Text | None = Field(None, max_length=20_000)
     vector: Vector | None = None
     labels: list[str] | None = Field(
         None, min_length=1, max_length=20, description="The three most likely ones where none are named."

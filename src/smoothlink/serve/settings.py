@@ -13,6 +13,7 @@ class Settings:
     max_body: int = 1 << 20  # bytes of a request
     max_rows: int = 1000  # texts or vectors of a request
     max_labels: int = 1000  # labels of an answer to one text
+    max_answers: int = 100_000  # labels of an answer to a request
     max_waiting: int = 10_000  # rows that wait to be answered; more requests are sent away
     batch_rows: int = 256  # rows that are answered together
     batch_wait: float = 0.002  # seconds that a busy server waits for more of them

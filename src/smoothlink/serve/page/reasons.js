@@ -51,12 +51,13 @@ export function explain(label, row, text) {
       known.set(key, answer.explanations[0]);
       draw(answer.explanations[0], text);
     } catch (error) {
-      if (error.name !== "AbortError") why.hidden = true;
+      if (error.name === "AbortError") return;
+      draw({ label, words: [], features: [], neighbours: [] }, text, error.message);
     }
   }, PAUSE);
 }
 
-function draw(found, text) {
+function draw(found, text, trouble = "Nothing known in it: this is how frequent the label is.") {
   write(text, found.words);
   const [title, ...heads] = why.querySelectorAll("h2, h3");
   title.textContent = `Why ${found.label}?`;
@@ -78,7 +79,7 @@ function draw(found, text) {
   });
   document.getElementById("reasons").replaceChildren(...reasons);
   document.getElementById("neighbours").replaceChildren(...neighbours);
-  heads[1].textContent = reasons.length ? "Spoke for and against it" : "Nothing known in it: this is how frequent the label is.";
+  heads[1].textContent = reasons.length ? "Spoke for and against it" : trouble;
   heads[0].hidden = !neighbours.length;
   why.hidden = false;
   reveal();
