@@ -26,6 +26,7 @@ _PLACES = {
     "predict_files": "smoothlink.many.predict",
     "evaluate_files": "smoothlink.many.evaluate",
     "tune": "smoothlink.search",
+    "stratified_split": "smoothlink.steps.split",
     "Cholesky": "smoothlink.solve",
     "DualCholesky": "smoothlink.solve",
     "ConjugateGradient": "smoothlink.solve",
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from smoothlink.steps.read import Data as Data
     from smoothlink.steps.read import read as read
     from smoothlink.steps.read import write as write
+    from smoothlink.steps.split import stratified_split as stratified_split
     from smoothlink.text.estimator import TextSmoothLink as TextSmoothLink
     from smoothlink.text.features import TextFeatures as TextFeatures
 

@@ -12,6 +12,7 @@ from smoothlink.cli.guard import debug, guarded
 from smoothlink.cli.info import info
 from smoothlink.cli.predict import predict
 from smoothlink.cli.reproduce import reproduce
+from smoothlink.cli.split import split
 from smoothlink.cli.synth import synth
 from smoothlink.cli.train import train
 from smoothlink.cli.tune import tune
@@ -25,7 +26,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-for command in (demo, train, predict, evaluate, tune, reproduce, info, convert, synth):
+for command in (demo, train, predict, evaluate, tune, reproduce, info, convert, split, synth):
     app.command(command.__name__)(guarded(command))
 
 
