@@ -1,5 +1,7 @@
 """The names of metrics and what they mean; nothing else, so that help texts are fast."""
 
+from typing import Any
+
 MEANINGS = {
     "p": "of the first {k}, the share that is true",
     "ndcg": "the same, earlier places counting more",
@@ -21,3 +23,11 @@ def meaning(key: str) -> str:
     """What a metric is, in a few words."""
     name, _, k = key.partition("@")
     return MEANINGS[name].format(k=k)
+
+
+def better(key: str, difference: Any) -> int:
+    """Of a paired difference: 1 where the first model is better by more than chance, -1 where the second is, else 0."""
+    if not (difference.low > 0 or difference.high < 0):
+        return 0
+    sign = 1 if difference.value > 0 else -1
+    return -sign if key in LESS_IS_BETTER else sign

@@ -72,9 +72,14 @@ def details(summary: str, *content: Any) -> Safe:
     return tag("details", tag("summary", summary), *content)
 
 
-def section(name: str, title: str, lead: Any, *content: Any) -> Safe:
+def prose(text: str) -> str:
+    """A sentence in which no % stands at the beginning of a line."""
+    return text.replace(" %", "\N{NO-BREAK SPACE}%")
+
+
+def section(name: str, title: str, lead: str | None, *content: Any) -> Safe:
     """A part of the page with a heading and a sentence on what it shows."""
-    lead = tag("p", lead, class_="lead") if lead is not None else None
+    lead = tag("p", prose(lead), class_="lead") if lead is not None else None
     return tag(
         "section", tag("h2", title, id=f"{name}-title"), lead, *content, id=name, aria_labelledby=f"{name}-title"
     )

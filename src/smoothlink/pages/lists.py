@@ -114,9 +114,9 @@ def examples(m: Measured, case: Case, seed: int) -> Safe:
     assert m.said.top_probability is not None
     surest = wrong[np.argsort(-m.said.top_probability[wrong], kind="stable")][:WRONG]
     lead = (
-        f"All labels of {len(right):,} of {m.n:,} rows are exactly right at probability ½. Four of these were drawn; below "
-        "them are the rows whose first label is wrong although it was said most surely; some may be mistakes of the data. ✗ "
-        "marks what was missed, or said wrongly at more than ½."
+        f"All labels of {len(right):,} of {m.n:,} rows are exactly right at probability ½. Four of these were drawn; "
+        "below them are the rows whose first label is wrong although it was said most surely; some may be mistakes of "
+        "the data. ✗ marks what was missed, or said wrongly at more than ½."
     )
     content = []
     for title, rows in (("Right", drawn), ("Wrong, and sure of it", surest)):

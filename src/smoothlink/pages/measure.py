@@ -117,7 +117,8 @@ def measure(
         bootstraps=bootstraps,
         seed=seed,
     )
-    assert said.topk is not None and said.top_probability is not None
+    assert said.topk is not None
+    assert said.top_probability is not None
     ranked = ranked_labels(said.topk, max(ks))
     hit = is_true(Y, ranked)
     return Measured(

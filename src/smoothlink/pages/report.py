@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from smoothlink import __version__
 from smoothlink.errors import plural
-from smoothlink.pages.html import Safe, page, tag
+from smoothlink.pages.html import Safe, page, prose, tag
 from smoothlink.pages.lists import Case, examples, labels, settings
 from smoothlink.pages.measure import Measured, measure
 from smoothlink.pages.sections import cut, frequency, headline, points, ranking, spectrum, trust
@@ -107,7 +107,7 @@ def rendered(case: Case, found: Measured, title: str, source: str, drawn: Drawn)
         tag("p", "smoothlink report", class_="over"),
         tag("h1", title),
         tag("p", subtitle(summary, found, source, drawn.day), class_="under"),
-        tag("p", verdict(found), class_="verdict"),
+        tag("p", prose(verdict(found)), class_="verdict"),
         contents([part for part in sections if part is not None], PARTS),
     )
     return page(f"{title}: smoothlink report", tag("header", *top), *sections, ending(drawn))
@@ -129,10 +129,10 @@ def verdict(found: Measured) -> str:
     """The report in three sentences."""
     cuts, best = found.cuts, found.cuts.best
     return (
-        f"The first label it names is right for {points(found.metrics['p@1'].value)} % of the rows. Cut at a probability "
-        f"of {points(cuts.thresholds[best], 0)} %, {points(cuts.precision[best])} % of the labels it names are right, and "
-        f"it names {points(cuts.recall[best])} % of the true ones. What it says of its first label's chances is off by "
-        f"{points(found.top.error)} points on average."
+        f"The first label it names is right for {points(found.metrics['p@1'].value)} % of the rows. Cut at a "
+        f"probability of {points(cuts.thresholds[best], 0)} %, {points(cuts.precision[best])} % of the labels it names "
+        f"are right, and it names {points(cuts.recall[best])} % of the true ones. What it says of its first label's "
+        f"chances is off by {points(found.top.error)} points on average."
     )
 
 

@@ -101,9 +101,9 @@ def ranking(m: Measured) -> Safe:
     """P@k, nDCG@k and their propensity-scored forms."""
     a_row = m.Y.nnz / m.n
     lead = (
-        f"Labels come in order. P@k is the share of the first k that is true: it must fall, since a row has {a_row:.1f} "
-        "labels on average. nDCG@k counts early places more and is measured against the best order there is. On the "
-        "right, rare labels count more."
+        f"Labels come in order. P@k is the share of the first k that is true: it must fall, since a row has "
+        f"{a_row:.1f} labels on average. nDCG@k counts early places more and is measured against the best order there "
+        "is. On the right, rare labels count more."
     )
     plain = curves(m, [("p", "P@k"), ("ndcg", "nDCG@k")], "Precision and ranking quality")
     rare = curves(m, [("psp", "PSP@k"), ("psndcg", "PSnDCG@k")], "The same, rare labels counting more")
@@ -134,8 +134,9 @@ def diagram(found: Reliability, caption: str, what: str) -> Safe:
 def trust(m: Measured) -> Safe:
     """Reliability diagrams of the first label and of all pairs."""
     lead = (
-        "Of all cases that were given a probability of 70 %, 70 % should be true: points on the dashed line. Each point "
-        f"stands for a fifteenth of the cases; whiskers are 90 % intervals. The error is the mean distance from the line."
+        "Of all cases that were given a probability of 70 %, 70 % should be true: points on the dashed line. Each "
+        "point stands for a fifteenth of the cases; whiskers are 90 % intervals. The error is the mean distance from "
+        "the line."
     )
     top = diagram(m.top, "The first label of each row", "rows")
     least = points(WORTH_SAYING, 0)
@@ -158,8 +159,8 @@ def cut(m: Measured) -> Safe:
     shown = cuts.a_row <= most
     many.line(cuts.thresholds[shown].tolist(), cuts.a_row[shown].tolist(), "a")
     lead = (
-        f"Predict every label of at least some probability: a low threshold finds more, a high one errs less. F1 of all "
-        f"pairs is highest at {percent(at[best])}: precision {points(cuts.precision[best])} %, recall "
+        "Predict every label of at least some probability: a low threshold finds more, a high one errs less. F1 of "
+        f"all pairs is highest at {percent(at[best])}: precision {points(cuts.precision[best])} %, recall "
         f"{points(cuts.recall[best])} %, {cuts.a_row[best]:.2f} labels a row."
     )
     alt = f"Precision, recall and F1 against the threshold. {cut_words(cuts)}"
@@ -230,8 +231,8 @@ def frequency(m: Measured) -> Safe:
     headings = ["training rows", ">labels", ">true pairs", f">recall@{FOUND} %", f">precision@{FOUND} %", ">F1 %"]
     numbers = details("Numbers", table(headings, rows, "Labels by their frequency in training"))
     lead = (
-        f"From the tail to the head: labels by how many training rows they had. Recall is the share of true labels found "
-        f"among the first {FOUND} of their row; F1 the mean over labels, sets by Algorithm 4."
+        "From the tail to the head: labels by how many training rows they had. Recall is the share of true labels "
+        f"found among the first {FOUND} of their row; F1 the mean over labels, sets by Algorithm 4."
     )
     alt = "; ".join(f"{group_name(g)} training rows: recall {percent(g.recall)}, F1 {percent(g.f1)}" for g in groups)
     sized = "; ".join(f"{group_name(g)} training rows: {g.labels:,} labels, {g.pairs:,} true pairs" for g in groups)
@@ -257,8 +258,8 @@ def spectrum(summary: dict[str, Any]) -> Safe | None:
     shares.line([0, *at] if len(at) < 2 else at, held, "a")
     half, most = (int(np.searchsorted(held, share * captured)) + 1 for share in (0.5, 0.9))
     lead = (
-        f"The embedding keeps {len(values):,} directions of label space, {percent(captured)} of what the features predict "
-        f"of the labels (tr Y'PY). Half of this is in the first {half:,}, nine tenths in the first {most:,}."
+        f"The embedding keeps {len(values):,} directions of label space, {percent(captured)} of what the features "
+        f"predict of the labels (tr Y'PY). Half of this is in the first {half:,}, nine tenths in the first {most:,}."
     )
     steps = sorted({0, half - 1, most - 1, len(values) - 1, *(10**e - 1 for e in range(1, 6) if 10**e <= len(values))})
     rows = [(f"{at[i]:,}", f"{values[i]:.4g}", points(held[i])) for i in steps]

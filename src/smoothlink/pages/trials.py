@@ -8,11 +8,14 @@ from typing import Any, NamedTuple
 
 import scipy.sparse as sp
 
-from smoothlink.datafiles import Reading, unnamed
+from smoothlink.datafiles import Reading, inside, unnamed
 from smoothlink.machines.rows import stack
+from smoothlink.machines.shares import fetched
 from smoothlink.many.evaluate import all_labels, read_test
-from smoothlink.many.predict import asked
+from smoothlink.many.predict import Question, asked
 from smoothlink.pages.lists import Case
+from smoothlink.text.files import from_meta, read_documents
+from smoothlink.text.labels import read_labels
 
 
 class Trial(NamedTuple):
@@ -26,8 +29,6 @@ def given_trial(model: Any, X: Any, y: Any) -> Trial:
     """Rows and labels as `evaluate` takes them; of a text model the rows are texts."""
     inner = getattr(model, "classifier_", None)
     if inner is not None:
-        from smoothlink.text.labels import read_labels
-
         texts = list(X)
         return Trial(
             Case(inner, model.transform(texts), model.features_, texts),
@@ -51,7 +52,16 @@ def trial_in_files(
     question, inputs = asked(model, paths, rank_by, how, strict, device)
     found = [read_test(question, path) for path in inputs]
     Y = all_labels([tested.truth for tested in found], inputs, note)
-    loaded = question.opened()
+    whole = question.whole()
+    loaded = inside(whole)
     with unnamed():
         X = loaded._checked(stack([tested.rows for tested in found]))
-    return Trial(Case(loaded, X), Y)
+    texts = [text for path in inputs for text in texts_in(path, question)] if whole is not loaded else None
+    return Trial(Case(loaded, X, getattr(whole, "features_", None), texts), Y)
+
+
+def texts_in(path: str, question: Question) -> list[str]:
+    """The documents of a file, in the order of its rows."""
+    trained = from_meta(getattr(question.whole(), "source_", None))
+    local = fetched(path)
+    return read_documents(local, question.how.source(local, trained), labels_matter=False).texts
