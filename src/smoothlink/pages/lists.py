@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from smoothlink.pages.html import Safe, name_of, pair, section, table, tag
 from smoothlink.pages.measure import Measured
-from smoothlink.reasons import explain, spelled
+from smoothlink.reasons import explain, words_of
 from smoothlink.steps.evaluate import row_sums
 
 if TYPE_CHECKING:
@@ -39,20 +39,14 @@ class Case(NamedTuple):
             return cut_off(self.texts[row])
         x = self.X[[row]].toarray()[0] if sp.issparse(self.X) else np.asarray(self.X[row])
         best = [j for j in np.argsort(-np.abs(x), kind="stable")[:12].tolist() if x[j]]
-        names = self.named(row)
-        return ", ".join(names.get(j, f"feature {j}") for j in best) or "no features"
+        return ", ".join(map(self.naming(row), best)) or "no features"
 
-    def named(self, row: int) -> dict[int, str]:
-        """The names of the features of a row, if they have any."""
+    def naming(self, row: int) -> Callable[[int], str]:
+        """What names a feature of a row."""
         if self.texts is not None:
-            return spelled(self.features.terms(self.texts[row]))
+            return words_of(self.features, self.texts[row])
         known = getattr(self.classifier, "feature_names_in_", None)
-        if known is None and self.features is not None:
-            known = self.features.get_feature_names_out()
-        if known is None:
-            return {}
-        numbers = self.X[[row]].indices if sp.issparse(self.X) else np.flatnonzero(self.X[row])
-        return {j: str(known[j]) for j in numbers.tolist()}
+        return (lambda j: f"feature {j}") if known is None else (lambda j: str(known[j]))
 
 
 def cut_off(text: str) -> str:
@@ -167,8 +161,8 @@ def reasons(case: Case, row: int, label: int) -> Safe | None:
     (one,) = explain(case.classifier, case.X[[row]], labels=[label], top=4)
     if not one.reasons:
         return None
-    names = case.named(row)
-    parts = [f"{names.get(r.feature, f'feature {r.feature}')} {signed(r.added)}" for r in one.reasons]
+    name = case.naming(row)
+    parts = [f"{name(reason.feature)} {signed(reason.added)}" for reason in one.reasons]
     return tag("p", "Spoke for ", name_of(one.name), ": ", tag("bdi", ", ".join(parts)), class_="why")
 
 
