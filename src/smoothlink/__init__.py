@@ -26,10 +26,13 @@ _PLACES = {
     "predict_files": "smoothlink.many.predict",
     "evaluate_files": "smoothlink.many.evaluate",
     "tune": "smoothlink.search",
+    "stratified_split": "smoothlink.steps.split",
     "Cholesky": "smoothlink.solve",
     "DualCholesky": "smoothlink.solve",
     "ConjugateGradient": "smoothlink.solve",
     "evaluate": "smoothlink.steps.evaluate",
+    "report": "smoothlink.pages.report",
+    "compare": "smoothlink.pages.compare",
     "load": "smoothlink.persist",
     "explain": "smoothlink.reasons",
     "neighbours": "smoothlink.reasons",
@@ -52,6 +55,8 @@ if TYPE_CHECKING:
     from smoothlink.machines.connect import cluster as cluster
     from smoothlink.many.evaluate import evaluate_files as evaluate_files
     from smoothlink.many.predict import predict_files as predict_files
+    from smoothlink.pages.compare import compare as compare
+    from smoothlink.pages.report import report as report
     from smoothlink.persist import load as load
     from smoothlink.reasons import explain as explain
     from smoothlink.reasons import neighbours as neighbours
@@ -63,6 +68,7 @@ if TYPE_CHECKING:
     from smoothlink.steps.read import Data as Data
     from smoothlink.steps.read import read as read
     from smoothlink.steps.read import write as write
+    from smoothlink.steps.split import stratified_split as stratified_split
     from smoothlink.text.estimator import TextSmoothLink as TextSmoothLink
     from smoothlink.text.features import TextFeatures as TextFeatures
 

@@ -33,6 +33,7 @@ from smoothlink.steps.landmarks import Landmarks
 
 if TYPE_CHECKING:
     from smoothlink.estimator import SmoothLinkClassifier
+    from smoothlink.text.features import TextFeatures
 
 Array = NDArray[Any]
 
@@ -124,7 +125,7 @@ def opened(model: Any, row: Any) -> tuple[SmoothLinkClassifier, Any, Callable[[i
     if inner is not None:
         if not isinstance(row, str):
             raise TypeError(f"This model reads texts; row is {type(row).__name__}. Pass one text, as a str.")
-        return inner, sp.csr_array(model.features_.transform([row])), spelled(model.features_.terms(row)).__getitem__
+        return inner, sp.csr_array(model.features_.transform([row])), words_of(model.features_, row)
     if isinstance(row, str):
         raise TypeError("This model reads rows of features, not texts. Pass one row of numbers (1, d).")
     X = sp.csr_array(row) if sp.issparse(row) else np.atleast_2d(np.asarray(row))
@@ -132,6 +133,12 @@ def opened(model: Any, row: Any) -> tuple[SmoothLinkClassifier, Any, Callable[[i
         raise DataError(f"{plural(X.shape[0], 'row')} came; one is explained at a time. Pass X[[i]].")
     known = getattr(model, "feature_names_in_", None)
     return model, X, (str if known is None else lambda i: str(known[i]))
+
+
+def words_of(features: TextFeatures, text: str) -> Callable[[int], str]:
+    """What names a column: the n-grams of the text that are counted there, or one of others."""
+    known = spelled(features.terms(text))
+    return lambda column: known.get(column) or str(features.get_feature_names_out()[column])
 
 
 def spelled(terms: Iterable[tuple[int, str]]) -> dict[int, str]:

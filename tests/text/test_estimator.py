@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
+from small import WORDS, documents
 
 import smoothlink
 from smoothlink import ModelFileError, SmoothLinkClassifier, TextFeatures, TextSmoothLink
@@ -16,21 +17,7 @@ from smoothlink.errors import DataError
 from smoothlink.steps.save import load as load_file
 from smoothlink.steps.save import save as save_file
 
-WORDS = {"fruit": "apple pear plum", "metal": "iron copper zinc", "colour": "red green blue", "rare": "okapi tapir"}
 QUICK = {"effort": "quick", "n_features": 64, "loss": "squared"}
-
-
-def documents(n=200, seed=0):
-    """Each label says its words; every tenth row has no label."""
-    rng = np.random.default_rng(seed)
-    texts, labels = [], []
-    for row in range(n):
-        names = rng.choice(list(WORDS), size=rng.integers(1, 3), replace=False, p=[0.4, 0.3, 0.25, 0.05]).tolist()
-        names = [] if row % 10 == 9 else names
-        words = [rng.choice(WORDS[name].split()) for name in names for _ in range(3)]
-        texts.append(" ".join([*words, *rng.choice(["the", "of", "and"], 3)]))
-        labels.append(names)
-    return texts, labels
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ from smoothlink.errors import plural
 
 if TYPE_CHECKING:
     from smoothlink.estimator import SmoothLinkClassifier
+    from smoothlink.text.estimator import TextSmoothLink
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A model file, as `train` writes it.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Errors only: no notes, no progress.")]
@@ -97,10 +98,10 @@ def dashboard(screen: Screen) -> None:
         screen.note(f"{plural(len(cluster.workers), 'worker')}. Dashboard: {cluster.dashboard}")
 
 
-def load_model(path: str, rank_by: str | None = None, device: str = "cpu") -> SmoothLinkClassifier:
+def load_model(path: str, rank_by: str | None = None, device: str = "cpu") -> SmoothLinkClassifier | TextSmoothLink:
     """The model in a file, set to rank labels as asked, on a device that is there."""
     from smoothlink.machines.machine import NAMES, find_machine
-    from smoothlink.persist import load_classifier
+    from smoothlink.persist import load
 
     if rank_by not in (None, "probability", "psp"):
         raise typer.BadParameter(f"{rank_by!r} is none of probability|psp.", param_hint="--rank-by")
@@ -108,5 +109,5 @@ def load_model(path: str, rank_by: str | None = None, device: str = "cpu") -> Sm
         find_machine(device)
     except ValueError:
         raise typer.BadParameter(f"{device!r} is none of {NAMES}.", param_hint="--device") from None
-    model = load_classifier(path).set_params(device=device)
+    model = load(path).set_params(device=device)
     return model if rank_by is None else model.set_params(rank_by=rank_by)
