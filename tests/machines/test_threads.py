@@ -45,8 +45,11 @@ def test_threads_that_wait_sleep_unless_the_user_says_otherwise():
 
 
 def test_a_thread_that_is_limited_asks_for_no_more():
-    before = numba.get_num_threads()
-    with threadpool_limits(2), ThreadPoolExecutor(1, initializer=limited, initargs=(1,)) as pool:
-        assert pool.submit(numba.get_num_threads).result() == 1
-        assert blas() == 1
-    assert numba.get_num_threads() == before
+    before = blas(), numba.get_num_threads()
+    try:
+        with ThreadPoolExecutor(1, initializer=limited, initargs=(1,)) as pool:
+            assert pool.submit(numba.get_num_threads).result() == 1
+            assert blas() == 1
+    finally:
+        threadpool_limits(before[0])
+    assert (blas(), numba.get_num_threads()) == before

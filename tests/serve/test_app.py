@@ -6,6 +6,8 @@ import re
 
 import pytest
 from served import client, text_model, vector_model
+from sklearn.tree import DecisionTreeClassifier
+from small import fixed, words
 
 from smoothlink.reasons import explain
 from smoothlink.serve import Settings
@@ -68,6 +70,15 @@ def test_a_vector_is_explained_too(vectors):
     found = vectors.post("/explain", json=asked).json()["explanations"][0]
     assert {one["feature"] for one in found["features"]} == {"1", "3"}
     assert found["words"] == []
+
+
+def test_a_first_stage_that_is_not_looked_into_is_told(rng):
+    X, Y = words(rng)
+    model = fixed(embedding="identity", first_stage=DecisionTreeClassifier(max_depth=2)).fit(X, Y)
+    with client(model) as made:
+        vector = {"indices": [1], "values": [1.0]}
+        assert made.post("/predict", json={"vectors": [vector]}).status_code == 200
+        refused(made.post("/explain", json={"vector": vector}), 422, "first stage")
 
 
 def test_labels_are_searched_in_pages(texts):

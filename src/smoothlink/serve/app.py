@@ -19,7 +19,7 @@ from smoothlink import __version__
 from smoothlink.machines.threads import limited
 from smoothlink.serve.batching import Batcher
 from smoothlink.serve.errors import complaints, problem
-from smoothlink.serve.explaining import explained, wanted
+from smoothlink.serve.explaining import explained, wanted, warm_up
 from smoothlink.serve.files import add_page
 from smoothlink.serve.guard import Guard
 from smoothlink.serve.metrics import Metrics, Shared
@@ -75,7 +75,8 @@ def create_app(
         notify=lambda questions, rows: metrics.batch(questions, rows, batcher.rows),
     )
 
-    batcher.thread.submit(oracle.warm_up).result()
+    for warm in (oracle.warm_up, partial(warm_up, oracle)):
+        batcher.thread.submit(warm).result()
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

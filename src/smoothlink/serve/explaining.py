@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, NamedTuple
 
+from smoothlink.answers import Ask
 from smoothlink.reasons import Explained, explain
+from smoothlink.serve.errors import Refused
 from smoothlink.serve.oracle import Oracle, Question
-from smoothlink.serve.schema import ExplainRequest
+from smoothlink.serve.schema import ExplainRequest, Vector
 
 BEST = 3  # labels, where none are named
 
@@ -30,7 +33,10 @@ def explained(oracle: Oracle, asked: Wanted) -> list[dict[str, Any]]:
     """The explanations in JSON's types."""
     row = asked.question.rows[0]
     given = row if oracle.takes == "texts" else oracle.rows([row])
-    found = explain(oracle.model, given, labels=asked.labels or None, k=BEST, top=None)
+    try:
+        found = explain(oracle.model, given, labels=asked.labels or None, k=BEST, top=None)
+    except ValueError as error:  # a first stage that is not looked into
+        raise Refused(422, str(error)) from error
     where = {}
     if oracle.text_features is not None:
         from smoothlink.serve.words import places
@@ -54,3 +60,10 @@ def spoken(found: Explained, row: Any, where: dict[int, Any], top: int) -> dict[
         "words": [{"start": s.start, "end": s.end, "contribution": round(added, 6)} for s, added in words],
         "neighbours": [{"label": str(n.name), "similarity": round(n.similarity, 4)} for n in found.neighbours],
     }
+
+
+def warm_up(oracle: Oracle) -> None:
+    """Loads and compiles what the first explanation would wait for."""
+    row: Any = "a" if oracle.takes == "texts" else Vector(indices=[0], values=[1.0])
+    with contextlib.suppress(Refused):
+        explained(oracle, Wanted(Question([row], Ask()), (), 1))

@@ -176,7 +176,7 @@ def stacked(vectors: Sequence[Vector], d: int) -> sp.csr_array:
     indices = np.fromiter((j for vector in vectors for j in vector.indices), np.int32, sum(lengths))
     values = np.fromiter((x for vector in vectors for x in vector.values), np.float32, sum(lengths))
     values[np.abs(values) < UNDERFLOW] = 0
-    X = sp.csr_array((values, indices, np.cumsum([0, *lengths])), (len(vectors), d))
+    X = sp.csr_array((values, indices, np.cumsum([0, *lengths], dtype=np.int32)), (len(vectors), d))
     X.sum_duplicates()
     X.eliminate_zeros()
     return X
