@@ -94,7 +94,7 @@ def random_streams(port: int, count: int, seen: Counter[str], rng: random.Random
         start = b"" if i % 2 else b"POST /predict HTTP/1.1\r\nHost: a\r\n" + scrambled(rng) + b": " + scrambled(rng)
         with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
             try:
-                connection.sendall(start + scrambled(rng) + b"\r\n\r\n")
+                connection.sendall(start + (scrambled(rng) or b"\x00") + b"\r\n\r\n")
                 connection.shutdown(socket.SHUT_WR)
                 answer = connection.makefile("rb").read()
             except ConnectionError:  # refused before all of it was sent
