@@ -44,7 +44,7 @@ def brought(A: Array) -> HostArray:
     torch.cuda.current_stream(A.device).synchronize()
 
     def bring(parts: range) -> None:
-        stream = torch.cuda.Stream(A.device)
+        stream: Any = torch.cuda.Stream(A.device)  # type: ignore[no-untyped-call]
         pinned = torch.empty((min(size, len(A)), A.shape[1]), dtype=A.dtype, pin_memory=A.is_cuda)
         for start in parts:
             part = A[start : start + size]

@@ -156,14 +156,19 @@ def chip(name: Any, chance: str | None, kind: str) -> Safe:
 
 def reasons(case: Case, row: int, label: int) -> Safe | None:
     """What spoke for a label of a row."""
-    if case.classifier.model_.classifier is not None:
+    if case.classifier.model_.classifier is not None:  # not looked into
         return None
-    (one,) = explain(case.classifier, case.X[[row]], labels=[label], top=4)
-    if not one.reasons:
-        return None
+    (one,) = explain(case.classifier, case.X[[row]], labels=[label], top=12)
+    parts = [reason for reason in one.reasons if abs(reason.added) >= 0.005]
+    sides = [r for r in parts if r.added > 0][:3], [r for r in parts if r.added < 0][:2]
     name = case.naming(row)
-    parts = [f"{name(reason.feature)} {signed(reason.added)}" for reason in one.reasons]
-    return tag("p", "Spoke for ", name_of(one.name), ": ", tag("bdi", ", ".join(parts)), class_="why")
+    spoke, against = (", ".join(f"{name(r.feature)} {signed(r.added)}" for r in side) for side in sides)
+    return tag(
+        "p",
+        ["Spoke for ", name_of(one.name), ": ", tag("bdi", spoke)] if spoke else None,
+        [". Against: " if spoke else "Against: ", tag("bdi", against)] if against else None,
+        class_="why",
+    )
 
 
 def signed(value: float) -> str:

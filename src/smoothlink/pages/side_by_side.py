@@ -64,9 +64,9 @@ def verdict(found: Comparison) -> str:
     wins = [better(key, metric.difference) for key, metric in headline(found).items()]
     n, agreed = found.measured[0].n, found.agreement
     counts = wins.count(1), wins.count(-1)
+    rest = "" if sum(counts) == len(wins) else "; the others do not differ by more than chance"
     said = (
-        f"Of {len(wins)} measures, {found.names[0]} is better in {counts[0]} and {found.names[1]} in {counts[1]}; the "
-        "others do not differ by more than chance."
+        f"Of {len(wins)} measures, {found.names[0]} is better in {counts[0]} and {found.names[1]} in {counts[1]}{rest}."
         if any(counts)
         else f"None of {len(wins)} measures differs by more than chance."
     )
@@ -86,16 +86,14 @@ def differences(found: Comparison) -> Safe:
     few = headline(found)
     reach = above([abs(v) for m in few.values() for v in m.difference if not math.isnan(v)], 0.001)
     names = [(float(-i), CARDS[key]) for i, key in enumerate(few)]
-    axis = Scale(
-        -reach, reach, f"{found.names[0]} minus {found.names[1]}, in points", lambda v: f"{100 * v:+.3g}" if v else "0"
-    )
-    chart = Chart(axis, Scale(0.5 - len(few), 0.5, "", marks=names), left=152, height=60 + 26 * len(few))
+    axis = Scale(-reach, reach, f"{found.names[0]} minus {found.names[1]}, in points", in_points)
+    chart = Chart(axis, Scale(0.5 - len(few), 0.5, "", marks=names), left=160, height=60 + 26 * len(few))
     chart.line([0, 0], [0.5 - len(few), 0.5], "g", kind="thin")
     for (place, name), (key, metric) in zip(names, few.items(), strict=True):
         tone, d = tone_of(key, metric.difference), metric.difference
         if not math.isnan(d.low):
             chart.line([d.low, d.high], [place, place], tone)
-        chart.dots([d.value], [place], tone, [f"{name}: {100 * d.value:+.2f} points"], 4.5)
+        chart.dots([d.value], [place], tone, [f"{name}: {100 * d.value:+.2f} points"], 3.6)
     alt = "; ".join(f"{CARDS[key]}: {100 * metric.difference.value:+.2f} points" for key, metric in few.items())
     lead = (
         "Whiskers are 90 % intervals under the same draws of rows: one that does not reach 0 is more than chance. Blue "
@@ -103,6 +101,11 @@ def differences(found: Comparison) -> Safe:
     )
     figure = chart.figure(alt, "Differences")
     return section("differences", "Which is better?", lead, figure, details("All metrics", metric_table(found)))
+
+
+def in_points(value: float) -> str:
+    """+10, 0 or −2.5"""
+    return f"{100 * value:+.3g}".replace("-", "\N{MINUS SIGN}") if value else "0"
 
 
 def tone_of(key: str, difference: Any) -> str:
