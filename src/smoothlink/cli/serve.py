@@ -12,7 +12,9 @@ import typer
 from smoothlink.cli.options import Model, Quiet
 from smoothlink.cli.screen import Screen
 from smoothlink.errors import DataError, SmoothLinkError, plural
+from smoothlink.serve.settings import Settings
 
+DEFAULTS = Settings()
 LARGE = 20_000_000  # numbers in a decoder that takes longer to read than threads take to meet
 LOCAL = ("127.0.0.1", "::1", "localhost")
 
@@ -33,19 +35,26 @@ def serve(
     ] = 1,
     threads: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Threads of each process; the cores, shared out.", show_default=False),
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Threads of each process: one, or for a large model its share of the cores.",
+            show_default=False,
+        ),
     ] = None,
     token_file: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="A file with the token that requests must bring.", show_default=False),
     ] = None,
-    max_body: Annotated[int, limit(min=1, metavar="BYTES", help="The largest request.")] = 1 << 20,
-    max_rows: Annotated[int, limit(min=1, metavar="N", help="The most texts or vectors in a request.")] = 1000,
-    timeout: Annotated[float, limit(min=0.1, metavar="SECONDS", help="When a request is given up.")] = 10.0,
+    max_body: Annotated[int, limit(min=1, metavar="BYTES", help="The largest request.")] = DEFAULTS.max_body,
+    max_rows: Annotated[
+        int, limit(min=1, metavar="N", help="The most texts or vectors in a request.")
+    ] = DEFAULTS.max_rows,
+    timeout: Annotated[float, limit(min=0.1, metavar="SECONDS", help="When a request is given up.")] = DEFAULTS.timeout,
     batch_wait: Annotated[
         float,
         limit(min=0, max=1000, metavar="MS", help="How long a busy server waits for more requests to answer together."),
-    ] = 2.0,
+    ] = 1000 * DEFAULTS.batch_wait,
     quiet: Quiet = False,
 ) -> None:
     """Serve a model: an API at /predict, described at /docs, and a page at /.
@@ -56,7 +65,6 @@ def serve(
     from smoothlink.persist import load
     from smoothlink.serve.run import address_of, bound
     from smoothlink.serve.run import serve as run
-    from smoothlink.serve.settings import Settings
 
     screen = Screen(quiet)
     loaded = load(model)

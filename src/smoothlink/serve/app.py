@@ -78,6 +78,17 @@ def create_app(
     for warm in (oracle.warm_up, partial(warm_up, oracle)):
         batcher.thread.submit(warm).result()
 
+    app = bare_app(batcher)
+    add_questions(app, oracle, batcher)
+    add_facts(app, oracle, metrics, batcher, settings, name)
+    add_page(app)
+    describe_token(app, settings)
+    return Guard(app, settings, metrics)
+
+
+def bare_app(batcher: Batcher[Question, list[Answer]]) -> FastAPI:
+    """An application without paths, which ends the batcher's thread when it ends and tells errors in JSON."""
+
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
@@ -95,11 +106,7 @@ def create_app(
     app.add_exception_handler(HTTPException, refused)
     app.add_exception_handler(RequestValidationError, invalid)
     app.add_exception_handler(Exception, failed)
-    add_questions(app, oracle, batcher)
-    add_facts(app, oracle, metrics, batcher, settings, name)
-    add_page(app)
-    describe_token(app, settings)
-    return Guard(app, settings, metrics)
+    return app
 
 
 def add_questions(app: FastAPI, oracle: Oracle, batcher: Batcher[Question, list[Answer]]) -> None:
