@@ -30,6 +30,7 @@ from smoothlink.steps.infer import (
 Array = NDArray[Any]
 Given = Array | Sight | Raw
 Answer = TypeVar("Answer")
+Watch = Callable[[slice, Array, sp.csr_array], None]
 
 KEPT_BYTES = 1 << 30  # of features that are kept while the labels pass by
 BATCH_BYTES = 64 << 20  # of scores of all rows at a time
@@ -205,16 +206,28 @@ class LabelPart(NamedTuple):
     losses: Array  # (n,)
 
 
-def predictions(model: Model, H: Given, Y: sp.csr_array, *, k: int = 5, rank_by: str = "probability") -> Predictions:
+def predictions(
+    model: Model, H: Given, Y: sp.csr_array, *, k: int = 5, rank_by: str = "probability", watch: Watch | None = None
+) -> Predictions:
     """All that `steps.evaluate` asks for, of embedded rows whose true labels are Y (n, >= c), in one pass."""
-    part = label_part(model, Batch(model, H), Y, slice(0, model.n_labels), k=k, rank_by=rank_by)
+    part = label_part(model, Batch(model, H), Y, slice(0, model.n_labels), k=k, rank_by=rank_by, watch=watch)
     return put_together(model, [part], Y, k=k)
 
 
 def label_part(
-    model: Model, batch: Batch, Y: sp.csr_array, among: slice, *, k: int = 5, rank_by: str = "probability"
+    model: Model,
+    batch: Batch,
+    Y: sp.csr_array,
+    among: slice,
+    *,
+    k: int = 5,
+    rank_by: str = "probability",
+    watch: Watch | None = None,
 ) -> LabelPart:
-    """What some of the labels add to `predictions`: they are independent, once the rows are all there."""
+    """What some of the labels add to `predictions`: they are independent, once the rows are all there.
+
+    `watch` is shown each block of labels, with the probabilities (n, m) and the truth (n, m) of all rows.
+    """
     n, m = len(batch.H), among.stop - among.start
     known = sp.csc_array(sp.csr_array(Y)[:, among])
     top, first = Ranking(n, min(k, m)), Ranking(n, 1)
@@ -229,7 +242,10 @@ def label_part(
         else:
             sets.append(above_half(P))
         here = slice(labels.start - among.start, labels.stop - among.start)
-        losses += block_losses(P, sp.csr_array(known[:, here]), multiclass=model.multiclass)
+        true = sp.csr_array(known[:, here])
+        losses += block_losses(P, true, multiclass=model.multiclass)
+        if watch is not None:
+            watch(labels, P, true)
     one = first.found(among.start) if model.multiclass else None
     return LabelPart(top.found(among.start), one, sets, f1_sets, losses)
 
