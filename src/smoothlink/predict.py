@@ -191,17 +191,21 @@ def one_each(labels: Array, c: int) -> sp.csr_array:
 def predict_proba(model: Model, H: Given, labels: Array | None = None) -> Array:
     """Probabilities (n, c), or of some labels. The others are scored too, since each row of a multiclass model is
     divided by the sum over all, and of others the best label is apart: that costs as much as the k best."""
-    some = slice(None) if labels is None else labels
     P = np.empty((len(H), model.n_labels if labels is None else len(labels)), np.float32)
     for part in model.row_blocks(len(H)) if labels is None else model.feature_blocks(len(H)):
-        seen = model.see(H[part])
-        normalisers = model.all_normalisers(seen) if model.multiclass and labels is not None else None
-        S = model.score(seen, some)
-        P[part] = model.probabilities(S, normalisers)
-        if model.lifts:
-            first = S.argmax(axis=1)[:, None] == np.arange(S.shape[1]) if labels is None else None
-            first = firsts(model, seen)[:, None] == labels if first is None else first
-            P[part][first] = model.lifted(P[part][first])
+        P[part] = likely(model, model.see(H[part]), labels)
+    return P
+
+
+def likely(model: Model, seen: Seen, labels: Array | None) -> Array:
+    """Probabilities (b, m) of some labels, or of all."""
+    S = model.score(seen, slice(None) if labels is None else labels)
+    first = (S.argmax(axis=1) if labels is None else firsts(model, seen))[:, None] if model.lifts else None
+    normalisers = model.all_normalisers(seen) if model.multiclass and labels is not None else None
+    P = model.probabilities(S, normalisers)
+    if first is not None:
+        best = first == (np.arange(P.shape[1]) if labels is None else labels)
+        P[best] = model.lifted(P[best])
     return P
 
 
