@@ -16,6 +16,8 @@ FIXED = {
     "calibrate": False,
 }
 
+WORDS = {"fruit": "apple pear plum", "metal": "iron copper zinc", "colour": "red green blue", "rare": "okapi tapir"}
+
 
 def fixed(**changes) -> SmoothLinkClassifier:
     return SmoothLinkClassifier(**FIXED | changes)
@@ -43,3 +45,16 @@ def classes(rng, n=90, d=6, c=3):
 
 def dense(A):
     return A.toarray() if sp.issparse(A) else np.asarray(A)
+
+
+def documents(n=200, seed=0):
+    """Each label says its words; every tenth row has no label."""
+    rng = np.random.default_rng(seed)
+    texts, labels = [], []
+    for row in range(n):
+        names = rng.choice(list(WORDS), size=rng.integers(1, 3), replace=False, p=[0.4, 0.3, 0.25, 0.05]).tolist()
+        names = [] if row % 10 == 9 else names
+        words = [rng.choice(WORDS[name].split()) for name in names for _ in range(3)]
+        texts.append(" ".join([*words, *rng.choice(["the", "of", "and"], 3)]))
+        labels.append(names)
+    return texts, labels

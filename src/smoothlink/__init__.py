@@ -18,17 +18,24 @@ _PLACES = {
     "write": "smoothlink.steps.read",
     "Data": "smoothlink.steps.read",
     "SmoothLinkClassifier": "smoothlink.estimator",
+    "TextSmoothLink": "smoothlink.text.estimator",
+    "TextFeatures": "smoothlink.text.features",
     "cluster": "smoothlink.machines.connect",
     "Files": "smoothlink.fitting.files",
     "Reading": "smoothlink.datafiles",
     "predict_files": "smoothlink.many.predict",
     "evaluate_files": "smoothlink.many.evaluate",
     "tune": "smoothlink.search",
+    "stratified_split": "smoothlink.steps.split",
     "Cholesky": "smoothlink.solve",
     "DualCholesky": "smoothlink.solve",
     "ConjugateGradient": "smoothlink.solve",
     "evaluate": "smoothlink.steps.evaluate",
+    "report": "smoothlink.pages.report",
+    "compare": "smoothlink.pages.compare",
     "load": "smoothlink.persist",
+    "explain": "smoothlink.reasons",
+    "neighbours": "smoothlink.reasons",
     "ClusterError": "smoothlink.errors",
     "DataError": "smoothlink.errors",
     "ModelFileError": "smoothlink.errors",
@@ -48,7 +55,11 @@ if TYPE_CHECKING:
     from smoothlink.machines.connect import cluster as cluster
     from smoothlink.many.evaluate import evaluate_files as evaluate_files
     from smoothlink.many.predict import predict_files as predict_files
+    from smoothlink.pages.compare import compare as compare
+    from smoothlink.pages.report import report as report
     from smoothlink.persist import load as load
+    from smoothlink.reasons import explain as explain
+    from smoothlink.reasons import neighbours as neighbours
     from smoothlink.search import tune as tune
     from smoothlink.solve import Cholesky as Cholesky
     from smoothlink.solve import ConjugateGradient as ConjugateGradient
@@ -57,6 +68,9 @@ if TYPE_CHECKING:
     from smoothlink.steps.read import Data as Data
     from smoothlink.steps.read import read as read
     from smoothlink.steps.read import write as write
+    from smoothlink.steps.split import stratified_split as stratified_split
+    from smoothlink.text.estimator import TextSmoothLink as TextSmoothLink
+    from smoothlink.text.features import TextFeatures as TextFeatures
 
 
 def __getattr__(name: str) -> Any:

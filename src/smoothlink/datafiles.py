@@ -16,6 +16,8 @@ from smoothlink.errors import DataError, plural
 if TYPE_CHECKING:
     from smoothlink.estimator import SmoothLinkClassifier
     from smoothlink.steps.read import Data
+    from smoothlink.text.estimator import TextSmoothLink
+    from smoothlink.text.files import Source
 
 BY_NAME = ("vw", "lshtc")  # formats whose column numbers mean nothing outside the file
 
@@ -23,23 +25,64 @@ Note = Callable[[str], None]
 
 
 class Reading(NamedTuple):
-    """How a data file is read: the options of `smoothlink.read`, and files of names."""
+    """How a data file is read: the options of `smoothlink.read`, and files of names; for texts, their columns."""
 
     format: str = "auto"
-    labels: int | str | None = None
+    labels: int | str | None = None  # how many, or of raw-text files the column they are in
     features: int | str | None = None
     labels_file: str | None = None
     zero_based: bool | None = None
     label_names: str | None = None
     feature_names: str | None = None
+    text: tuple[str, ...] = ()  # the columns of texts
+    label_separator: str | None = None
+    label_prefix: str = ""
+    header: bool | None = None
 
     def format_of(self, path: str) -> str:
         from smoothlink.steps.read import recognise
 
-        return recognise(path) if self.format == "auto" else self.format
+        return self.text_format(path) or (recognise(path) if self.format == "auto" else self.format)
+
+    def text_format(self, path: str) -> str | None:
+        """The format of a raw-text file; None where rows of numbers are meant."""
+        from smoothlink.steps.formats._files import shown
+        from smoothlink.text.records import FORMATS, recognise
+
+        if self.format != "auto":
+            return self.format if self.format in FORMATS else None
+        found = recognise(path)
+        if found is None and self.text:
+            first = shown(os.path.basename(path).encode())
+            raise DataError(
+                f"{path}: the name '{first}' does not say what it holds.\nPass --format {'|'.join(FORMATS)}."
+            )
+        return found
+
+    def source(self, path: str, trained: Source | None = None) -> Source:
+        """How the documents of a raw-text file are told apart: as was said, else as those a model was trained on."""
+        from smoothlink.text.files import Source
+
+        format = self.text_format(path)
+        if format is None:
+            raise DataError(f"{path}: the format {self.format_of(path)} holds no texts.\nLeave --text out.")
+        for name, value in (("--features", self.features), ("--labels-file", self.labels_file)):
+            if value is not None:
+                raise DataError(f"{path}: {name} means nothing to the format {format}.\nLeave it out.")
+        known = trained if trained is not None and trained.format == format else Source(format)
+        given: dict[str, Any] = {
+            "text": self.text,
+            "labels": None if self.labels is None else str(self.labels),
+            "separator": self.label_separator,
+            "prefix": self.label_prefix,
+            "header": self.header,
+        }
+        return known._replace(**{name: value for name, value in given.items() if value not in (None, (), "")})
 
     def options(self, *, labels_matter: bool = True) -> dict[str, Any]:
         """What `smoothlink.read` is told; how many labels there are means nothing where they do not matter."""
+        if isinstance(self.labels, str) and self.labels != "auto":
+            raise DataError(f"--labels {self.labels} is neither auto nor a number.\nOnly raw-text files have columns.")
         return {
             "format": self.format,
             "labels_path": self.labels_file,
@@ -52,6 +95,12 @@ class Reading(NamedTuple):
         """The data in a file, with the names that were given."""
         from smoothlink.steps.read import read
 
+        format = self.text_format(path)
+        if format is not None:
+            raise DataError(
+                f"{path} holds texts (format {format}), and rows of numbers are wanted here.\n"
+                "`smoothlink train` makes a text model of it, which `predict` and `evaluate` take such files for."
+            )
         data = read(path, **self.options(labels_matter=labels_matter))
         if self.label_names is not None and labels_matter:
             data = data._replace(label_names=names_in(self.label_names, data.Y.shape[1], "label"))
@@ -77,6 +126,27 @@ class Reading(NamedTuple):
                 "Leave --labels-file out where they are found by name, or convert each pair to one file."
             )
         return self
+
+
+def inside(model: Any) -> SmoothLinkClassifier:
+    """The classifier of a text model, or the classifier itself."""
+    return getattr(model, "classifier_", model)
+
+
+def read_for(
+    model: SmoothLinkClassifier | TextSmoothLink, path: str, how: Reading, *, labels_matter: bool = True, note: Note
+) -> Data:
+    """The rows of a file for a model: texts become rows by the features of a text model."""
+    if how.text_format(path) is None:
+        return how.read(path, labels_matter=labels_matter)
+    from smoothlink.text.data import text_data
+    from smoothlink.text.estimator import TextSmoothLink
+
+    if not isinstance(model, TextSmoothLink):
+        raise DataError(
+            f"{path} holds texts, and the model was trained on rows of numbers.\nTrain one on texts: --text."
+        )
+    return text_data(model, path, how, labels_matter=labels_matter, note=note)
 
 
 def names_in(path: str, count: int | None, noun: str) -> list[str]:

@@ -6,6 +6,8 @@ import dataclasses
 import math
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +33,8 @@ from smoothlink.steps.scale import Scaling
 
 if TYPE_CHECKING:
     from smoothlink.estimator import SmoothLinkClassifier
+    from smoothlink.text.estimator import TextSmoothLink
+    from smoothlink.text.store import Section
 
 Array = NDArray[Any]
 
@@ -42,8 +46,13 @@ SCALES = ("V_scale", "W_scale")  # present where V and W are float16
 DIRECT = ("D_indptr", "D_labels", "D_values")  # present where labels have weights for single features
 
 
-def save(classifier: SmoothLinkClassifier, path: str | os.PathLike[str], dtype: str | None = None) -> None:
-    """Writes a fitted classifier; refuses what a file without code cannot hold."""
+def save(
+    classifier: SmoothLinkClassifier,
+    path: str | os.PathLike[str],
+    dtype: str | None = None,
+    text: Section | None = None,
+) -> None:
+    """Writes a fitted classifier, with what makes it a text model; refuses what a file without code cannot hold."""
     if dtype not in DTYPES:
         raise ValueError(f"dtype is {dtype!r}; possible are 'float32', 'float16' and None (as the model is).")
     model = classifier.model_
@@ -53,15 +62,24 @@ def save(classifier: SmoothLinkClassifier, path: str | os.PathLike[str], dtype: 
             "hold without running code.\nUse a linear classifier (with coef_ and intercept_), or pickle the estimator."
         )
     if isinstance(model.V, Shards):
-        save_sharded(classifier, Path(path), model.V, dtype)
+        save_sharded(classifier, Path(path), model.V, dtype, text)
         return
-    arrays = model_arrays(classifier, dtype)
+    arrays, meta = with_text(model_arrays(classifier, dtype), model_meta(classifier), text)
     # Smoothlink of format 1 knows no scales, of format 2 no weights for single features: the version lets it say so.
     version = 3 if arrays.keys() & set(DIRECT) else 2 if arrays.keys() & set(SCALES) else 1
-    save_file(path, arrays, model_meta(classifier), version=version)
+    save_file(path, arrays, meta, version=version)
 
 
-def save_sharded(classifier: SmoothLinkClassifier, path: Path, V: Shards, dtype: str | None) -> None:
+def with_text(
+    arrays: dict[str, Array], meta: dict[str, Any], text: Section | None
+) -> tuple[dict[str, Array], dict[str, Any]]:
+    """The arrays and the meta of a file, the text section among them."""
+    return (arrays, meta) if text is None else ({**arrays, **text.arrays}, {**meta, "text": text.meta})
+
+
+def save_sharded(
+    classifier: SmoothLinkClassifier, path: Path, V: Shards, dtype: str | None, text: Section | None
+) -> None:
     """A model file, and beside it the files that hold V."""
     if dtype == "float16":
         raise ModelFileError("This model's V is in shards, which stay in float32.\nSave it without dtype (--half).")
@@ -70,8 +88,8 @@ def save_sharded(classifier: SmoothLinkClassifier, path: Path, V: Shards, dtype:
         if file.resolve() != (path.parent / name).resolve():
             with replacing(path.parent / name) as target, file.open("rb") as source:
                 shutil.copyfileobj(source, target, PIECE)
-    arrays = model_arrays(classifier, dtype)
-    save_file(path, arrays, {**model_meta(classifier), "shards": names}, version=4)
+    arrays, meta = with_text(model_arrays(classifier, dtype), model_meta(classifier), text)
+    save_file(path, arrays, {**meta, "shards": names}, version=4)
 
 
 def weights(name: str, A: Array | Half | Shards, dtype: str | None) -> dict[str, Array]:
@@ -147,6 +165,7 @@ def model_meta(classifier: SmoothLinkClassifier) -> dict[str, Any]:
         "loss": model.loss,
         "multiclass": model.multiclass,
         "temperature": float(model.calibration.temperature),
+        **({"first": list(model.calibration.first)} if model.calibration.lifts else {}),
         "total": float(model.total),
         "landmarks": None if not isinstance(inputs, Landmarks) else [str(inputs.kernel), float(inputs.length)],
         "summary": finite(classifier.summary_),
@@ -188,35 +207,36 @@ def restored(value: Any) -> Any:
     return value
 
 
-def load(path: str | os.PathLike[str], *, mmap: bool = True, verify: bool = False) -> SmoothLinkClassifier:
-    """The classifier in a model file. Runs no code from it.
+def load(
+    path: str | os.PathLike[str], *, mmap: bool = True, verify: bool = False
+) -> SmoothLinkClassifier | TextSmoothLink:
+    """The model in a file: a TextSmoothLink where it was made from texts, else a SmoothLinkClassifier.
 
-    Arrays are memory-mapped unless `mmap` is False; large mapped arrays are checked against their checksums only
-    with `verify`, since that reads them whole.
+    Runs no code from it. Arrays are memory-mapped unless `mmap` is False; large mapped arrays are checked against their
+    checksums only with `verify`, since that reads them whole.
     """
-    from smoothlink.estimator import SmoothLinkClassifier
-
     loaded = load_file(path, mmap=mmap, verify=verify)
+    with speaking(path):
+        classifier = classifier_of(loaded, path, mmap=mmap, verify=verify)
+        if "text" not in loaded.meta:
+            return classifier
+        from smoothlink.text.store import text_model
+
+        return text_model(loaded, classifier)
+
+
+def load_classifier(path: str | os.PathLike[str], *, mmap: bool = True, verify: bool = False) -> SmoothLinkClassifier:
+    """The classifier in a model file; of a text model the one that sees its features."""
+    loaded = load_file(path, mmap=mmap, verify=verify)
+    with speaking(path):
+        return classifier_of(loaded, path, mmap=mmap, verify=verify)
+
+
+@contextmanager
+def speaking(path: str | os.PathLike[str]) -> Iterator[None]:
+    """What does not make a model is said in words, with the name of the file."""
     try:
-        if "shards" in loaded.meta:
-            V = open_shards(Path(path).parent, loaded.meta["shards"], mmap=mmap, verify=verify)
-            loaded.arrays["V"] = V  # type: ignore[assignment]
-        meta, arrays = loaded.meta, loaded.arrays
-        model = rebuild(loaded)
-        parameters = {k: restored(v) for k, v in meta["parameters"].items() if k != "device"}  # which another may lack
-        classifier = SmoothLinkClassifier(**parameters)
-        classifier.model_ = model
-        classifier._placement = Placement()
-        classifier.n_features_in_ = meta["n_features_in"]
-        classifier.summary_ = meta["summary"]
-        classifier.thresholds_ = model.thresholds
-        classifier._indicator, classifier._sparse = meta["indicator"], meta["sparse_labels"]
-        classifier.label_directions_ = arrays.get("U")
-        classifier.classes_ = unpack_classes(loaded, model.n_labels)
-        classifier.label_names_ = named(arrays, "label_names", model.n_labels)
-        features = named(arrays, "feature_names", classifier.n_features_in_)
-        if features is not None:
-            classifier.feature_names_in_ = np.array(features, dtype=object)
+        yield
     except ModelFileError as error:
         raise ModelFileError(f"{os.fspath(path)}: {error}") from error
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
@@ -224,6 +244,33 @@ def load(path: str | os.PathLike[str], *, mmap: bool = True, verify: bool = Fals
             f"{os.fspath(path)} is a smoothlink file, but its content does not make a model ({error!r}).\n"
             "Save the model again with this version of smoothlink."
         ) from error
+
+
+def classifier_of(
+    loaded: Loaded, path: str | os.PathLike[str], *, mmap: bool = True, verify: bool = False
+) -> SmoothLinkClassifier:
+    """The classifier that a file's arrays and meta make."""
+    from smoothlink.estimator import SmoothLinkClassifier
+
+    if "shards" in loaded.meta:
+        V = open_shards(Path(path).parent, loaded.meta["shards"], mmap=mmap, verify=verify)
+        loaded.arrays["V"] = V  # type: ignore[assignment]
+    meta, arrays = loaded.meta, loaded.arrays
+    model = rebuild(loaded)
+    parameters = {k: restored(v) for k, v in meta["parameters"].items() if k != "device"}  # which another may lack
+    classifier = SmoothLinkClassifier(**parameters)
+    classifier.model_ = model
+    classifier._placement = Placement()
+    classifier.n_features_in_ = meta["n_features_in"]
+    classifier.summary_ = meta["summary"]
+    classifier.thresholds_ = model.thresholds
+    classifier._indicator, classifier._sparse = meta["indicator"], meta["sparse_labels"]
+    classifier.label_directions_ = arrays.get("U")
+    classifier.classes_ = unpack_classes(loaded, model.n_labels)
+    classifier.label_names_ = named(arrays, "label_names", model.n_labels)
+    features = named(arrays, "feature_names", classifier.n_features_in_)
+    if features is not None:
+        classifier.feature_names_in_ = np.array(features, dtype=object)
     return classifier
 
 
@@ -264,12 +311,22 @@ def rebuild(loaded: Loaded) -> Model:
         V=matrix_of(arrays, "V"),
         loss=meta["loss"],
         multiclass=meta["multiclass"],
-        calibration=Calibration(arrays["calibration_knots"], arrays["calibration_values"], meta["temperature"]),
+        calibration=Calibration(
+            arrays["calibration_knots"], arrays["calibration_values"], meta["temperature"], first_of(meta)
+        ),
         counts=arrays["counts"],
         total=meta["total"],
         thresholds=arrays["thresholds"],
         D=direct_of(arrays, meta["n_features_in"]),
     )
+
+
+def first_of(meta: dict[str, Any]) -> tuple[float, float]:
+    """How the best label of a row is calibrated; files of before have nothing to say of it."""
+    a, b = meta.get("first", [0.0, 1.0])
+    if not (isinstance(a, float) and isinstance(b, float) and b > 0):
+        raise ModelFileError(f"its description does not make a model (first = {[a, b]}). Save the model again.")
+    return a, b
 
 
 def direct_of(arrays: dict[str, Array], d: int) -> Direct | None:

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from smoothlink.cli.screen import Screen, size
-from smoothlink.datafiles import Reading, joined
+from smoothlink.datafiles import Reading, joined, read_for
 from smoothlink.errors import plural
 
 if TYPE_CHECKING:
+    from smoothlink.estimator import SmoothLinkClassifier
     from smoothlink.steps.read import Data
+    from smoothlink.text.estimator import TextSmoothLink
 
 PANEL = "Reading the data"
 
@@ -27,10 +29,34 @@ def reading(
     *,
     format: Annotated[
         str,
-        option(metavar="NAME", help="xmc, xmc-new, lshtc, svmlight, arff, vw, npz or binary; else it is recognised."),
+        option(
+            metavar="NAME",
+            help="xmc, xmc-new, lshtc, svmlight, arff, vw, npz or binary; of texts jsonl, csv, tsv, parquet, fasttext "
+            "or folder; else it is recognised.",
+        ),
     ] = "auto",
+    text: Annotated[
+        str | None,
+        option(metavar="COLUMNS", help="The columns of the text, by name or from 1: --text title,body. (text)"),
+    ] = None,
     labels: Annotated[
-        str | None, option(metavar="auto|N", help="How many labels there are, if not as the header says; auto counts.")
+        str | None,
+        option(
+            metavar="COLUMN|auto|N",
+            help="Of texts, the column of the labels. (labels) Else how many there are, if not as the header says.",
+        ),
+    ] = None,
+    label_separator: Annotated[
+        str | None,
+        option(
+            metavar="TEXT", help="What separates labels in a cell; list: cells like \\['a', 'b']; else it is guessed."
+        ),
+    ] = None,
+    label_prefix: Annotated[
+        str, option(metavar="TEXT", help="Of texts, only labels that begin so count: --label-prefix topics:.")
+    ] = "",
+    header: Annotated[
+        bool | None, option("--header/--no-header", help="Whether tables have one; else unless columns are numbers.")
     ] = None,
     features: Annotated[str | None, option(metavar="auto|N", help="How many features there are, likewise.")] = None,
     labels_file: Annotated[
@@ -47,18 +73,40 @@ def reading(
     ] = None,
 ) -> Reading:
     """The reader options of a command."""
-    counts = count("--labels", labels), count("--features", features)
+    columns = tuple(name.strip() for name in (text or "").split(",") if name.strip())
     if format != "auto":
-        known_format("--format", format)
-    return Reading(format, *counts, labels_file, zero_based, label_names, feature_names)
+        known_format("--format", format, texts=True)
+    if labels is not None and labels.startswith("-"):
+        raise typer.BadParameter(f"{labels!r} is neither a column, auto nor a number.", param_hint="--labels")
+    given: int | str | None = int(labels) if labels is not None and labels.isdecimal() else labels
+    return Reading(
+        format=format,
+        labels=given,
+        features=count("--features", features),
+        labels_file=labels_file,
+        zero_based=zero_based,
+        label_names=label_names,
+        feature_names=feature_names,
+        text=columns,
+        label_separator=separator(label_separator),
+        label_prefix=label_prefix,
+        header=header,
+    )
 
 
-def known_format(option: str, name: str) -> str:
+def known_format(option: str, name: str, *, texts: bool = False) -> str:
     from smoothlink.steps.read import FORMATS
+    from smoothlink.text.records import FORMATS as TEXTS
 
-    if name not in FORMATS:
-        raise typer.BadParameter(f"{name!r} is none of {', '.join(FORMATS)}.", param_hint=option)
+    known = [*FORMATS, *(TEXTS if texts else [])]
+    if name not in known:
+        raise typer.BadParameter(f"{name!r} is none of {', '.join(known)}.", param_hint=option)
     return name
+
+
+def separator(text: str | None) -> str | None:
+    """What was typed for it: a tab can hardly be."""
+    return {"\\t": "\t", "tab": "\t", "space": " "}.get(text, text) if text else None
 
 
 def count(option: str, text: str | None) -> int | str | None:
@@ -82,6 +130,14 @@ def read_data(path: str, how: Reading, screen: Screen, *, labels_matter: bool = 
     how_read = f"read in {seconds:.1f} s ({size(bytes_in(path) / max(seconds, 1e-9))}/s)"
     screen.note(f"{path}: {counts}; {'mapped' if os.path.isdir(path) else how_read}.")
     return data
+
+
+def read_rows(path: str, how: Reading, screen: Screen, model: SmoothLinkClassifier | TextSmoothLink) -> Data:
+    """The rows of a file for a model, labels left out."""
+    if how.text_format(path) is None:
+        return read_data(path, how, screen, labels_matter=False)
+    with screen.working(f"reading {os.path.basename(path)}"):
+        return read_for(model, path, how, labels_matter=False, note=screen.note)
 
 
 def read_several(paths: list[str], how: Reading, screen: Screen) -> Data:

@@ -12,7 +12,8 @@ from smoothlink.cli.options import AsJson, Quiet, grouped
 from smoothlink.cli.parameters import parameters
 from smoothlink.cli.screen import Screen, facts, number, plain_text, print_json, size, table
 from smoothlink.cli.train import show as show_summary
-from smoothlink.datafiles import Reading, label_names
+from smoothlink.datafiles import Reading, inside, label_names
+from smoothlink.errors import plural
 
 if TYPE_CHECKING:
     from smoothlink.steps.read import Data
@@ -37,8 +38,30 @@ def info(
         found = model_facts(path)
         print_json(found) if as_json else show_model(found, screen)
     else:
-        found = data_facts(path, read_data(path, reading, Screen(quiet=True)), reading.format_of(path))
+        text = reading.text_format(path)
+        found = (
+            text_facts(path, reading) if text else data_facts(path, read_rows(path, reading), reading.format_of(path))
+        )
         print_json(found) if as_json else show_data(found, screen)
+
+
+def read_rows(path: str, how: Reading) -> Data:
+    return read_data(path, how, Screen(quiet=True))
+
+
+def text_facts(path: str, how: Reading) -> dict[str, Any]:
+    """The same of the rows that texts become, and which columns were read."""
+    from smoothlink.steps.read import Data
+    from smoothlink.text.features import TextFeatures
+    from smoothlink.text.files import LABELS, read_documents
+    from smoothlink.text.labels import read_labels
+
+    source = how.source(path)
+    found, features = read_documents(path, source), TextFeatures()
+    given, X = read_labels(found.labels), features.fit_transform(found.texts)
+    told = data_facts(path, Data(X, given.Y, given.names), source.format)
+    columns = {"text_columns": list(source.columns), "labels_column": source.labels or LABELS}
+    return {**told, "rows_without_text": found.without_text, **columns, "label_separator": found.separator}
 
 
 def is_model(path: str) -> bool:
@@ -101,7 +124,8 @@ def model_facts(path: str) -> dict[str, Any]:
     from smoothlink.persist import load
     from smoothlink.steps.save import load as load_file
 
-    model, versions = load(path), load_file(path).versions
+    whole, versions = load(path), load_file(path).versions
+    model = inside(whole)
     defaults = {p.name: p.default for p in parameters()}
     given = {k: v for k, v in model.get_params(deep=False).items() if k in defaults and v != defaults[k]}
     return {
@@ -116,7 +140,24 @@ def model_facts(path: str) -> dict[str, Any]:
         "label_names": model.label_names_ is not None or not model._indicator,
         "feature_names": hasattr(model, "feature_names_in_"),
         "most_frequent_labels": most_frequent(model.model_.counts, label_names(model)),
+        "text": None if whole is model else text_section(whole),
     }
+
+
+def text_section(model: Any) -> dict[str, Any]:
+    """What a text model says of its features."""
+    features = model.features_
+    blocks = [{"kind": b.kind, "ngrams": list(b.ngrams), "features": b.width} for b in features.blocks_]
+    return {"blocks": blocks, "hashing": features.hashing, "examples": len(model.examples_), "source": model.source_}
+
+
+def text_words(section: dict[str, Any]) -> str:
+    """The same in words."""
+    kinds = [
+        f"{number(b['features'])} runs of {b['ngrams'][0]} to {b['ngrams'][1]} {b['kind']}" for b in section["blocks"]
+    ]
+    hashed = ", hashed" if section["hashing"] is not None else ""
+    return f"{', '.join(kinds)}{hashed}; {plural(section['examples'], 'example')}"
 
 
 def show_data(found: dict[str, Any], screen: Screen) -> None:
@@ -133,10 +174,18 @@ def show_data(found: dict[str, Any], screen: Screen) -> None:
         ("task", found["task"]),
         *((name.replace("_", " "), number(found[name])) for name in found if "_without_" in name),
         ("names", f"of {names}" if names else "none"),
+        *([("columns", columns_of(found))] if "text_columns" in found else []),
     ]
     screen.out.print()
     screen.out.print(facts(found["path"], pairs))
     show_labels(found, screen)
+
+
+def columns_of(found: dict[str, Any]) -> str:
+    """Which columns hold what."""
+    mark = found["label_separator"]
+    apart = "" if mark is None else f", separated by {mark!r}"
+    return f"text in {', '.join(found['text_columns'])}, labels in {found['labels_column']}{apart}"
 
 
 def show_model(found: dict[str, Any], screen: Screen) -> None:
@@ -146,6 +195,7 @@ def show_model(found: dict[str, Any], screen: Screen) -> None:
         ("size", size(found["bytes"])),
         ("written by", versions),
         ("parameters", given or "all at their defaults"),
+        *([] if found["text"] is None else [("texts", text_words(found["text"]))]),
     ]
     screen.out.print()
     screen.out.print(facts(found["path"], pairs))

@@ -15,6 +15,7 @@ from smoothlink.errors import plural
 
 if TYPE_CHECKING:
     from smoothlink.estimator import SmoothLinkClassifier
+    from smoothlink.text.estimator import TextSmoothLink
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A model file, as `train` writes it.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Errors only: no notes, no progress.")]
@@ -97,7 +98,7 @@ def dashboard(screen: Screen) -> None:
         screen.note(f"{plural(len(cluster.workers), 'worker')}. Dashboard: {cluster.dashboard}")
 
 
-def load_model(path: str, rank_by: str | None = None, device: str = "cpu") -> SmoothLinkClassifier:
+def load_model(path: str, rank_by: str | None = None, device: str = "cpu") -> SmoothLinkClassifier | TextSmoothLink:
     """The model in a file, set to rank labels as asked, on a device that is there."""
     from smoothlink.machines.machine import NAMES, find_machine
     from smoothlink.persist import load

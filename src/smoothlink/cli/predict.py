@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from smoothlink.answers import WRITERS, Ask, target, write
-from smoothlink.cli.data import read_data, reading
+from smoothlink.cli.data import read_rows, reading
 from smoothlink.cli.options import (
     Cluster,
     Device,
@@ -22,7 +22,7 @@ from smoothlink.cli.options import (
     on_cluster,
 )
 from smoothlink.cli.screen import Screen
-from smoothlink.datafiles import Reading, matched, writable
+from smoothlink.datafiles import Reading, inside, matched, writable
 from smoothlink.errors import DataError, plural
 
 
@@ -89,13 +89,14 @@ def predict(
     if output is not None:
         writable(output, model, *paths)
     screen = Screen(quiet)
-    loaded = load_model(model, ask.rank_by, device)
+    whole = load_model(model, ask.rank_by, device)
+    loaded = inside(whole)
     try:
         resolved = ask.resolved(loaded)
     except DataError as error:
         raise typer.BadParameter(str(error), param_hint="--only") from error
     if output_folder is None:
-        found = read_data(paths[0], reading, screen, labels_matter=False)
+        found = read_rows(paths[0], reading, screen, whole)
         X = matched(found, paths[0], reading, loaded, strict=strict, note=screen.note).X
         with target(output) as stream:
             # No bar where the predictions themselves scroll past.

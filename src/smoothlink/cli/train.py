@@ -9,15 +9,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from smoothlink.cli.data import read_several, reading
+from smoothlink.cli.evaluate import as_object
+from smoothlink.cli.evaluate import show as show_metrics
 from smoothlink.cli.options import AsJson, Cluster, Quiet, grouped, on_cluster
 from smoothlink.cli.parameters import chosen
 from smoothlink.cli.parameters import parameters as known
 from smoothlink.cli.screen import Screen, number, print_json, size, table
+from smoothlink.cli.text import Texts, fit_texts, hold_texts, read_texts, texts
 from smoothlink.datafiles import Reading, names_in, writable
 from smoothlink.errors import DataError, plural
 
 if TYPE_CHECKING:
     from smoothlink.estimator import SmoothLinkClassifier
+    from smoothlink.steps.evaluate import Evaluation
+    from smoothlink.steps.read import Data
+    from smoothlink.text.estimator import TextSmoothLink
 
 ONE_LABEL = "Every row has exactly one label: training a multiclass model; --task multilabel overrides."
 SETTINGS = (
@@ -28,7 +34,7 @@ DRAWN = ("scale", "rank", "kernel", "loss", "passes", "negatives", "direct_weigh
 STAGES = ("scale", "read", "choose", "calibrate", "embed", "featurize", "fit")
 
 
-@grouped(reading=reading, parameters=chosen)
+@grouped(reading=reading, texts=texts, parameters=chosen)
 def train(
     data: Annotated[
         list[str],
@@ -39,6 +45,16 @@ def train(
     params_for: Annotated[
         str | None, typer.Option(metavar="METRIC", help="Whose settings, where the file has several.")
     ] = None,
+    valid: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            max=0.5,
+            metavar="SHARE",
+            help="Fit without this share of the rows first, and show what to expect; the model then sees all rows.",
+            show_default=False,
+        ),
+    ] = 0.0,
     half: Annotated[
         bool, typer.Option("--half", help="Weights in half precision: half the file, about the same predictions.")
     ] = False,
@@ -53,36 +69,79 @@ def train(
     as_json: AsJson = False,
     *,
     reading: Reading,
+    texts: Texts,
     parameters: dict[str, Any],
 ) -> None:
-    """Train a model on data files. Nothing has to be tuned.
+    """Train a model on data files, of rows or of texts. Nothing has to be tuned.
 
     Example: smoothlink train train.txt.xz -o model.safetensors
+
+    Example: smoothlink train docs.jsonl --text title,body --labels tags -o model.safetensors
     """
     from smoothlink.steps.formats._files import expanded
 
-    for option, asked in (("--cluster-plan", cluster_plan is not None), ("--shards", shards)):
-        if asked and cluster is None:
-            raise typer.BadParameter("it is for a cluster; name one with --cluster.", param_hint=option)
-    if shards and half:
-        raise typer.BadParameter("shards stay in full precision; leave one of them out.", param_hint="--half, --shards")
+    check_together(cluster, cluster_plan, shards=shards, half=half, valid=valid)
     paths = expanded(data)
     writable(output, *paths)
     screen = Screen(quiet)
     settings = parameters if params is None else {**tuned_settings(params, params_for), **parameters}
-    with on_cluster(cluster, screen, cluster_plan, output if shards else None):
-        model = (fit_here if cluster is None else fit_there)(paths, reading, settings, screen)
+    expected = None
+    if hold_texts(paths, reading, texts):
+        if cluster is not None:
+            raise DataError("Texts are read here, not on a cluster.\nLeave --cluster out.")
+        model, expected = fit_documents(paths, reading, texts, settings, screen, valid)
+    elif cluster is None:
+        model, expected = fit_here(paths, reading, settings, screen, valid)
+    else:
+        with on_cluster(cluster, screen, cluster_plan, output if shards else None):
+            model = fit_there(paths, reading, settings, screen)
     with screen.working(f"writing {output}"):
         model.save(output, dtype="float16" if half else None)
     if as_json:
-        print_json({**model.summary_, "model": output, "bytes": os.path.getsize(output)})
+        held_out = {} if expected is None else {"expected": as_object(expected)}
+        print_json({**model.summary_, "model": output, "bytes": os.path.getsize(output), **held_out})
     elif not quiet:
         show(model.summary_, screen)
+        if expected is not None:
+            screen.out.print(f"On {100 * valid:g} % of the rows, of a model that was fitted without them", style="bold")
+            show_metrics(expected, screen)
         screen.out.print(f"{output}: {size(os.path.getsize(output))}", markup=False, soft_wrap=True)
 
 
-def fit_here(paths: list[str], how: Reading, parameters: dict[str, Any], screen: Screen) -> SmoothLinkClassifier:
-    """A classifier fitted to files that this process reads."""
+def check_together(cluster: str | None, plan: str | None, *, shards: bool, half: bool, valid: float) -> None:
+    """Whether the options go together."""
+    for option, asked in (("--cluster-plan", plan is not None), ("--shards", shards)):
+        if asked and cluster is None:
+            raise typer.BadParameter("it is for a cluster; name one with --cluster.", param_hint=option)
+    if shards and half:
+        raise typer.BadParameter("shards stay in full precision; leave one of them out.", param_hint="--half, --shards")
+    if valid and cluster is not None:
+        raise typer.BadParameter("a cluster holds no rows out; leave one of them out.", param_hint="--valid, --cluster")
+
+
+def fit_documents(
+    paths: list[str], how: Reading, asked: Texts, parameters: dict[str, Any], screen: Screen, valid: float
+) -> tuple[TextSmoothLink, Evaluation | None]:
+    """A text model of the documents in files, and what to expect of it."""
+    from smoothlink.steps.split import stratified_split
+    from smoothlink.text.labels import read_labels
+
+    found, source = read_texts(paths, how, asked, screen)
+    expected = None
+    if valid:
+        kept, held = stratified_split(read_labels(found.labels).Y, (1 - valid, valid))
+        model, test = fit_texts(found.rows(kept), source, asked, parameters, screen), found.rows(held)
+        expected = model.evaluate(test.texts, test.labels)
+    model = fit_texts(found, source, asked, parameters, screen)
+    if parameters.get("task", "auto") == "auto" and model.classifier_.model_.multiclass:
+        screen.note(ONE_LABEL)
+    return model, expected
+
+
+def fit_here(
+    paths: list[str], how: Reading, parameters: dict[str, Any], screen: Screen, valid: float
+) -> tuple[SmoothLinkClassifier, Evaluation | None]:
+    """A classifier fitted to files that this process reads, and what to expect of it."""
     import numpy as np
 
     budget = allowed(parameters, paths)
@@ -93,11 +152,24 @@ def fit_here(paths: list[str], how: Reading, parameters: dict[str, Any], screen:
         check_reading(paths[0], budget)
     if parameters.get("task", "auto") == "auto" and data.Y.shape[1] > 1 and (np.diff(data.Y.indptr) == 1).all():
         screen.note(ONE_LABEL)
+    expected = held_out(data, parameters, screen, valid) if valid else None
     model = fit(parameters, screen, data.X, data.Y)
     model.label_names_ = data.label_names
     if data.feature_names is not None:
         model.feature_names_in_ = np.array(data.feature_names, dtype=object)
-    return model
+    return model, expected
+
+
+def held_out(data: Data, parameters: dict[str, Any], screen: Screen, valid: float) -> Evaluation:
+    """The metrics of a model on rows that it was fitted without."""
+    from smoothlink.machines.files import Mapped
+    from smoothlink.steps.split import stratified_split
+
+    if isinstance(data.X, Mapped):
+        raise DataError("--valid needs rows in memory, and these are mapped.\nUse `smoothlink split` on the text file.")
+    kept, held = stratified_split(data.Y, (1 - valid, valid))
+    apart = {**parameters, "checkpoint": None}
+    return fit(apart, screen, data.X[kept], data.Y[kept]).evaluate(data.X[held], data.Y[held])
 
 
 def fit_there(paths: list[str], how: Reading, parameters: dict[str, Any], screen: Screen) -> SmoothLinkClassifier:

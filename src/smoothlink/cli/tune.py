@@ -7,17 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from smoothlink.cli.data import read_data, reading
-from smoothlink.cli.evaluate import MEANINGS
 from smoothlink.cli.options import AsJson, Quiet, grouped
 from smoothlink.cli.screen import Screen, number, print_json, table
+from smoothlink.cli.text import Texts, hold_texts, read_texts, texts
 from smoothlink.datafiles import Reading, writable
 from smoothlink.errors import plural
+from smoothlink.metrics import MEANINGS
 
 if TYPE_CHECKING:
     from smoothlink.search import Best, Tuned
+    from smoothlink.steps.read import Data
 
 
-@grouped(reading=reading)
+@grouped(reading=reading, texts=texts)
 def tune(
     data: Annotated[str, typer.Argument(metavar="TRAIN", help="A data file, plain or compressed.")],
     output: Annotated[str, typer.Option("--output", "-o", metavar="PARAMS", help="Where the best settings go.")],
@@ -40,6 +42,7 @@ def tune(
     as_json: AsJson = False,
     *,
     reading: Reading,
+    texts: Texts,
 ) -> None:
     """Search the settings that held-out rows like best, separately for each metric.
 
@@ -48,7 +51,7 @@ def tune(
     writable(output, data)
     metrics = [checked(name) for name in metric or ["p@1"]]
     screen = Screen(quiet)
-    found = read_data(data, reading, screen)
+    found = read_either(data, reading, texts, screen)
     from smoothlink.search import tune as search
 
     with screen.trials(trials) as advance:
@@ -76,6 +79,20 @@ def tune(
         print_json(as_object(result))
     elif not quiet:
         show(result, output, screen)
+
+
+def read_either(path: str, how: Reading, asked: Texts, screen: Screen) -> Data:
+    """Rows of numbers, or those that texts become by features of these options."""
+    if not hold_texts([path], how, asked):
+        return read_data(path, how, screen)
+    from smoothlink.steps.read import Data
+    from smoothlink.text.features import TextFeatures
+    from smoothlink.text.labels import read_labels
+
+    found, _ = read_texts([path], how, asked, screen)
+    given = read_labels(found.labels)
+    options = {name: value for name, value in asked.options.items() if name != "examples"}
+    return Data(TextFeatures(**options).fit_transform(found.texts), given.Y, given.names)
 
 
 def checked(name: str) -> str:

@@ -79,7 +79,7 @@ def evaluate_files(
     else:
         check_workers(cluster, question, inputs)
         Y, parts = on_workers(cluster, question, inputs, loaded.model_.n_labels, note)
-        said = put_together(loaded.model_, parts, Y)
+        said = put_together(loaded.model_, parts, Y, rank_by=loaded.rank_by)
     return loaded._measured(Y, said, bootstraps, seed)
 
 
@@ -107,9 +107,10 @@ def on_workers(
 def read_test(question: Question, path: str) -> Tested:
     """X with the features of the model, and the labels."""
     path = fetched(path)
-    model, how, data = question.opened(), question.how, question.how.read(path)
+    model, how, notes = question.opened(), question.how, list[str]()
+    data = question.read(path, note=notes.append)
     counts = (data.X.shape[0], "row"), (data.X.shape[1], "feature"), (data.Y.shape[1], "label")
-    notes = [f"{path}: {', '.join(plural(count, noun) for count, noun in counts)}."]
+    notes.insert(0, f"{path}: {', '.join(plural(count, noun) for count, noun in counts)}.")
     data = matched_labels(data, path, how, model)
     data = matched(data, path, how, model, strict=question.strict, note=notes.append)
     Y = model._truth(truth(data, path, model))

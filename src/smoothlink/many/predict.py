@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from smoothlink.answers import WRITERS, Ask, target, write
-from smoothlink.datafiles import Reading, matched, unnamed, writable
+from smoothlink.datafiles import Note, Reading, inside, matched, read_for, unnamed, writable
 from smoothlink.errors import ClusterError, DataError
 from smoothlink.fitting.checks import one_of
 from smoothlink.fitting.files import check_seen, for_all
@@ -21,6 +21,8 @@ from smoothlink.steps.formats._files import bare_name, expanded
 
 if TYPE_CHECKING:
     from smoothlink.estimator import SmoothLinkClassifier
+    from smoothlink.steps.read import Data
+    from smoothlink.text.estimator import TextSmoothLink
 
 
 class Question(NamedTuple):
@@ -33,9 +35,17 @@ class Question(NamedTuple):
     device: str = "cpu"
 
     def opened(self) -> SmoothLinkClassifier:
-        """The model, memory-mapped; it stays open for the next file."""
+        """The classifier, memory-mapped; it stays open for the next file."""
+        return inside(self.whole())
+
+    def whole(self) -> SmoothLinkClassifier | TextSmoothLink:
+        """The model with the features of its texts, if it has any."""
         stamp = os.stat(self.model)
         return opened(self.model, (stamp.st_mtime_ns, stamp.st_size), self.rank_by, self.device)
+
+    def read(self, path: str, *, labels_matter: bool = True, note: Note) -> Data:
+        """The rows of a file for the model."""
+        return read_for(self.whole(), path, self.how, labels_matter=labels_matter, note=note)
 
 
 class Written(NamedTuple):
@@ -47,7 +57,9 @@ class Written(NamedTuple):
 
 
 @functools.lru_cache(maxsize=1)
-def opened(path: str, stamp: tuple[int, int], rank_by: str | None, device: str) -> SmoothLinkClassifier:
+def opened(
+    path: str, stamp: tuple[int, int], rank_by: str | None, device: str
+) -> SmoothLinkClassifier | TextSmoothLink:
     """The model in a file of this time and size."""
     model = load(path).set_params(device=device)
     return model if rank_by is None else model.set_params(rank_by=rank_by)
@@ -108,7 +120,7 @@ def predict_file(question: Question, ask: Ask, form: str, path: str, output: str
     """Predicts one file; the output appears when it is whole."""
     model, notes = question.opened(), list[str]()
     local = fetched(path)
-    data = question.how.read(local, labels_matter=False)
+    data = question.read(local, labels_matter=False, note=notes.append)
     X = matched(data, local, question.how, model, strict=question.strict, note=notes.append).X
     with unnamed(), target(output) as stream:
         write(stream, model, X, ask, form, lambda rows: None)

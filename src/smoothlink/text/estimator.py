@@ -1,0 +1,187 @@
+"""TextSmoothLink: documents in, label names out, in scikit-learn's manner."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from smoothlink import persist
+from smoothlink.errors import DataError, plural
+from smoothlink.estimator import SmoothLinkClassifier
+from smoothlink.steps.evaluate import Evaluation
+from smoothlink.text.examples import Example, some_examples
+from smoothlink.text.features import TextFeatures
+from smoothlink.text.labels import Named, names_of, read_labels
+from smoothlink.text.store import section
+
+Array = NDArray[Any]
+
+AFTERWARDS = ("device", "rank_by")  # what predictions look at: a change reaches a fitted classifier
+
+
+def _options(kind: type[BaseEstimator]) -> dict[str, inspect.Parameter]:
+    own = inspect.signature(kind.__init__).parameters
+    return {name: p.replace(kind=p.KEYWORD_ONLY) for name, p in own.items() if name != "self"}
+
+
+class TextSmoothLink(BaseEstimator):
+    """A classifier of documents: TF-IDF features and a SmoothLinkClassifier, saved together in one file.
+
+    Parameters
+    ----------
+    examples : int, default=8
+        Short training texts kept in the model, cut to 500 characters, to show what it was made for; 0: none.
+    **options
+        Every parameter of `TextFeatures` and of `SmoothLinkClassifier`, by the same name and with the same default.
+
+    Attributes
+    ----------
+    features_ : TextFeatures
+    classifier_ : SmoothLinkClassifier
+    classes_ : the label names, in the order of the classifier's columns.
+    examples_ : a few training texts with their labels.
+    source_ : how the files that it was trained on are read, or None; set by the command line.
+    """
+
+    def __init__(self, *, examples: int = 8, **options: Any) -> None:
+        known = {**_options(TextFeatures), **_options(SmoothLinkClassifier)}
+        strange = sorted(options.keys() - known.keys())
+        if strange:
+            raise TypeError(f"TextSmoothLink has no parameter {', '.join(strange)}; it has {', '.join(sorted(known))}.")
+        self.examples = examples
+        for name, parameter in known.items():
+            setattr(self, name, options.get(name, parameter.default))
+
+    # scikit-learn asks the signature for the names of the parameters.
+    __init__.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD),
+            inspect.Parameter("examples", inspect.Parameter.KEYWORD_ONLY, default=8),
+            *_options(TextFeatures).values(),
+            *_options(SmoothLinkClassifier).values(),
+        ]
+    )
+
+    def set_params(self, **params: Any) -> Self:
+        """As in scikit-learn; `device` and `rank_by` reach a model that is fitted."""
+        super().set_params(**params)
+        if hasattr(self, "classifier_"):
+            self.classifier_.set_params(**{name: params[name] for name in AFTERWARDS if name in params})
+        return self
+
+    def fit(self, texts: Iterable[str], labels: Any, sample_weight: Any = None) -> Self:
+        """Fits to texts and their labels: a list of names for each text, one name each, or a 0/1 matrix."""
+        if type(self.examples) is not int or self.examples < 0:
+            raise ValueError(f"examples is {self.examples!r}; possible are 0 and more.")
+        texts = texts if isinstance(texts, Sequence) else list(texts)
+        given = read_labels(labels)
+        if len(texts) != given.Y.shape[0]:
+            raise DataError(f"There are {plural(len(texts), 'text')} and labels of {given.Y.shape[0]}; pair them.")
+        features = TextFeatures(**{name: getattr(self, name) for name in _options(TextFeatures)})
+        X = features.fit_transform(texts)
+        return self._fit_rows(X, given, features, texts, sample_weight)
+
+    def _fit_rows(
+        self, X: sp.csr_array, given: Named, features: TextFeatures, texts: Sequence[str], weight: Any = None
+    ) -> Self:
+        classifier = SmoothLinkClassifier(**{name: getattr(self, name) for name in _options(SmoothLinkClassifier)})
+        for hook in ("_notify", "_note"):
+            setattr(classifier, hook, getattr(self, hook, None))
+        classifier.fit(X, given.Y, sample_weight=weight)
+        classifier.label_names_ = given.names
+        return self._keep(classifier, features, some_examples(texts, given, self.examples))
+
+    def _keep(self, classifier: SmoothLinkClassifier, features: TextFeatures, examples: list[Example]) -> Self:
+        self.classifier_, self.features_, self.examples_ = classifier, features, examples
+        self.source_: dict[str, Any] | None = None
+        return self
+
+    @property
+    def classes_(self) -> Array:
+        return np.array(self.classifier_.label_names_, dtype=object)
+
+    @property
+    def summary_(self) -> dict[str, Any]:
+        return self.classifier_.summary_
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "classifier_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string, tags.input_tags.two_d_array = True, False
+        return tags
+
+    def transform(self, texts: Iterable[str]) -> sp.csr_array:
+        """X, as `classifier_` takes it."""
+        if not hasattr(self, "classifier_"):
+            check_is_fitted(self)
+        return self.features_.transform(texts)
+
+    def predict(self, texts: Iterable[str]) -> list[list[str]]:
+        """The names more likely than not of each text; multiclass: the one best."""
+        return self._named(self.transform(texts), "predict")
+
+    def predict_f1(self, texts: Iterable[str], over: str = "thresholds") -> list[list[str]]:
+        """Names for a high F1 of each label (Algorithm 4)."""
+        return self._named(self.transform(texts), "predict_f1", over=over)
+
+    def _named(self, X: sp.csr_array, method: str, **given: Any) -> list[list[str]]:
+        if not X.shape[0]:
+            return []
+        return names_of(sp.csr_array(getattr(self.classifier_, method)(X, **given)), self.classes_)
+
+    def predict_topk(self, texts: Iterable[str], k: int = 5) -> list[list[tuple[str, float]]]:
+        """The k best names of each text with their probabilities, the best first."""
+        X = self.transform(texts)
+        if not X.shape[0]:
+            return []
+        best, names = self.classifier_.predict_topk(X, k=k), self.classifier_.label_names_ or []
+        width = best.indptr[1]
+        pairs = [(names[j], p) for j, p in zip(best.indices.tolist(), best.data.tolist(), strict=True)]
+        return [pairs[start : start + width] for start in range(0, len(pairs), width)]
+
+    def predict_proba(self, texts: Iterable[str], labels: Iterable[str] | None = None) -> Array:
+        """Probabilities (n, c) in the order of classes_, or of some labels, by name."""
+        X = self.transform(texts)
+        positions = None if labels is None else self.positions(labels)
+        if not X.shape[0]:
+            return np.zeros((0, len(self.classes_) if positions is None else len(positions)), np.float32)
+        return self.classifier_.predict_proba(X, labels=positions)
+
+    def positions(self, labels: Iterable[str]) -> list[int]:
+        """The places of label names in classes_."""
+        check_is_fitted(self)
+        place = {name: j for j, name in enumerate(self.classes_)}
+        wanted = [labels] if isinstance(labels, str) else [str(name) for name in labels]
+        unknown = [name for name in wanted if name not in place]
+        if unknown:
+            raise DataError(f"The model knows no label {unknown[0]!r}; it has {len(place)}, in classes_.")
+        return [place[name] for name in wanted]
+
+    def evaluate(self, texts: Iterable[str], labels: Any, *, bootstraps: int = 1000, seed: int = 0) -> Evaluation:
+        """All metrics with 90 % intervals; labels as in `fit`, those unknown to the model count as misses."""
+        X = self.transform(texts)
+        given = read_labels(labels, self.classes_.tolist())
+        return self.classifier_.evaluate(X, given.Y, bootstraps=bootstraps, seed=seed)
+
+    def score(self, texts: Iterable[str], labels: Any) -> float:
+        """Micro-F1 of `predict`, which of one label a row is the accuracy."""
+        said = self.classifier_.predict(self.transform(texts))
+        truth = read_labels(labels, self.classes_.tolist()).Y
+        said = sp.csr_array(said)
+        hits = said.multiply(truth[:, : said.shape[1]]).sum()
+        return float(2 * hits / max(1, said.sum() + truth.sum()))
+
+    def save(self, path: str | os.PathLike[str], dtype: str | None = None) -> None:
+        """Writes features and classifier to one safetensors file; dtype as in SmoothLinkClassifier.save."""
+        check_is_fitted(self)
+        persist.save(self.classifier_, path, dtype, text=section(self))

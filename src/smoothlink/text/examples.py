@@ -1,0 +1,47 @@
+"""A few training texts that show what a model was made for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from smoothlink.text.labels import Named
+
+LONGEST = 500  # characters
+LOOKED_AT = 2000  # rows
+
+
+class Example(NamedTuple):
+    """A training text, perhaps cut, with its labels."""
+
+    text: str
+    labels: list[str]
+
+
+def some_examples(texts: Sequence[str], given: Named, count: int) -> list[Example]:
+    """Texts of labels that differ from each other, uncut ones of some length before others; always the same."""
+    if not count:
+        return []
+    n, Y = len(texts), given.Y
+    among = np.flatnonzero(np.diff(Y.indptr) > 0)
+    among = np.random.default_rng(0).permutation(among)[:LOOKED_AT].tolist()
+    among.sort(key=lambda row: not 40 <= len(texts[row]) <= LONGEST)  # stable
+    found: list[Example] = []
+    seen: set[int] = set()
+    for row in among:
+        labels = Y.indices[Y.indptr[row] : Y.indptr[row + 1]].tolist()
+        if len(found) < min(count, n) and texts[row].strip() and not seen & set(labels):
+            found.append(Example(cut(texts[row]), [given.names[j] for j in labels]))
+            seen |= set(labels)
+    return found
+
+
+def cut(text: str) -> str:
+    """At most LONGEST characters, whole words where possible."""
+    text = text.strip()
+    if len(text) <= LONGEST:
+        return text
+    head = text[: LONGEST - 1]
+    return (head.rsplit(maxsplit=1)[0] if " " in head else head) + "…"

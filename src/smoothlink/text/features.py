@@ -1,0 +1,343 @@
+"""Documents -> X: TF-IDF of word and character n-grams, by vocabulary or by hashing.
+
+scikit-learn finds the n-grams and the vocabulary. Rows are made here: its `transform` takes 0.3 ms for a title, most of
+it checks, where the server has 3 ms for everything.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain, islice
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.utils import murmurhash3_32
+from sklearn.utils.validation import check_is_fitted
+
+from smoothlink.errors import DataError, ModelFileError
+from smoothlink.steps.save import pack_names, unpack_names
+
+Array = NDArray[Any]
+Analyzer = Callable[[str], list[str]]
+
+TOKEN = r"(?u)\b\w\w+\b"  # scikit-learn's: words of two characters and more
+# What held-out rows of training sets liked (docs/results.md): characters help short texts, and cost long ones time;
+# rare pairs of words help nobody.
+WORDS, CHARACTERS = (1, 2), (3, 5)
+SHORT = 250  # characters of the median text, below which those within words are features too
+FEATURES, A_TEXT, MOST_FEATURES = 30_000, 2, 200_000  # of each kind: at least, for each text, at most
+SMALL = 1000  # documents: with fewer, an n-gram that occurs once is kept
+LOOKED_AT = 10_000  # texts that say whether they are short
+KINDS = {"words": "word", "characters": "char_wb"}
+
+
+class Block(NamedTuple):
+    """One kind of n-grams and the columns it has."""
+
+    kind: str  # a key of KINDS
+    ngrams: tuple[int, int]
+    terms: list[str] | None  # in the order of their columns; None: hashed
+    width: int
+
+
+class TextFeatures(TransformerMixin, BaseEstimator):
+    """TF-IDF rows of documents, each kind of n-grams scaled to unit length.
+
+    Parameters
+    ----------
+    word_ngrams : "auto", (int, int) or None, default="auto"
+        Shortest and longest run of words that is a feature; None: no words. "auto": single words and pairs.
+    char_ngrams : "auto", (int, int) or None, default="auto"
+        The same of characters within words, which help with short texts, many word forms and misspellings. "auto":
+        (3, 5) where the median text has less than 250 characters, else none beside words.
+    min_df : "auto" or int, default="auto"
+        Documents that an n-gram must be in; "auto": 2, or 1 where documents are fewer than 1000.
+    max_features : "auto", int or None, default="auto"
+        The most frequent n-grams of either kind that are kept; "auto": two a text, at least 30,000, at most 200,000.
+    sublinear_tf : bool, default=True
+        Whether a count n becomes 1 + ln(n).
+    use_idf : bool, default=True
+        Whether rare n-grams count more: ln((1 + rows) / (1 + rows with it)) + 1.
+    lowercase : bool, default=True
+        Whether capitals are small letters.
+    strip_accents : {None, "unicode", "ascii"}, default=None
+        Whether accents are dropped.
+    token_pattern : str, default=r"(?u)\\b\\w\\w+\\b"
+        What a word is.
+    hashing : int or None, default=None
+        Columns that n-grams are hashed to, of either kind: no vocabulary is kept, so that memory does not grow with
+        the text; then `min_df` and `max_features` do not apply. 2**18 are plenty for most.
+    """
+
+    def __init__(
+        self,
+        *,
+        word_ngrams: Any = "auto",
+        char_ngrams: Any = "auto",
+        min_df: Any = "auto",
+        max_features: Any = "auto",
+        sublinear_tf: bool = True,
+        use_idf: bool = True,
+        lowercase: bool = True,
+        strip_accents: str | None = None,
+        token_pattern: str = TOKEN,
+        hashing: int | None = None,
+    ) -> None:
+        self.word_ngrams = word_ngrams
+        self.char_ngrams = char_ngrams
+        self.min_df = min_df
+        self.max_features = max_features
+        self.sublinear_tf = sublinear_tf
+        self.use_idf = use_idf
+        self.lowercase = lowercase
+        self.strip_accents = strip_accents
+        self.token_pattern = token_pattern
+        self.hashing = hashing
+
+    def fit(self, texts: Iterable[str], y: Any = None) -> Self:
+        """Learns the vocabulary and how rare its n-grams are."""
+        self.fit_transform(texts)
+        return self
+
+    def fit_transform(self, texts: Iterable[str], y: Any = None, **given: Any) -> sp.csr_array:
+        """`fit`, then `transform` of the same texts, looking at each once; with `hashing` they may be a stream."""
+        if self.hashing is not None:
+            first, texts = ahead(checked(texts), LOOKED_AT)
+            wanted = self._wanted(first)
+            self._keep([Block(kind, ngrams, None, self.hashing) for kind, ngrams in wanted.items()])
+            C = self._counts(texts)
+        else:
+            documents = list(checked(texts))
+            C = self._learnt(self._wanted(documents[:LOOKED_AT]), documents)
+        if not C.shape[1]:
+            raise DataError("No text has an n-gram to learn from.\nPass texts with words in them, or another min_df.")
+        n, df = C.shape[0], np.bincount(C.indices, minlength=C.shape[1])
+        if self.use_idf:
+            self._keep(self.blocks_, (np.log((1 + n) / (1 + df)) + 1).astype(np.float32))
+        return self._weighed(C)
+
+    def _learnt(self, wanted: dict[str, tuple[int, int]], documents: list[str]) -> sp.csr_array:
+        """Counts (n, d) of n-grams, whose vocabulary is kept."""
+        blocks, counts = [], []
+        for kind, ngrams in wanted.items():
+            vectorizer = self._vectorizer(kind, ngrams, **self._limits(len(documents)))
+            counts.append(_counted(vectorizer, documents))
+            terms = vectorizer.get_feature_names_out().tolist() if counts[-1].shape[1] else []
+            blocks.append(Block(kind, ngrams, terms, len(terms)))
+        self._keep(blocks)
+        C = sp.csr_array(sp.hstack(counts, format="csr"))
+        C.sort_indices()
+        return C
+
+    def transform(self, texts: Iterable[str]) -> sp.csr_array:
+        """X (n, d), float32, indices sorted; the length of a row is 1, or 0 where nothing in it is known."""
+        if not hasattr(self, "blocks_"):
+            check_is_fitted(self)
+        return self._weighed(self._counts(checked(texts)))
+
+    def terms(self, text: str) -> list[tuple[int, str]]:
+        """(column, n-gram) of each n-gram of a text that has a column, in the order of the text."""
+        found, start = [], 0
+        for block, analyse, place in self._analysers():
+            found += [(start + at, term) for term in analyse(text) if (at := place(term)) is not None]
+            start += block.width
+        return found
+
+    def get_feature_names_out(self, input_features: Any = None) -> Array:
+        """The n-gram of each column; hashed columns, which many share, are called hash0, hash1, ..."""
+        check_is_fitted(self)
+        names: list[str] = []
+        for block in self.blocks_:
+            names += block.terms if block.terms is not None else [f"hash{len(names) + j}" for j in range(block.width)]
+        return np.array(names, dtype=object)
+
+    @property
+    def n_columns(self) -> int:
+        """d"""
+        return sum(block.width for block in self.blocks_)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "blocks_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string, tags.input_tags.two_d_array = True, False
+        return tags
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_ready"}
+
+    # Settling
+
+    def _wanted(self, texts: list[str]) -> dict[str, tuple[int, int]]:
+        """The kinds of n-grams and their lengths, for texts such as these."""
+        words = WORDS if self.word_ngrams == "auto" else span("word_ngrams", self.word_ngrams)
+        if self.char_ngrams == "auto":
+            short = not texts or np.median([len(text) for text in texts]) < SHORT
+            characters = CHARACTERS if short or words is None else None
+        else:
+            characters = span("char_ngrams", self.char_ngrams)
+        if self.hashing is not None and (type(self.hashing) is not int or not 1 <= self.hashing < 1 << 31):
+            raise ValueError(f"hashing is {self.hashing!r}; possible are None and a number of columns, such as 2**18.")
+        found = {"words": words, "characters": characters}
+        if not any(found.values()):
+            raise ValueError("word_ngrams and char_ngrams are both None: there is no feature. Leave one at 'auto'.")
+        return {kind: ngrams for kind, ngrams in found.items() if ngrams is not None}
+
+    def _limits(self, n: int) -> dict[str, Any]:
+        least = (1 if n < SMALL else 2) if self.min_df == "auto" else self.min_df
+        most = self.max_features
+        if most == "auto":
+            most = min(max(FEATURES, A_TEXT * n), MOST_FEATURES)
+        for name, value in (("min_df", least), ("max_features", most)):
+            if not (isinstance(value, int) and value >= 1) and not (name == "max_features" and value is None):
+                raise ValueError(f"{name} is {value!r}; possible are 'auto' and a number from 1 on.")
+        return {"min_df": least, "max_features": most}
+
+    def _vectorizer(self, kind: str, ngrams: tuple[int, int], **limits: Any) -> CountVectorizer:
+        return CountVectorizer(
+            analyzer=KINDS[kind],
+            ngram_range=ngrams,
+            lowercase=self.lowercase,
+            strip_accents=self.strip_accents,
+            token_pattern=self.token_pattern if kind == "words" else None,
+            dtype=np.float32,
+            **limits,
+        )
+
+    def _keep(self, blocks: list[Block], idf: Array | None = None) -> None:
+        self.blocks_: list[Block] = blocks
+        self.idf_: Array = np.zeros(0, np.float32) if idf is None else idf  # (d,), or empty
+        self.__dict__.pop("_ready", None)
+
+    # Rows
+
+    def _analysers(self) -> list[tuple[Block, Analyzer, Callable[[str], int | None]]]:
+        """Each block, how a text becomes n-grams, and how an n-gram becomes a column of the block; made once."""
+        if not hasattr(self, "_ready"):
+            self._ready = [
+                (block, self._vectorizer(block.kind, block.ngrams).build_analyzer(), placing(block))
+                for block in self.blocks_
+            ]
+        return self._ready
+
+    def _counts(self, documents: Iterable[str]) -> sp.csr_array:
+        """How often each n-gram occurs in each text."""
+        indices, counts, ptr = array("i"), array("f"), array("q", [0])
+        analysers, d = self._analysers(), self.n_columns
+        for text in documents:
+            start = 0
+            for block, analyse, place in analysers:
+                found: dict[int, int] = {}
+                for term in analyse(text):
+                    at = place(term)
+                    if at is not None:
+                        found[at] = found.get(at, 0) + 1
+                indices.extend([start + at for at in sorted(found)])
+                counts.extend([found[at] for at in sorted(found)])
+                start += block.width
+            ptr.append(len(indices))
+        joined = np.frombuffer(indices, np.int32) if indices else np.zeros(0, np.int32)
+        data = np.frombuffer(counts, np.float32) if counts else np.zeros(0, np.float32)
+        pointers = np.frombuffer(ptr, np.int64)
+        pointers = pointers if len(indices) >= 1 << 31 else pointers.astype(np.int32)
+        return sp.csr_array((data, joined, pointers), shape=(len(ptr) - 1, d))
+
+    def _weighed(self, C: sp.csr_array) -> sp.csr_array:
+        """TF-IDF of counts: each block of a row of unit length, then the row."""
+        x = C.data
+        x = 1 + np.log(x) if self.sublinear_tf else np.array(x)
+        if self.use_idf:
+            x *= self.idf_[C.indices]
+        n, parts = C.shape[0], len(self.blocks_)
+        row = np.repeat(np.arange(n), np.diff(C.indptr)) if n > 1 else np.zeros(len(x), np.int64)
+        if parts > 1:
+            part = row * parts + (C.indices >= self.blocks_[0].width)
+            x /= np.sqrt(np.bincount(part, x * x, n * parts))[part]
+        x /= np.sqrt(np.bincount(row, x * x, n))[row]
+        X = sp.csr_array((x.astype(np.float32, copy=False), C.indices, C.indptr), shape=C.shape)
+        X.has_canonical_format = True
+        return X
+
+    # Without pickle
+
+    def to_arrays(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """Arrays (names begin with `text_`) and JSON that `from_arrays` makes the same features of."""
+        check_is_fitted(self)
+        arrays: dict[str, Array] = {"text_idf": self.idf_}
+        for block in self.blocks_:
+            if block.terms is not None:
+                arrays |= pack_names(block.terms, f"text_{block.kind}")
+        options = {name: list(v) if isinstance(v, tuple) else v for name, v in self.get_params().items()}
+        blocks = [{"kind": block.kind, "ngrams": list(block.ngrams), "width": block.width} for block in self.blocks_]
+        return arrays, {"options": options, "blocks": blocks}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> Self:
+        """The features of `to_arrays`; nothing is believed that does not fit together."""
+        options: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in meta["options"].items()}
+        features = cls(**options)
+        blocks: list[Block] = []
+        for stated in meta["blocks"]:
+            kind, ngrams, width = stated["kind"], tuple(stated["ngrams"]), stated["width"]
+            terms = None if features.hashing is not None else unpack_names(arrays, f"text_{kind}")
+            fits = kind in KINDS and span("ngrams", ngrams) and kind not in [block.kind for block in blocks]
+            if not fits or width != (features.hashing if terms is None else len(terms)):
+                raise ModelFileError(f"its text features do not fit together ({stated}). Save the model again.")
+            blocks.append(Block(kind, ngrams, terms, width))
+        if not blocks:
+            raise ModelFileError("it has no text features. Save the model again.")
+        features._keep(blocks, arrays["text_idf"])
+        if features.idf_.shape != ((features.n_columns,) if features.use_idf else (0,)):
+            raise ModelFileError(f"its text features have {features.idf_.shape} weights. Save the model again.")
+        return features
+
+
+def ahead(texts: Iterator[str], count: int) -> tuple[list[str], Iterator[str]]:
+    """The first of a stream, and all of it."""
+    first = list(islice(texts, count))
+    return first, chain(first, texts)
+
+
+def placing(block: Block) -> Callable[[str], int | None]:
+    """The column of an n-gram in its block; None where it has none."""
+    if block.terms is not None:
+        return {term: j for j, term in enumerate(block.terms)}.get
+    width = block.width
+    return lambda term: murmurhash3_32(term, 0, positive=True) % width
+
+
+def span(name: str, value: Any) -> tuple[int, int] | None:
+    """(shortest, longest), or None."""
+    if value is None:
+        return None
+    pair = tuple(value) if isinstance(value, tuple | list) else (value, value)
+    if len(pair) != 2 or not all(type(v) is int for v in pair) or not 1 <= pair[0] <= pair[1]:
+        raise ValueError(f"{name} is {value!r}; possible are 'auto', None and a pair such as (1, 2).")
+    return pair[0], pair[1]
+
+
+def checked(texts: Iterable[Any]) -> Iterator[str]:
+    """The texts, each of which must be one; a single one in place of a list is a common slip."""
+    if isinstance(texts, str | bytes):
+        raise DataError("A single text came where a list of texts belongs.\nPass [text].")
+    for row, text in enumerate(texts):
+        if not isinstance(text, str):
+            what = "no text (None)" if text is None else f"{text!r:.60}, of type {type(text).__name__}"
+            raise DataError(f"Text {row} is {what}.\nPass texts only: str(value), or '' where there is none.")
+        yield text
+
+
+def _counted(vectorizer: CountVectorizer, documents: list[str]) -> Any:
+    """Counts (n, d) with their vocabulary; no columns where there is none."""
+    try:
+        return vectorizer.fit_transform(documents)
+    except ValueError as error:
+        if "empty vocabulary" not in str(error) and "no terms remain" not in str(error):
+            raise
+        return sp.csr_array((len(documents), 0), dtype=np.float32)

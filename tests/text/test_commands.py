@@ -1,0 +1,233 @@
+"""Commands on raw-text files."""
+
+import json
+
+import numpy as np
+import pytest
+from commands import run, succeed
+from small import documents
+
+import smoothlink
+
+FAST = ["--effort", "quick", "--loss", "squared", "--n-features", "64"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """docs.jsonl with titles and bodies, and a model of it."""
+    folder = tmp_path_factory.mktemp("texts")
+    texts, labels = documents(240)
+    rows = [{"title": t, "body": f"and {t}", "tags": names} for t, names in zip(texts, labels, strict=True)]
+    rows += [{"title": None, "tags": ["fruit"]}, {"title": "iron", "tags": None}]
+    (folder / "docs.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    ran = succeed("train", folder / "docs.jsonl", "--text", "title,body", "--labels", "tags", *out(folder), *FAST)
+    assert "1 without text, left out" in ran.err
+    assert "without labels, kept as rows that have none" in ran.err
+    return folder
+
+
+def out(folder):
+    return "-o", folder / "model.safetensors"
+
+
+def test_training_from_a_file_is_fitting_its_documents(folder):
+    texts, labels = documents(240)
+    mine = smoothlink.TextSmoothLink(effort="quick", loss="squared", n_features=64)
+    mine.fit([*(f"{t}\nand {t}" for t in texts), "iron"], [*labels, []])
+    model = smoothlink.load(folder / "model.safetensors")
+    np.testing.assert_array_equal(model.predict_proba(texts), mine.predict_proba(texts))
+
+
+def test_predict_prints_names_for_every_row_of_the_columns_it_was_trained_on(folder):
+    ran = succeed("predict", folder / "model.safetensors", folder / "docs.jsonl", "-k", 2)
+    rows = [json.loads(line) for line in ran.out.splitlines()]
+    model = smoothlink.load(folder / "model.safetensors")
+    texts = documents(240)[0]
+    said = model.predict_topk([f"{t}\nand {t}" for t in texts], k=2)
+    assert len(rows) == 242
+    assert [entry["label"] for entry in rows[0]["labels"]] == [name for name, _ in said[0]]
+    assert "1 without text" in ran.err
+
+
+def test_predict_takes_other_formats_and_columns(folder, tmp_path):
+    (tmp_path / "new.tsv").write_text("7\tiron zinc copper\n8\tapple plum\n")
+    ran = succeed("predict", folder / "model.safetensors", tmp_path / "new.tsv", "--text", 2, "--sets")
+    assert [json.loads(line)["labels"][0]["label"] for line in ran.out.splitlines()] == ["metal", "fruit"]
+    into = succeed(
+        *("predict", folder / "model.safetensors", tmp_path / "new.tsv", "--text", 2, "--sets"),
+        *("--output-folder", tmp_path / "out"),
+    )
+    assert (tmp_path / "out" / "new.jsonl").read_text() == ran.out, into.err
+
+
+def test_evaluate_measures_all_rows_and_counts_unknown_labels(folder, tmp_path):
+    model = smoothlink.load(folder / "model.safetensors")
+    texts, labels = documents(60, seed=3)
+    labels[0] = [*labels[0], "unheard-of"]
+    path = tmp_path / "test.jsonl"
+    path.write_text(
+        "\n".join(json.dumps({"title": t, "body": "", "tags": n}) for t, n in zip(texts, labels, strict=True))
+    )
+    found = succeed("evaluate", folder / "model.safetensors", path, "--json", "--bootstraps", 0).json
+    assert found["p@1"]["value"] == model.evaluate(texts, labels, bootstraps=0).metrics["p@1"].value
+    assert found["unknown_labels"] == found["unknown_pairs"] == 1
+
+
+def test_info_tells_of_texts(folder):
+    told = succeed("info", folder / "docs.jsonl", "--text", "title,body", "--labels", "tags", "--json").json
+    assert (told["rows"], told["rows_without_text"], told["labels"]) == (242, 1, 4)
+    assert told["text_columns"] == ["title", "body"]
+    of_model = succeed("info", folder / "model.safetensors", "--json").json
+    assert of_model["text"]["source"]["labels"] == "tags"
+    assert "runs of 3 to 5 characters" in succeed("info", folder / "model.safetensors").out
+
+
+def test_valid_shows_what_to_expect_and_fits_all_rows(folder, tmp_path):
+    given = ("train", folder / "docs.jsonl", "--text", "title,body", "--labels", "tags", *FAST)
+    ran = succeed(*given, "--valid", 0.25, *out(tmp_path), "--json")
+    assert ran.json["expected"]["rows"] == pytest.approx(60, abs=1)
+    assert ran.json["expected"]["p@1"]["value"] > 0.7
+    texts = documents()[0]
+    plain, held = (smoothlink.load(place / "model.safetensors") for place in (folder, tmp_path))
+    np.testing.assert_array_equal(plain.predict_proba(texts), held.predict_proba(texts))
+    assert "of a model that was fitted without them" in succeed(*given, "--valid", 0.25, *out(tmp_path)).out
+
+
+def test_options_of_the_features_reach_the_model(folder, tmp_path):
+    given = ("--word-ngrams", "1,1", "--char-ngrams", "2,3", "--keep-case", "--examples", 0, "--max-features", 50)
+    common = ("train", folder / "docs.jsonl", "--text", "title", "--labels", "tags", *FAST, *out(tmp_path))
+    succeed(*common, *given, "--drop-unlabelled")
+    model = smoothlink.load(tmp_path / "model.safetensors")
+    assert [(b.kind, b.ngrams) for b in model.features_.blocks_] == [("words", (1, 1)), ("characters", (2, 3))]
+    assert not model.features_.lowercase
+    assert model.examples_ == []
+    assert model.summary_["rows"] == 216
+    succeed(*common, "--hashing", 512, "--word-ngrams", "none", "--char-ngrams", "3,3")
+    assert smoothlink.load(tmp_path / "model.safetensors").features_.n_columns == 512
+
+
+def test_tune_searches_on_texts(folder, tmp_path):
+    ran = succeed(
+        *("tune", folder / "docs.jsonl", "--text", "title", "--labels", "tags", "--trials", 2),
+        *("-o", tmp_path / "p.json", "--json"),
+    )
+    assert ran.json["finished"] + ran.json["pruned"] == 2
+
+
+@pytest.mark.parametrize("name", ["docs.jsonl", "docs.tsv", "docs.csv", "docs.txt", "docs", "docs.parquet", "docs.svm"])
+def test_split_writes_each_document_to_one_part_as_it_was(tmp_path, name):
+    texts, labels = documents(100)
+    path = tmp_path / name
+    how, units = written(path, texts, labels)
+    ran = succeed("split", path, "--parts", "0.7,0.3", "--names", "a,b", *how, "--json")
+    parts = [part["path"] for part in ran.json["parts"]]
+    assert [part["rows"] for part in ran.json["parts"]] == [70, 30]
+    assert sorted(unit for part in parts for unit in units(part)) == sorted(units(path))
+    assert all(part["most_rows_off"] <= 2 for part in ran.json["parts"])
+    assert "within a row" in succeed("split", path, "--output-folder", folder_for(tmp_path), *how).out.replace(
+        "\n", " "
+    )
+
+
+def folder_for(tmp_path):
+    (tmp_path / "other").mkdir()
+    return tmp_path / "other"
+
+
+def written(path, texts, labels):
+    """Writes documents as the name says; the options to read them, and what gives the documents of a file."""
+    from pathlib import Path
+
+    def lines(part):
+        return [line for line in Path(part).read_text().splitlines() if line != "text,labels"]
+
+    pairs = list(zip(texts, labels, strict=True))
+    match path.suffix:
+        case ".jsonl":
+            path.write_text("\n".join(json.dumps({"t": t, "labels": n}) for t, n in pairs))
+        case ".tsv":
+            path.write_text("".join(f'"{t}\t{",".join(n)}\n' for t, n in pairs))
+            return ("--text", 1, "--labels", 2), lines
+        case ".csv":
+            path.write_text("text,labels\n" + "".join(f'"{t}, x",{"|".join(n)}\n' for t, n in pairs))
+        case ".txt":
+            path.write_text("".join(f"{' '.join(f'__label__{j}' for j in n)} {t}\n" for t, n in pairs if n))
+            path.write_text("__label__x y\n" + path.read_text() + "z\n" * (99 - sum(map(bool, labels))))
+        case ".parquet":
+            pyarrow = pytest.importorskip("pyarrow")
+            from pyarrow import parquet
+
+            parquet.write_table(pyarrow.table({"text": texts, "labels": labels}), path)
+            return (), lambda part: [str(row) for row in parquet.read_table(part).to_pylist()]
+        case ".svm":
+            numbers = {name: j for j, name in enumerate(sorted({j for n in labels for j in n}))}
+            path.write_text(
+                "".join(f"{','.join(str(numbers[j]) for j in sorted(n))} 1:{i}\n" for i, (_, n) in enumerate(pairs, 1))
+            )
+            return (), lambda part: [line.split(":")[-1] for line in lines(part)]
+        case _:
+            path.mkdir()
+            for i, (t, n) in enumerate(pairs):
+                (path / f"{i}.txt").write_text(f"{t} {i}")
+                (path / f"{i}.key").write_text("\n".join(n))
+            return (), lambda part: [file.read_text() for file in Path(part).iterdir()]
+    return (), lines
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["train", "docs.jsonl", "-o", "x.safetensors"], "Say which hold the text and the labels: --text"),
+        (["train", "docs.jsonl", "--text", "titel", "--labels", "tags", "-o", "x.safetensors"], "title, tags"),
+        (["train", "rows.txt", "--text", "title", "-o", "x.safetensors"], "does not say what it holds"),
+        (["train", "rows.txt", "--char-ngrams", "2,3", "-o", "x.safetensors"], "rows of numbers, not texts"),
+        (
+            ["train", "rows.txt", "--labels", "tags", "-o", "x.safetensors"],
+            "--labels tags is neither auto nor a number",
+        ),
+        (["train", "rows.txt", "docs.jsonl", "-o", "x.safetensors"], "docs.jsonl holds texts"),
+        (["predict", "rows.safetensors", "docs.jsonl"], "trained on rows of numbers"),
+        (["convert", "docs.jsonl", "x.txt"], "holds texts"),
+        (["train", "docs.jsonl", "--cluster", "local:1", "-o", "x.safetensors"], "not on a cluster"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_words(folder, tmp_path, args, message):
+    (tmp_path / "rows.txt").write_text("4 2 2\n0 0:1\n1 1:1\n0 0:2\n1 1:3\n")
+    (tmp_path / "docs.jsonl").write_text('{"title": "a word", "tags": ["x"]}\n')
+    if args[0] == "predict":
+        fixed = (
+            "--rank",
+            2,
+            "--ridge",
+            1,
+            "--bandwidth",
+            1,
+            "--n-features",
+            4,
+            "--final-ridge",
+            1,
+            "--loss",
+            "squared",
+        )
+        succeed("train", tmp_path / "rows.txt", "-o", tmp_path / "rows.safetensors", *fixed, "--no-calibrate")
+    ran = run(*(tmp_path / arg if "." in str(arg) else arg for arg in args))
+    assert ran.code == 1
+    assert message in ran.err
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("train", "--word-ngrams", "one"),
+        ("train", "--strip-accents", "all"),
+        ("train", "--valid", "0.9"),
+        ("train", "--valid", "0.1", "--cluster", "local:2"),
+        ("split", "--parts", "0.8"),
+        ("split", "--parts", "0.8,0.1"),
+        ("split", "--names", "one"),
+    ],
+)
+def test_a_wrong_value_is_wrong_usage(folder, wrong):
+    command, *options = wrong
+    output = () if command == "split" else ("-o", folder / "x.safetensors")
+    assert run(command, folder / "docs.jsonl", *output, *options).code == 2

@@ -1,0 +1,211 @@
+"""Raw-text files in every format -> the same documents."""
+
+import gzip
+import json
+import lzma
+
+import pytest
+
+from smoothlink.datafiles import Reading
+from smoothlink.errors import DataError
+from smoothlink.text.cells import guess_separator, names_in
+from smoothlink.text.files import Source, as_meta, from_meta, read_documents
+
+DOCUMENTS = [
+    ('A "quoted", title', "body; with, marks\nand a line end", ["fruit", "red apple"]),
+    ("Zweiter Titel", "größer", ["metal"]),
+    ("no body", "", []),
+    ("", "", ["fruit"]),
+]
+
+
+def write_jsonl(path, lists=True):
+    rows = [{"title": t, "body": b, "tags": names if lists else "|".join(names)} for t, b, names in DOCUMENTS]
+    path.write_text("\n".join(json.dumps(row, ensure_ascii=False) for row in rows), "utf-8")
+
+
+def write_csv(path, mark=","):
+    def cell(text):
+        return '"' + text.replace('"', '""') + '"'
+
+    rows = [mark.join(map(cell, (t, b, "|".join(names)))) for t, b, names in DOCUMENTS]
+    path.write_text("\n".join([mark.join(("title", "body", "tags")), *rows]) + "\n", "utf-8")
+
+
+def write_parquet(path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    titles, bodies, tags = (list(column) for column in zip(*DOCUMENTS, strict=True))
+    parquet.write_table(pyarrow.table({"title": titles, "body": bodies, "tags": tags}), path)
+
+
+@pytest.mark.parametrize(
+    ("name", "write"),
+    [
+        ("a.jsonl", write_jsonl),
+        ("b.json", lambda path: (write_jsonl(path), path.write_text(f"[{','.join(path.read_text().splitlines())}]"))),
+        ("c.jsonl", lambda path: write_jsonl(path, lists=False)),
+        ("d.csv", write_csv),
+        ("e.csv", lambda path: write_csv(path, ";")),
+        ("f.parquet", write_parquet),
+    ],
+)
+def test_every_format_gives_the_same_documents(tmp_path, name, write):
+    path = tmp_path / name
+    write(path)
+    how = Reading(text=("title", "body"), labels="tags", label_separator="|")
+    found = read_documents(str(path), how.source(str(path)))
+    texts = ['A "quoted", title\nbody; with, marks\nand a line end', "Zweiter Titel\ngrößer", "no body", ""]
+    assert found.texts == texts
+    assert found.labels == [names for *_, names in DOCUMENTS]
+    assert (found.without_text, found.without_labels) == (1, 1)
+
+
+@pytest.mark.parametrize(("ending", "packed"), [(".gz", gzip.compress), (".xz", lzma.compress)])
+def test_compressed_files_are_read_as_plain_ones(tmp_path, ending, packed):
+    plain = tmp_path / "a.tsv"
+    plain.write_text("one two\tx,y\nthree\tx\nfour\ty\nfive\tx,y\nsix\ty,x\n")
+    small = tmp_path / f"b.tsv{ending}"
+    small.write_bytes(packed(plain.read_bytes()))
+    how = Reading(text=("1",), labels=2)
+    assert read_documents(str(small), how.source(str(small))) == read_documents(str(plain), how.source(str(plain)))
+
+
+def test_a_table_has_a_header_unless_its_columns_are_numbers(tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_text('title\ttags\n"one\tx\n')
+    by_name = read_documents(str(path), Source("tsv", ("title",), "tags"))
+    by_number = read_documents(str(path), Source("tsv", ("1",), "2"))
+    assert by_name.texts == ['"one']
+    assert by_number.texts == ["title", '"one']
+    assert read_documents(str(path), Source("tsv", ("title",), "tags", header=True)).texts == ['"one']
+
+
+def test_fasttext_lines_are_recognised_by_their_labels(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("__label__x __label__y two  words\n\n__label__z other\nnone at all\n")
+    how = Reading()
+    assert how.text_format(str(path)) == "fasttext"
+    found = read_documents(str(path), how.source(str(path)))
+    assert found.texts == ["two words", "other", "none at all"]
+    assert found.labels == [["x", "y"], ["z"], []]
+
+
+def test_a_folder_of_documents_has_their_labels_in_key_files(tmp_path):
+    (tmp_path / "b.txt").write_text("second")
+    (tmp_path / "a.txt").write_text("first\ndocument")
+    (tmp_path / "a.key").write_text("one label\nanother\n")
+    (tmp_path / "c.txt").write_text("")
+    (tmp_path / "c.key").write_text("")
+    found = read_documents(str(tmp_path), Reading().source(str(tmp_path)))
+    assert found.texts == ["first\ndocument", "second", ""]
+    assert found.labels == [["one label", "another"], [], []]
+
+
+def test_rows_of_numbers_are_no_texts(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("1 2 2\n0 0:1\n")
+    assert Reading().text_format(str(path)) is None
+    with pytest.raises(DataError, match="holds no texts"):
+        Reading(format="xmc").source(str(path))
+
+
+@pytest.mark.parametrize(
+    ("cells", "separator"),
+    [
+        (["a,b", "a", "b,c", "c,a", "b"], ","),
+        (["a;b", "a", "b;c", "c;a"], ";"),
+        (["a, x|b", "b|a, x", "a, x", "b"], "|"),
+        (["Paris, France", "Rome, Italy", "Lima, Peru"], None),
+        (["alone", "by itself"], None),
+        (['["a"]', "['b', 'c']", "[]"], "list"),
+        ([["a"], None, ["b"]], None),
+        ([], None),
+    ],
+)
+def test_a_separator_is_guessed_where_cutting_gives_the_same_names_again(cells, separator):
+    assert guess_separator(cells) == separator
+
+
+@pytest.mark.parametrize(
+    ("cell", "separator", "names"),
+    [
+        ("a, b,,", ",", ["a", "b"]),
+        ("a b", " ", ["a", "b"]),
+        ("a b", None, ["a b"]),
+        (["a", 3], None, ["a", "3"]),
+        (7, None, ["7"]),
+        (None, ",", []),
+        (float("nan"), ",", []),
+        ("['a', \"b\"]", "list", ["a", "b"]),
+        ("", "list", []),
+    ],
+)
+def test_a_cell_is_a_list_or_a_text_to_cut(cell, separator, names):
+    assert names_in(cell, separator, "here") == names
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'{"text": "a", "labels": ["x"]}\n{"text": }\n', r"line 2: this is not JSON"),
+        (b'{"text": "a", "labels": ["x"]}\n[1]\n', r"line 2: an object is wanted"),
+        (b'{"text": "a", "labels": [2.5]}\n', r"line 1: the label 2.5 is a float"),
+        (b'{"text": {"a": 1}, "labels": ["x"]}\n', r"line 1: the text is a dict"),
+        (b'{"text": "a", "labels": [true]}\n', r"the label True is a bool"),
+        (b'{"title": "a", "tags": ["x"]}\n', r"has no column text; it has title, tags\.\nSay which"),
+        (b'{"text": "a", "labels": []}\n', r"no row has a label"),
+        (b'{"text": "\xe9"}\n', r"line 1: the byte 0xe9 is not UTF-8"),
+        (b'\n{"text": "ok"}\n{"text": "\xe9"}\n', r"line 3: the byte 0xe9 is not UTF-8"),
+        (b"", r"the file is empty"),
+    ],
+)
+def test_a_bad_file_of_json_lines_is_refused_with_the_line(tmp_path, content, message):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        read_documents(str(path), Reading().source(str(path)))
+
+
+@pytest.mark.parametrize(
+    ("content", "how", "message"),
+    [
+        ("a,b\n1,2\n1,2,3\n", {}, "line 3: 3 cells, where the first line has 2"),
+        ('a,b\n1,"2\n', {}, r"line 2: .*\nMend the quotes"),
+        ("a,b\n1,2\n", {"text": ("c",)}, r"no column c; it has a, b\.\nPass --text and --labels"),
+        ("a,b\n1,2\n", {"text": ("1",), "labels": 3}, "no column 3; it has 2, numbered from 1"),
+        ("a,b\n1,2\n", {"text": ("a",), "labels": "b", "features": 3}, "--features means nothing"),
+        ("text,labels\n", {}, "has no rows"),
+    ],
+)
+def test_a_bad_table_is_refused_in_words(tmp_path, content, how, message):
+    path = tmp_path / "a.csv"
+    path.write_text(content)
+    with pytest.raises(DataError, match=message):
+        read_documents(str(path), Reading(**how).source(str(path)))
+
+
+def test_labels_of_another_prefix_do_not_count(tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_text("a\ttopics:x,places:y\nb\tplaces:y\nc\ttopics:x\n")
+    found = read_documents(str(path), Source("tsv", ("1",), "2", ",", "topics:"))
+    assert found.labels == [["topics:x"], [], ["topics:x"]]
+    with pytest.raises(DataError, match="begins with 'people:'"):
+        read_documents(str(path), Source("tsv", ("1",), "2", ",", "people:"))
+
+
+def test_a_source_survives_a_model_file():
+    source = Source("tsv", ("3", "4"), "2", ",", "topics:", False)
+    assert from_meta(json.loads(json.dumps(as_meta(source)))) == source
+    assert from_meta(None) is None
+    assert from_meta({"strange": 1}) is None
+
+
+def test_missing_files_and_strange_names_are_said(tmp_path):
+    with pytest.raises(DataError, match="no such file"):
+        Reading().text_format(str(tmp_path / "absent.jsonl"))
+    (tmp_path / "data").write_text("a\tb\n")
+    with pytest.raises(DataError, match="Pass --format"):
+        Reading(text=("1",)).text_format(str(tmp_path / "data"))
+    assert Reading(text=("1",), format="tsv").text_format(str(tmp_path / "data")) == "tsv"
