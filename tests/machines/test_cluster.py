@@ -102,11 +102,19 @@ def test_an_array_for_one_worker_goes_there_alone_and_through_the_scheduler_wher
     two.direct = False
     try:
         future = two.send(A)
-        assert set(two.client.who_has(future).popitem()[1]) == set(two.workers)
+        assert len(two.client.who_has(future).popitem()[1]) == 1
         np.testing.assert_array_equal(two.gather(future), A)
     finally:
         two.direct = True
     assert not reached(["tcp://127.0.0.1:9"])
+
+
+def test_many_workers_pass_an_array_on_in_waves(two, rng, monkeypatch):
+    monkeypatch.setattr("smoothlink.machines.cluster.FEW", 1)
+    waves, submit = [], two.submit
+    monkeypatch.setattr(two, "submit", lambda what, *more, **where: waves.append(where) or submit(what, *more, **where))
+    two.send(rng.standard_normal((200, 200)).astype(np.float32))
+    assert [where["worker"] for where in waves] == two.workers
 
 
 def test_maps_stay_on_the_workers_and_rows_of_them_can_be_asked_for(workers, problem, rng):

@@ -33,6 +33,7 @@ Array = NDArray[Any]
 OUTSIDE = 1.6  # times as slow as inside a panel of 64 is a column outside
 SENT = 1 << 15  # bytes from which on an array is sent to the workers by itself
 LOST = (asyncio.CancelledError, concurrent.futures.CancelledError, OSError, TimeoutError)
+FEW = 4  # workers that may fetch an array from one
 REACHED = 2.0  # seconds to try whether a worker can be reached
 PIECE = 32 << 20  # bytes of a (d, m) array that are sent and added at a time
 RETRIES = 3  # of a task that fails for other reasons than the death of its worker
@@ -73,10 +74,11 @@ class Cluster:
         return f"{self.client.dashboard_link}{missing}"
 
     def send(self, A: Any, worker: str | None = None) -> Any:
-        """A large array, or a tuple of arrays, on every worker, or on one; anything small as it is.
+        """A large array, or a tuple of arrays, for all workers, or for one; anything small as it is.
 
-        Workers pass on to others what they got: it leaves here once. Where this process cannot reach them, and where
-        one of them just died, the scheduler passes it on.
+        It leaves here once, for one worker, and those whose tasks need it fetch it from there. Dask's own broadcast
+        would wait for ever where a worker dies meanwhile. Where this process cannot reach workers, or one just died,
+        the scheduler passes the array on.
         """
         parts = A if isinstance(A, tuple) else (A,)
         size = sum(getattr(part, "nbytes", 0) for part in parts)
@@ -84,11 +86,24 @@ class Cluster:
             return A
         self.count(size * (len(self.workers) if worker is None else 1))
         with self.speaking():
-            if self.direct:
-                where = {"broadcast": True} if worker is None else {"workers": [worker]}
-                with suppress(OSError, TimeoutError):
-                    return self.client.scatter(A, hash=False, direct=True, **where)
-            return self.client.scatter(A, hash=False, direct=False, broadcast=True)
+            sent = self._scattered(A, worker)
+        if worker is None:
+            self._pass_on(sent)
+        return sent
+
+    def _scattered(self, A: Any, worker: str | None) -> Any:
+        if self.direct:
+            with suppress(OSError, TimeoutError):
+                return self.client.scatter(A, hash=False, direct=True, workers=None if worker is None else [worker])
+        return self.client.scatter(A, hash=False, direct=False)
+
+    def _pass_on(self, sent: Any) -> None:
+        """Where many workers would fetch from one, twice as many do so in each wave."""
+        workers, wave = self.workers, FEW
+        while len(workers) > FEW and wave // 2 < len(workers):
+            some = workers[wave // 2 if wave > FEW else 0 : wave]
+            self.client.gather([self.submit("pass-on", shares.touch, sent, worker=name) for name in some])
+            wave *= 2
 
     def submit(self, what: str, f: Callable[..., Any], *arguments: Any, worker: str | None = None) -> Any:
         """A task; `worker` is where it should run while that one lives."""
