@@ -108,6 +108,17 @@ def test_texts_are_shown_and_cannot_become_markup(rng):
     assert any(" ".join(text.split())[-30:] in "".join(page.text) for text in texts[40:])
 
 
+def test_rows_that_are_exactly_right_have_no_label_crossed(rng):
+    """Of more labels than the ranking is deep, too."""
+    X = sp.csr_array((rng.random((60, 30)) < 0.5).astype(float))
+    Y = sp.csr_array(np.hstack([X.toarray()[:, :1]] * 14).astype(int))
+    html = page_of(fixed(rank=2, kernel="linear", ridge=1e-3, final_ridge=1e-6).fit(X, Y), X, Y)
+    right = html[html.index("<h3>Right</h3>") :]
+    assert right.count("chip hit") > 12
+    assert "chip miss" not in right
+    assert "and 2 more" in right
+
+
 def test_the_same_model_gives_the_same_bytes(made):
     assert page_of(*made) == page_of(*made)
 

@@ -23,6 +23,7 @@ MOST = 10  # labels of a list
 SURPRISING = 1.0  # standard deviations from which on a count is worth a line
 LONGEST = 320  # characters of a text
 RIGHT, WRONG = 4, 8  # rows shown
+MANY = 12  # labels of a row shown
 
 
 class Case(NamedTuple):
@@ -130,10 +131,11 @@ def exact_rows(m: Measured) -> Array:
 
 def example(m: Measured, case: Case, row: int, *, why: bool) -> Safe:
     """A row with its labels, what was said of it, and what spoke for the first label."""
-    true, (said, chances) = m.true(row), m.ranked(row)
+    true, (said, chances), found = m.true(row), m.ranked(row), set(m.chosen(row))
     most = max(3, min(5, len(true) + 1))
-    found = {j for j, p in zip(said, chances, strict=True) if p > 0.5}
-    truth = [chip(label_of(m, j), None, "hit" if j in found else "miss") for j in true]
+    truth = [chip(label_of(m, j), None, "hit" if j in found else "miss") for j in true[:MANY]]
+    if len(true) > MANY:
+        truth.append(tag("span", f"and {len(true) - MANY} more", class_="quiet"))
     first = [
         chip(label_of(m, j), f"{100 * p:.0f} %", "hit" if j in set(true) else "miss" if p > 0.5 else "")
         for j, p in list(zip(said, chances, strict=True))[:most]

@@ -91,6 +91,12 @@ class Measured(NamedTuple):
         """The labels of a row."""
         return self.Y.indices[self.Y.indptr[row] : self.Y.indptr[row + 1]].tolist()
 
+    def chosen(self, row: int) -> list[int]:
+        """The labels of a row at probability 1/2."""
+        sets = self.said.sets
+        assert sets is not None
+        return sets.indices[sets.indptr[row] : sets.indptr[row + 1]].tolist()
+
     @property
     def hit(self) -> Array:
         """Whether the label at each place of a row's ranking is true (n, DEPTH)."""
