@@ -1,4 +1,4 @@
-"""The fenced blocks of the pages, and running them: Python here, `smoothlink` through its command, curl without a network."""
+"""The fenced blocks of the pages, and running them: Python and `smoothlink` here, curl without a network."""
 
 import ast
 import contextlib
@@ -59,7 +59,7 @@ def smoothlink_calls(block: Block) -> list[list[str]]:
     text = re.sub(r"^(ExecStart=|CMD )", "", block.text.replace("\\\n", " "), flags=re.MULTILINE)
     calls = []
     for line in text.splitlines():
-        words = json.loads(line) if line.startswith("[") else split(line)
+        words = json.loads(line) if line.startswith('["') else split(line)
         while words and "=" in words[0]:
             words = words[1:]
         if words and words[0].rpartition("/")[2] == "smoothlink":

@@ -66,7 +66,9 @@ def section(name: str, command: Any, panels: dict[str, list[str]], shared: dict[
     for panel, rows in panels.items():
         if shared.get(panel) != rows:
             lines += [f"**{panel}**", "", *table(rows)]
-    others = [f"[{panel}](#{panel.lower().replace(' ', '-')})" for panel in panels if shared.get(panel) == panels[panel]]
+    others = [
+        f"[{panel}](#{panel.lower().replace(' ', '-')})" for panel in panels if shared.get(panel) == panels[panel]
+    ]
     return lines + ([f"And the options of: {', '.join(others)}.", ""] if others else [])
 
 

@@ -56,15 +56,20 @@ def row(name: str, cells: dict[str, Any]) -> str:
     best = max((m for m in cells if m not in OURS), key=lambda m: cells[m]["metrics"]["p@1"]["value"])
     quick = cells.get("smoothlink-quick")
     shown = [
-        f"{ABOUT[name]} ({name})",
+        f"{name}: {ABOUT[name]}",
         f"{shape['rows']:,}",
         f"{shape['labels']:,}",
         f"**{both(ours)}**" if value(ours) > value(cells[best]) else both(ours),
         both(quick) if quick else "-",
         f"{PEERS[best]} {both(cells[best])}",
-        ", ".join(f"{c['costs']['train_seconds']:.3g}" if c else "-" for c in (ours, quick, cells["omikuji"])),
+        ", ".join(seconds(cell) if cell else "-" for cell in (ours, quick, cells["omikuji"])),
     ]
     return f"| {' | '.join(shown)} |"
+
+
+def seconds(cell: dict[str, Any]) -> str:
+    found = cell["costs"]["train_seconds"]
+    return f"{found:.0f}" if found >= 10 else f"{found:.1f}"
 
 
 def value(cell: dict[str, Any]) -> float:

@@ -6,33 +6,15 @@
 import json
 import os
 
-import numpy as np
 import pytest
-import scipy.sparse as sp
 from blocks import PAGES, ROOT, RUN, SHOWN, blocks, check_options, plain, run_python, run_shell, smoothlink_calls
 from commands import FIXED, succeed
+from paged import small_corpus, some_rows, texts_and_labels, write_rows
 from served import client
 
 import smoothlink
-from smoothlink.demo.corpus import Corpus
-from smoothlink.synth import Shape, synthesise
 
-TOPICS = {
-    "scipy": "sparse matrix solve linear system",
-    "numpy": "array shape broadcast dtype axis",
-    "csv": "read csv file rows delimiter",
-    "stats": "draw normal distribution sample variance",
-    "urllib": "open url read response request",
-}
 PAGES_WITH_BLOCKS = [page for page in PAGES if any(block.kind in RUN and not block.why_not for block in blocks(page))]
-
-
-def texts_and_labels(n=120):
-    """Texts of one or two topics, which are their labels."""
-    rng, names = np.random.default_rng(2015), list(TOPICS)
-    labels = [sorted(rng.choice(names, rng.integers(1, 3), replace=False).tolist()) for _ in range(n)]
-    texts = [" ".join(str(word) for name in row for word in rng.choice(TOPICS[name].split(), 4)) for row in labels]
-    return texts, labels
 
 
 @pytest.fixture(scope="module")
@@ -43,9 +25,7 @@ def prepared(tmp_path_factory):
     records = [{"title": text[:12], "body": text, "tags": row} for text, row in zip(texts, labels, strict=True)]
     for name, some in {"docs": records, "test": records[:40], "new": records[:5]}.items():
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in some))
-    made = synthesise(Shape(60, 8, 6, 2), 160)
-    for name, rows in {"train.txt.xz": slice(120), "test.txt.xz": slice(120, 160), "new.txt": slice(130, 140)}.items():
-        smoothlink.write(made._replace(X=made.X[rows], Y=made.Y[rows]), folder / name)
+    write_rows(folder)
     (folder / "wrong-header.txt").write_text("2 4 3\n0,3 0:1 2:0.5\n1 1:1\n")
     (folder / "broken.jsonl").write_text('{"text": "read a csv file", "labels": ["csv"]}\n{"text": "open a url"\n')
     train = ["train", folder / "docs.jsonl", "--text", "title,body", "--labels", "tags", *FIXED]
@@ -66,19 +46,11 @@ def here(prepared, tmp_path, monkeypatch):
     return tmp_path
 
 
-def small_corpus():
-    """In place of the demo's docstrings, whose reading and learning take long."""
-    texts, labels = texts_and_labels()
-    names = sorted(TOPICS)
-    Y = sp.csr_array(np.array([[float(name in row) for name in names] for row in labels], np.float32))
-    return Corpus(texts, names, Y, [f"document.{i}" for i in range(len(texts))])
-
-
 @pytest.fixture
 def namespace():
     """The names that Python blocks begin with: rows, texts, and the public names."""
     texts, labels = texts_and_labels()
-    made = synthesise(Shape(60, 8, 6, 2), 120)
+    made = some_rows(120)
     public = {name: getattr(smoothlink, name) for name in ("SmoothLinkClassifier", "TextSmoothLink")}
     return {"X": made.X, "Y": made.Y, "texts": texts, "labels": labels, **public}
 
