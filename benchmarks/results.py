@@ -169,7 +169,16 @@ def page() -> None:
     last = found["bibtex"]
     stated = ", ".join(f"{k} {v}" for k, v in last["versions"].items())
     lines += ["", f"Measured {last['date']} with {stated}; seed 0; two cores, shared with other work.", ""]
+    lines += [*sections(), ""]
     (ROOT / "docs" / "results.md").write_text("\n".join(lines))
+
+
+def sections() -> list[str]:
+    """What benchmarks/texts.py and benchmarks/calibration.py measured."""
+    import calibration
+    import texts
+
+    return [*texts.section(), "", *calibration.section()]
 
 
 def fit_time() -> list[str]:

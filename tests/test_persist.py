@@ -329,10 +329,18 @@ def test_a_missing_array_is_refused(saved, name):
         refused(saved)
 
 
-@pytest.mark.parametrize("name", META)
+@pytest.mark.parametrize("name", sorted(set(META) - {"first"}))
 def test_a_missing_key_is_refused(saved, name):
     rewritten(saved, **{name: None})
     refused(saved, name)
+
+
+def test_what_a_file_says_of_best_labels_is_kept_or_refused(saved):
+    rewritten(saved, first=[0.25, 0.75])
+    assert smoothlink.load(saved).model_.calibration.first == (0.25, 0.75)
+    for wrong in ([0.0, -1.0], [0.0], ["a", 1.0], 3.0):
+        rewritten(saved, first=wrong)
+        refused(saved)
 
 
 @pytest.mark.parametrize("name", [name for name in ARRAYS if not name.endswith(("_utf8", "_offsets"))])
@@ -474,7 +482,7 @@ def test_every_array_and_key_is_documented_and_nothing_else():
     names = {"label_names", "feature_names", "class_names"}
     arrays = {re.sub("_(utf8|offsets)$", "", name) for name in [*ARRAYS, *model_arrays(numbers)]}
     assert documented("Arrays of a model") == arrays | names | {"input_points", *SCALES, *DIRECT}
-    assert documented("Meta of a model") == set(META)
+    assert documented("Meta of a model") == set(META) | {"first"}
 
 
 # Half precision

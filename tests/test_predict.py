@@ -112,7 +112,7 @@ def test_batch_f1_is_algorithm_4_over_the_probabilities_of_these_rows(rng, task)
     X, Y = multilabel(rng) if task == "multilabel" else classes(rng)
     fitted = fixed(calibrate=True).fit(X, Y)
     counts = Y.sum(axis=0) if task == "multilabel" else np.bincount(Y)
-    P = fitted.predict_proba(X)
+    P = fitted.model_.calibrated(fitted.decision_function(X))
     cuts = f1_thresholds(np.clip(P, 0, 1), counts / len(X))
     found = predict_f1(fitted.model_, fitted.model_.embed(X.astype(np.float32)), over="batch")
     np.testing.assert_array_equal(found.toarray(), cuts <= P)
@@ -142,7 +142,7 @@ def test_parts_of_the_labels_put_together_are_the_predictions(rng, task, rank_by
         label_part(model, Batch(model, H), Y, labels, k=3, rank_by=rank_by)
         for labels in (slice(0, 1), slice(1, 4), slice(4, 6))
     ]
-    found, whole = put_together(model, parts, Y, k=3), predictions(model, H, Y, k=3, rank_by=rank_by)
+    found, whole = put_together(model, parts, Y, k=3, rank_by=rank_by), predictions(model, H, Y, k=3, rank_by=rank_by)
     np.testing.assert_array_equal(found.topk.indices, whole.topk.indices)
     np.testing.assert_allclose(found.topk.data, whole.topk.data, rtol=1e-5)
     for name in ("sets", "f1_sets"):

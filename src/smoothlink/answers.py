@@ -88,12 +88,12 @@ def selected(model: SmoothLinkClassifier, X: Any, ask: Ask) -> tuple[Any, Any, A
 def members(model: SmoothLinkClassifier, X: Any, P: Any, among: Any, ask: Ask) -> Any:
     """Which of the labels `among`, of probabilities P, belong to the set of each row."""
     import numpy as np
+    import scipy.sparse as sp
 
     if ask.threshold is not None:
         return ask.threshold <= P
     if ask.f1:
-        cuts = np.where(model.model_.unseen[among], np.inf, model.thresholds_[among])
-        return (cuts <= P) & (P > 0)
+        return sp.csr_array(model.predict_f1(X))[:, among].toarray() > 0
     if ask.sets and model.model_.multiclass:  # the best of all labels, which may be none of these
         return among == model.predict_topk(X, k=1).indices[:, None]
     return P > 0.5 if ask.sets else np.ones(P.shape, bool)

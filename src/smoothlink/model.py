@@ -224,6 +224,15 @@ class Model:
         """
         return self.finished(self.calibrated(S, normalisers), S)
 
+    @property
+    def lifts(self) -> bool:
+        """Whether the best label of a row has a probability of its own kind."""
+        return not self.multiclass and self.calibration.lifts
+
+    def lifted(self, P: Array) -> Array:
+        """Probabilities of best labels, which on their own would be P."""
+        return np.clip(self.calibration.lifted(P), np.float32(LEAST), np.float32(1 - LEAST))
+
     def finished(self, P: Array, S: Array) -> Array:
         """Calibrated probabilities P of scores S away from 0 and 1, in place; never-seen labels get their prior."""
         c = self.n_labels if self.multiclass else 2  # half a row is added to each class, or to either side

@@ -165,6 +165,7 @@ def model_meta(classifier: SmoothLinkClassifier) -> dict[str, Any]:
         "loss": model.loss,
         "multiclass": model.multiclass,
         "temperature": float(model.calibration.temperature),
+        **({"first": list(model.calibration.first)} if model.calibration.lifts else {}),
         "total": float(model.total),
         "landmarks": None if not isinstance(inputs, Landmarks) else [str(inputs.kernel), float(inputs.length)],
         "summary": finite(classifier.summary_),
@@ -310,12 +311,22 @@ def rebuild(loaded: Loaded) -> Model:
         V=matrix_of(arrays, "V"),
         loss=meta["loss"],
         multiclass=meta["multiclass"],
-        calibration=Calibration(arrays["calibration_knots"], arrays["calibration_values"], meta["temperature"]),
+        calibration=Calibration(
+            arrays["calibration_knots"], arrays["calibration_values"], meta["temperature"], first_of(meta)
+        ),
         counts=arrays["counts"],
         total=meta["total"],
         thresholds=arrays["thresholds"],
         D=direct_of(arrays, meta["n_features_in"]),
     )
+
+
+def first_of(meta: dict[str, Any]) -> tuple[float, float]:
+    """How the best label of a row is calibrated; files of before have nothing to say of it."""
+    a, b = meta.get("first", [0.0, 1.0])
+    if not (isinstance(a, float) and isinstance(b, float) and b > 0):
+        raise ModelFileError(f"its description does not make a model (first = {[a, b]}). Save the model again.")
+    return a, b
 
 
 def direct_of(arrays: dict[str, Array], d: int) -> Direct | None:

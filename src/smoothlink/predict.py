@@ -50,11 +50,13 @@ def ranked(model: Model, seen: Seen, k: int, rank_by: str = "probability") -> To
     b = len(seen.blank)
     ranking = Ranking(b, min(k, model.n_labels))
     if rank_by == "psp":
-        normalisers = model.all_normalisers(seen) if model.multiclass else None
+        normalisers, first = model.all_normalisers(seen) if model.multiclass else None, Ranking(b, 1)
         for labels in model.label_blocks(b):
-            P = model.probabilities(model.score(seen, labels), normalisers)
+            S = model.score(seen, labels)
+            P = model.probabilities(S, normalisers)
             ranking.add(gains(model, P, labels), P)
-        return ranking.best()
+            first.add(S)
+        return lift_among(model, ranking.found(0), first.best(), rank_by)
     total = np.full(b, -np.inf, np.float32)
     for labels in model.label_blocks(b):
         S = model.score(seen, labels)
@@ -62,7 +64,39 @@ def ranked(model: Model, seen: Seen, k: int, rank_by: str = "probability") -> To
         if model.multiclass:
             total = np.logaddexp(total, model.normalisers(S))
     best = ranking.best()
-    return best._replace(values=model.probabilities(best.values, total if model.multiclass else None))
+    P = model.probabilities(best.values, total if model.multiclass else None)
+    return TopK(best.indices, lift_first(model, P))
+
+
+def lift_first(model: Model, P: Array) -> Array:
+    """Probabilities of the k best labels of each row, that of the very best as it is for such; in place."""
+    if model.lifts:
+        P[:, :1] = model.lifted(P[:, :1])
+    return P
+
+
+def lift_among(model: Model, best: Best, first: TopK, rank_by: str) -> TopK:
+    """The k best of each row, where the one of the highest score (n, 1) is worth more than it would be alone."""
+    if not model.lifts:
+        return TopK(best.ids, best.values)
+    P = model.lifted(model.probabilities(first.values))
+    if rank_by == "probability":
+        return TopK(best.ids, np.where(best.ids == first.indices, P, best.values))
+    worth = P * label_gains(model)[first.indices].astype(np.float32)
+    keys = np.hstack([worth, np.where(best.ids == first.indices, -np.inf, best.keys)])
+    order = np.argsort(-keys, axis=1, kind="stable")[:, : best.ids.shape[1]]
+    ids, values = np.hstack([first.indices, best.ids]), np.hstack([P, best.values])
+    return TopK(np.take_along_axis(ids, order, axis=1), np.take_along_axis(values, order, axis=1))
+
+
+def firsts(model: Model, seen: Seen) -> Array:
+    """The best label (b,) of each row of a block."""
+    if model.placed:
+        return fetched(model, model.V.best(seen.Phi, 1, None), seen.blank).indices[:, 0]
+    ranking = Ranking(len(seen.blank), 1)
+    for labels in model.label_blocks(len(seen.blank)):
+        ranking.add(model.score(seen, labels))
+    return ranking.best().indices[:, 0]
 
 
 def ranked_there(model: Model, H: Given, k: int) -> Iterator[TopK]:
@@ -87,7 +121,7 @@ def fetched(model: Model, best: Any, blank: Array) -> TopK:
         ids[blank], scores[blank] = known.indices, known.values
         if totals is not None:
             totals[blank] = model.normalisers(model.nothing_known)
-    return TopK(ids, model.probabilities(scores, totals))
+    return TopK(ids, lift_first(model, model.probabilities(scores, totals)))
 
 
 def gains(model: Model, P: Array, labels: slice) -> Array:
@@ -104,7 +138,25 @@ def predict_sets(model: Model, H: Given) -> sp.csr_array:
     """Labels of probability above 1/2; multiclass: the one best label."""
     if model.multiclass:
         return one_each(predict_topk(model, H, 1).indices, model.n_labels)
-    return by_blocks(model, H, lambda S, labels: above_half(model.probabilities(S)))
+    rows = []
+    for part in model.feature_blocks(len(H)):
+        seen = model.see(H[part])
+        sets, first = [], Ranking(len(seen.blank), 1)
+        for labels in model.label_blocks(len(seen.blank)):
+            S = model.score(seen, labels)
+            sets.append(above_half(model.probabilities(S)))
+            first.add(S)
+        rows.append(with_firsts(model, side_by_side(sets), first.best()))
+    return sp.vstack(rows, format="csr") if len(rows) > 1 else rows[0]
+
+
+def with_firsts(model: Model, sets: sp.csr_array, first: TopK) -> sp.csr_array:
+    """Sets at 1/2 with the best labels (n, 1), given with their scores, that only as such are more likely than not."""
+    if not model.lifts:
+        return sets
+    likely = np.flatnonzero(model.lifted(model.probabilities(first.values))[:, 0] > 0.5)
+    some = np.ones(len(likely), sets.dtype), (likely, first.indices[likely, 0])
+    return sp.csr_array(sets.maximum(sp.csr_array(some, sets.shape)))
 
 
 def by_blocks(model: Model, H: Given, chosen: Any) -> sp.csr_array:
@@ -127,14 +179,19 @@ def one_each(labels: Array, c: int) -> sp.csr_array:
 
 
 def predict_proba(model: Model, H: Given, labels: Array | None = None) -> Array:
-    """Probabilities (n, c), or of some labels. Only those are scored, but for multiclass, where each row is divided by
-    the sum over all: that costs as much as the k best."""
+    """Probabilities (n, c), or of some labels. The others are scored too, since each row of a multiclass model is
+    divided by the sum over all, and of others the best label is apart: that costs as much as the k best."""
     some = slice(None) if labels is None else labels
     P = np.empty((len(H), model.n_labels if labels is None else len(labels)), np.float32)
     for part in model.row_blocks(len(H)) if labels is None else model.feature_blocks(len(H)):
         seen = model.see(H[part])
         normalisers = model.all_normalisers(seen) if model.multiclass and labels is not None else None
-        P[part] = model.probabilities(model.score(seen, some), normalisers)
+        S = model.score(seen, some)
+        P[part] = model.probabilities(S, normalisers)
+        if model.lifts:
+            first = S.argmax(axis=1)[:, None] == np.arange(S.shape[1]) if labels is None else None
+            first = firsts(model, seen)[:, None] == labels if first is None else first
+            P[part][first] = model.lifted(P[part][first])
     return P
 
 
@@ -200,7 +257,7 @@ class LabelPart(NamedTuple):
     """What `predictions` are made of, for some of the labels and all rows."""
 
     top: Best
-    first: Best | None  # multiclass: the one best
+    first: Best  # the one best
     sets: list[sp.csr_array]  # of each block of labels; multiclass: none
     f1_sets: list[sp.csr_array]
     losses: Array  # (n,)
@@ -211,7 +268,7 @@ def predictions(
 ) -> Predictions:
     """All that `steps.evaluate` asks for, of embedded rows whose true labels are Y (n, >= c), in one pass."""
     part = label_part(model, Batch(model, H), Y, slice(0, model.n_labels), k=k, rank_by=rank_by, watch=watch)
-    return put_together(model, [part], Y, k=k)
+    return put_together(model, [part], Y, k=k, rank_by=rank_by)
 
 
 def label_part(
@@ -237,34 +294,48 @@ def label_part(
         f1_sets.append(batch.f1_sets(P, labels))
         P = model.finished(P, S)
         top.add(gains(model, P, labels) if rank_by == "psp" else S, P)
-        if model.multiclass:
-            first.add(S)
-        else:
+        first.add(S)
+        if not model.multiclass:
             sets.append(above_half(P))
         here = slice(labels.start - among.start, labels.stop - among.start)
         true = sp.csr_array(known[:, here])
         losses += block_losses(P, true, multiclass=model.multiclass)
         if watch is not None:
             watch(labels, P, true)
-    one = first.found(among.start) if model.multiclass else None
-    return LabelPart(top.found(among.start), one, sets, f1_sets, losses)
+    return LabelPart(top.found(among.start), first.found(among.start), sets, f1_sets, losses)
 
 
-def put_together(model: Model, parts: list[LabelPart], Y: sp.csr_array, *, k: int = 5) -> Predictions:
+def put_together(
+    model: Model, parts: list[LabelPart], Y: sp.csr_array, *, k: int = 5, rank_by: str = "probability"
+) -> Predictions:
     """The predictions of which each part has some labels, in ascending order."""
     c, losses = model.n_labels, np.sum([part.losses for part in parts], axis=0)
-    sets = [block for part in parts for block in part.sets]
+    ids, _, scores = merged([part.first for part in parts], 1)
+    first = TopK(ids, scores)
+    best = lift_among(model, merged([part.top for part in parts], k), first, rank_by)
     if model.multiclass:
         losses[np.diff(sp.csr_array(sp.csr_array(Y)[:, :c]).indptr) == 0] = -np.log(LEAST)
-        sets = [one_each(merged([part.first for part in parts if part.first is not None], 1).indices[:, 0], c)]
-    best = merged([part.top for part in parts], k)
+        sets = one_each(first.indices[:, 0], c)
+    else:
+        sets = with_firsts(model, side_by_side([block for part in parts for block in part.sets]), first)
+        losses += lifted_losses(model, first, Y) if model.lifts else 0
     return Predictions(
         topk=topk_csr([best], c),
-        sets=side_by_side(sets),
+        sets=sets,
         f1_sets=side_by_side([block for part in parts for block in part.f1_sets]),
         row_logloss=losses,
         top_probability=best.values[:, 0],
     )
+
+
+def lifted_losses(model: Model, first: TopK, Y: sp.csr_array) -> Array:
+    """What it adds to the log-loss (n,) of each row that its best label is apart."""
+    p = np.clip(model.probabilities(first.values), LEAST, 1 - LEAST)
+    q = np.clip(model.lifted(p), LEAST, 1 - LEAST)
+    rows = np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr))
+    hit = np.bincount(rows, Y.indices == first.indices[rows, 0], Y.shape[0]) > 0
+    p, q = p[:, 0].astype(np.float64), q[:, 0].astype(np.float64)
+    return np.where(hit, np.log(p) - np.log(q), np.log1p(-p) - np.log1p(-q))
 
 
 def block_losses(P: Array, Y: sp.csr_array, *, multiclass: bool) -> Array:

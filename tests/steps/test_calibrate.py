@@ -10,6 +10,7 @@ from sklearn.metrics import brier_score_loss, log_loss
 from smoothlink.steps.calibrate import (
     LEAST,
     Calibration,
+    Firsts,
     Histogram,
     fit_temperature,
     no_calibration,
@@ -249,3 +250,51 @@ def test_certain_errors_cost_what_the_least_probability_says():
 
 def test_a_calibration_has_temperature_one_unless_told():
     assert Calibration(np.zeros(0), np.zeros(0)).temperature == 1
+
+
+# The best label of a row
+
+
+def lifted_problem(rng, n=4000, c=6):
+    """Scores on the logit scale; single pairs are calibrated, but rows have exactly one label."""
+    S = rng.normal(-2, 1.5, (n, c)).astype(np.float32)
+    P = np.exp(S) / np.exp(S).sum(axis=1, keepdims=True)
+    Y = (np.cumsum(P, axis=1) > rng.random((n, 1))).cumsum(axis=1) == 1
+    return S, sp.csr_array(Y.astype(np.float32))
+
+
+def held_map(S, Y, loss="logistic"):
+    histogram, firsts, w = Histogram(loss), Firsts(len(S)), np.ones(len(S))
+    histogram.add(S, Y, w)
+    firsts.add(S, Y)
+    return histogram.monotone(), firsts.lift(histogram.monotone(), w, loss=loss)
+
+
+def test_best_labels_are_as_likely_as_said_where_single_scores_cannot_tell(rng):
+    (S, Y), (S_new, Y_new) = lifted_problem(rng), lifted_problem(rng)
+    plain, lifted = held_map(S, Y)
+    best = S_new.argmax(axis=1)
+    p = plain.probabilities(S_new, loss="logistic")[np.arange(len(best)), best]
+    hits = Y_new.toarray()[np.arange(len(best)), best].mean()
+    assert hits - p.mean() > 0.05
+    assert abs(hits - lifted.lifted(p).mean()) < (hits - p.mean()) / 2
+    assert (lifted.lifted(p) >= p).all()
+
+
+def test_best_labels_found_in_blocks_are_those_of_all(rng):
+    S, Y = lifted_problem(rng, n=50)
+    whole, parts = Firsts(50), Firsts(50)
+    whole.add(S, Y)
+    for labels in (slice(0, 1), slice(1, 4), slice(4, 4), slice(4, 6)):
+        parts.add(S[:, labels], sp.csr_array(sp.csc_array(Y)[:, labels]))
+    np.testing.assert_array_equal(parts.scores, S.max(axis=1))
+    np.testing.assert_array_equal(parts.hits, whole.hits)
+    np.testing.assert_array_equal(whole.hits, Y.toarray()[np.arange(50), S.argmax(axis=1)] > 0)
+
+
+def test_few_rows_leave_best_labels_nearly_as_they_are(rng):
+    S, Y = lifted_problem(rng, n=2)
+    a, b = held_map(S, Y)[1].first
+    assert abs(a) < 1
+    assert abs(b - 1) < 1
+    assert no_calibration()._replace(first=(0.0, 1.0)).lifts is False

@@ -79,7 +79,7 @@ def test_info_tells_of_texts(folder):
     assert told["text_columns"] == ["title", "body"]
     of_model = succeed("info", folder / "model.safetensors", "--json").json
     assert of_model["text"]["source"]["labels"] == "tags"
-    assert "runs of 1 to 2 words" in succeed("info", folder / "model.safetensors").out
+    assert "runs of 3 to 5 characters" in succeed("info", folder / "model.safetensors").out
 
 
 def test_valid_shows_what_to_expect_and_fits_all_rows(folder, tmp_path):

@@ -84,7 +84,7 @@ def test_features_that_do_not_fit_together_are_refused():
 def test_hashing_takes_a_stream_and_loses_nothing_but_names():
     by_name, hashed = TextFeatures(min_df=1), TextFeatures(hashing=2**20)
     A, B = by_name.fit_transform(TEXTS), hashed.fit_transform(text for text in TEXTS)
-    assert B.shape == (len(TEXTS), 2**20)
+    assert B.shape == (len(TEXTS), 2 * 2**20)
     np.testing.assert_allclose((A @ A.T).toarray(), (B @ B.T).toarray(), atol=1e-6)
 
 
@@ -97,8 +97,17 @@ def test_terms_are_the_ngrams_behind_the_columns_of_a_row():
     assert (names.tolist().index("the mat"), "the mat") in found
 
 
+def test_short_texts_have_features_of_characters_too():
+    long = [f"{text} {'and more of the same words ' * 20}" for text in TEXTS]
+    kinds = {name: [b.kind for b in TextFeatures().fit(texts).blocks_] for name, texts in (("s", TEXTS), ("l", long))}
+    assert kinds == {"s": ["words", "characters"], "l": ["words"]}
+    streamed = TextFeatures(hashing=64).fit(text for text in long)
+    assert [(b.kind, b.width) for b in streamed.blocks_] == [("words", 64)]
+    assert [b.kind for b in TextFeatures(word_ngrams=None).fit(long).blocks_] == ["characters"]
+
+
 def test_texts_without_words_are_rows_without_features():
-    X = TextFeatures().fit(TEXTS).transform(["", "!?"])
+    X = TextFeatures().fit(TEXTS).transform(["", "zzz"])
     assert X.shape[0] == 2
     assert X.nnz == 0
 
@@ -109,7 +118,7 @@ def test_texts_without_words_are_rows_without_features():
         ("one text", "single text"),
         (["a b", None], "Text 1 is no text"),
         (["a b", 3.5], "of type float"),
-        (["", "?"], "No text has an n-gram"),
+        (["", " "], "No text has an n-gram"),
     ],
 )
 def test_what_is_no_text_is_refused_in_words(texts, message):

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from smoothlink.fitting.choose import EVALUATED_PAIRS, Fold, Link, Point, add_scores, climb, cut, holdouts, trials_over
@@ -13,7 +14,8 @@ from smoothlink.fitting.options import Chosen, Options, Setup
 from smoothlink.fitting.spread import Job, spread_sweeps
 from smoothlink.machines.arrays import beside, contiguous, host, rows_at
 from smoothlink.machines.cluster import ClusterRows
-from smoothlink.steps.calibrate import Calibration, Histogram, fit_temperature, no_calibration
+from smoothlink.machines.rows import stack
+from smoothlink.steps.calibrate import Calibration, Firsts, Histogram, fit_temperature, no_calibration
 from smoothlink.steps.descend import Descent, Run, sweeps
 from smoothlink.steps.embed import label_means
 from smoothlink.steps.fit import softmax_rows, squared, squared_parts
@@ -80,7 +82,8 @@ def judge(setup: Setup, options: Options, chosen: Chosen) -> Verdict:
     fit = fits[winner] if few >= len(cuts) else held_fit(winner, cuts, links, chosen, setup, options)
     chosen = chosen._replace(loss=winner, passes=fit.passes)
     calibration = fit.calibration if options.calibrate else no_calibration()
-    thresholds = held_thresholds(cuts, links, fit.Vs, winner, calibration, setup)
+    thresholds, lifted = held_thresholds(cuts, links, fit.Vs, winner, calibration, setup)
+    calibration = lifted if options.calibrate else calibration
     criteria = {loss: f.criterion for loss, f in fits.items()}
     return Verdict(chosen, calibration, thresholds, sum(map(len, held)), criteria)
 
@@ -204,15 +207,19 @@ def all_scores(Phi: Any, V: Any) -> Array:
 
 def held_thresholds(
     cuts: list[Fold], links: list[Link], Vs: list[Any], loss: str, calibration: Calibration, setup: Setup
-) -> Array:
-    """Algorithm 4 on held-out probabilities, in blocks of labels; softmax couples labels, so there all at once."""
+) -> tuple[Array, Calibration]:
+    """Algorithm 4 on held-out probabilities, in blocks of labels; softmax couples labels, so there all at once.
+
+    Multilabel: the calibration with what the same rows say of their best labels too.
+    """
     c, share = setup.rows.c, np.clip(label_means(setup.rows), 0, 1)
     most = max(100, EVALUATED_PAIRS // c) if setup.multiclass else JUDGED_ROWS
     pairs, rows = setup.work.plan.pairs, sum(min(most, len(link.held)) for link in links)
     width = c if setup.multiclass else LABEL_BLOCK if pairs is None else max(16, pairs // max(1, rows))
     Phis = [link.features(link.held[:most]) for link in links]
     weights = np.concatenate([fold.held_weights[:most] for fold in cuts])
-    thresholds = np.empty(c)
+    thresholds, firsts = np.empty(c), Firsts(len(weights))
+    Y = sp.csc_array(stack([fold.held_labels[:most] for fold in cuts]))
     for start in range(0, c, width):
         labels = slice(start, min(c, start + width))
         S = np.concatenate([all_scores(Phi, beside(Phi, V[:, labels])) for Phi, V in zip(Phis, Vs, strict=True)])
@@ -220,5 +227,6 @@ def held_thresholds(
             Z = softmax_rows(S * np.float32(calibration.temperature))
         else:
             Z = calibration.probabilities(S, loss=loss)
+            firsts.add(S, Y[:, labels].tocsr())
         thresholds[labels] = f1_thresholds(Z, share[labels], weights)
-    return thresholds
+    return thresholds, calibration if setup.multiclass else firsts.lift(calibration, weights, loss=loss)

@@ -15,7 +15,7 @@ from smoothlink.fitting.options import Chosen, Options, Setup
 from smoothlink.machines.rows import Rows, folds
 from smoothlink.model import Model, Sight
 from smoothlink.solve import ConjugateGradient
-from smoothlink.steps.calibrate import Calibration, Histogram, fit_temperature
+from smoothlink.steps.calibrate import Calibration, Firsts, Histogram, fit_temperature
 from smoothlink.steps.embed import label_counts
 from smoothlink.steps.infer import f1_thresholds
 
@@ -104,7 +104,9 @@ def calibrate(model: Model, setup: Setup, held: Array, sight: Array | Sight) -> 
     for labels in model.label_blocks(len(held)):
         histogram.add(model.score(seen, labels), columns[:, labels].tocsr(), w)
     model = replace(model, calibration=histogram.monotone())
-    thresholds = np.empty(c)
+    thresholds, firsts = np.empty(c), Firsts(len(held))
     for labels in model.label_blocks(len(held)):
-        thresholds[labels] = f1_thresholds(model.calibrated(model.score(seen, labels)), share[labels], w)
-    return model.calibration, thresholds, histogram.brier()
+        S = model.score(seen, labels)
+        firsts.add(S, columns[:, labels].tocsr())
+        thresholds[labels] = f1_thresholds(model.calibrated(S), share[labels], w)
+    return firsts.lift(model.calibration, w, loss=model.loss), thresholds, histogram.brier()

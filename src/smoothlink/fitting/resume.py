@@ -47,13 +47,14 @@ def judged(setup: Setup, options: Options, chosen: Chosen) -> Verdict:
     kept = work.recall("calibrate")
     if kept is not None:
         meta, arrays = kept
-        calibration = Calibration(arrays["knots"], arrays["values"], meta["temperature"])
+        calibration = Calibration(arrays["knots"], arrays["values"], meta["temperature"], tuple(meta["first"]))
         found = Verdict(Chosen(*meta["chosen"]), calibration, arrays["thresholds"], meta["held"], meta["criteria"])
     else:
         found = judge(setup, options, chosen)
         map_, meta = found.calibration, {"chosen": found.chosen, "held": found.held_rows, "criteria": found.criteria}
         arrays = {"knots": map_.knots, "values": map_.values, "thresholds": found.thresholds}
-        work.keep("calibrate", {**meta, "temperature": float(map_.temperature)}, **arrays)
+        numbers = {"temperature": float(map_.temperature), "first": list(map_.first)}
+        work.keep("calibrate", {**meta, **numbers}, **arrays)
     work.forget("held")  # what fits without the held-out rows put by
     return found
 

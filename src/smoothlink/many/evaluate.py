@@ -79,7 +79,7 @@ def evaluate_files(
     else:
         check_workers(cluster, question, inputs)
         Y, parts = on_workers(cluster, question, inputs, loaded.model_.n_labels, note)
-        said = put_together(loaded.model_, parts, Y)
+        said = put_together(loaded.model_, parts, Y, rank_by=loaded.rank_by)
     return loaded._measured(Y, said, bootstraps, seed)
 
 

@@ -19,11 +19,28 @@ FEW = 256  # scores that NumPy maps faster than a kernel can be made ready
 
 
 class Calibration(NamedTuple):
-    """p = interpolated(knots) of each score (multilabel); multiclass models have softmax(temperature * scores)."""
+    """p = interpolated(knots) of each score (multilabel); multiclass models have softmax(temperature * scores).
+
+    The best label of a row is true more often than others of the same score: most rows have a label at least, and it
+    is the likeliest to be the one. So its log-odds x become a + b x, where that is more. (bibtex: first labels of mean
+    probability 0.631 are true in 0.662 of the rows, and no map of single scores can mend it.)
+    """
 
     knots: Array  # (m,) stretched scores, ascending; empty where the map is sigmoid, clip or softmax
     values: Array  # (m,) their probabilities
     temperature: float = 1.0
+    first: tuple[float, float] = (0.0, 1.0)  # a, b of the best label of a row (multilabel)
+
+    @property
+    def lifts(self) -> bool:
+        """Whether the best label of a row is apart."""
+        return self.first != (0.0, 1.0)
+
+    def lifted(self, p: Array) -> Array:
+        """The probabilities of best labels, which on their own would have p."""
+        a, b = self.first
+        q = np.clip(p, LEAST, 1 - LEAST).astype(np.float64)
+        return np.maximum(p, sigmoid(a + b * np.log(q / (1 - q)))).astype(np.float32)
 
     def probabilities(self, scores: Array, *, loss: str) -> Array:
         """Multilabel probabilities of scores of any shape."""
@@ -110,6 +127,44 @@ class Histogram:
             return full, full
         fitted = isotonic_regression(self.positives[full] / self.pairs[full], sample_weight=self.pairs[full])
         return full, np.concatenate([[0], np.cumsum(np.diff(fitted) > 0)]).astype(np.int64)
+
+
+class Firsts:
+    """The best label of each of n held-out rows, while blocks of labels come: its score, and whether it is true."""
+
+    def __init__(self, n: int) -> None:
+        self.scores, self.hits = np.full(n, -np.inf, np.float32), np.zeros(n, bool)
+
+    def add(self, scores: Array, Y: sp.csr_array) -> None:
+        """Scores (n, m) and labels (n, m) of the next block."""
+        if not scores.shape[1]:
+            return
+        best = scores.argmax(axis=1)
+        found = scores[np.arange(len(best)), best]
+        rows = np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr))
+        hits = np.bincount(rows, Y.indices == best[rows], Y.shape[0]) > 0
+        better = found > self.scores
+        self.scores[better], self.hits[better] = found[better], hits[better]
+
+    def lift(self, calibration: Calibration, w: Array, *, loss: str) -> Calibration:
+        """The calibration with what these rows say of best labels: a logistic regression on their log-odds.
+
+        A prior worth a row or so keeps (a, b) at (0, 1) where rows are few.
+        """
+        p = np.clip(calibration.probabilities(self.scores[:, None], loss=loss)[:, 0], LEAST, 1 - LEAST)
+        p = p.astype(np.float64)
+        A = np.column_stack([np.ones(len(p)), np.log(p / (1 - p))])
+        theta = np.array([0.0, 1.0])
+        for _ in range(30):
+            q = 1 / (1 + np.exp(-(A @ theta)))
+            gradient = A.T @ (w * (q - self.hits)) + theta - (0.0, 1.0)
+            step = np.linalg.solve((A.T * (w * q * (1 - q))) @ A + np.eye(2), gradient)
+            theta -= step
+            if np.abs(step).max() < 1e-8:
+                break
+        a, b = theta.tolist()
+        fine = bool(np.isfinite(theta).all()) and b > 0
+        return calibration._replace(first=(a, b)) if fine else calibration
 
 
 def fit_temperature(scores: Array, labels: Array, w: Array) -> tuple[float, Calibration]:

@@ -87,11 +87,11 @@ class Ranking:
         return Best(best.indices + first, self.keys[:, : best.indices.shape[1]], best.values)
 
 
-def merged(parts: list[Best], k: int) -> TopK:
+def merged(parts: list[Best], k: int) -> Best:
     """The k best of parts that follow one another in the order of their labels."""
-    ids, keys, values = (np.hstack(column) for column in zip(*parts, strict=True))
-    order = np.argsort(-keys, axis=1, kind="stable")[:, :k]  # equal scores stay in the order of their ids
-    return TopK(np.take_along_axis(ids, order, axis=1), np.take_along_axis(values, order, axis=1))
+    columns = [np.hstack(column) for column in zip(*parts, strict=True)]
+    order = np.argsort(-columns[1], axis=1, kind="stable")[:, :k]  # equal scores stay in the order of their ids
+    return Best(*(np.take_along_axis(column, order, axis=1) for column in columns))
 
 
 def top_k(scores: Array, k: int) -> TopK:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain, islice
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -25,9 +26,13 @@ Array = NDArray[Any]
 Analyzer = Callable[[str], list[str]]
 
 TOKEN = r"(?u)\b\w\w+\b"  # scikit-learn's: words of two characters and more
-WORDS, CHARACTERS = (1, 2), None  # n-grams where nothing else is asked for
-MOST_FEATURES = 100_000  # of "auto": a model has so many rows of W
+# What held-out rows of training sets liked (docs/results.md): characters help short texts, and cost long ones time;
+# rare pairs of words help nobody.
+WORDS, CHARACTERS = (1, 2), (3, 5)
+SHORT = 250  # characters of the median text, below which those within words are features too
+FEATURES, A_TEXT, MOST_FEATURES = 30_000, 2, 200_000  # of each kind: at least, for each text, at most
 SMALL = 1000  # documents: with fewer, an n-gram that occurs once is kept
+LOOKED_AT = 10_000  # texts that say whether they are short
 KINDS = {"words": "word", "characters": "char_wb"}
 
 
@@ -48,12 +53,12 @@ class TextFeatures(TransformerMixin, BaseEstimator):
     word_ngrams : "auto", (int, int) or None, default="auto"
         Shortest and longest run of words that is a feature; None: no words. "auto": single words and pairs.
     char_ngrams : "auto", (int, int) or None, default="auto"
-        The same of characters within words; (3, 5) helps with short texts, many word forms and misspellings. "auto":
-        none beside words.
+        The same of characters within words, which help with short texts, many word forms and misspellings. "auto":
+        (3, 5) where the median text has less than 250 characters, else none beside words.
     min_df : "auto" or int, default="auto"
         Documents that an n-gram must be in; "auto": 2, or 1 where documents are fewer than 1000.
     max_features : "auto", int or None, default="auto"
-        The most frequent n-grams of either kind that are kept; "auto": 100,000.
+        The most frequent n-grams of either kind that are kept; "auto": two a text, at least 30,000, at most 200,000.
     sublinear_tf : bool, default=True
         Whether a count n becomes 1 + ln(n).
     use_idf : bool, default=True
@@ -101,12 +106,14 @@ class TextFeatures(TransformerMixin, BaseEstimator):
 
     def fit_transform(self, texts: Iterable[str], y: Any = None, **given: Any) -> sp.csr_array:
         """`fit`, then `transform` of the same texts, looking at each once; with `hashing` they may be a stream."""
-        wanted = self._wanted()
         if self.hashing is not None:
+            first, texts = ahead(checked(texts), LOOKED_AT)
+            wanted = self._wanted(first)
             self._keep([Block(kind, ngrams, None, self.hashing) for kind, ngrams in wanted.items()])
-            C = self._counts(checked(texts))
+            C = self._counts(texts)
         else:
-            C = self._learnt(wanted, list(checked(texts)))
+            documents = list(checked(texts))
+            C = self._learnt(self._wanted(documents[:LOOKED_AT]), documents)
         if not C.shape[1]:
             raise DataError("No text has an n-gram to learn from.\nPass texts with words in them, or another min_df.")
         n, df = C.shape[0], np.bincount(C.indices, minlength=C.shape[1])
@@ -167,12 +174,12 @@ class TextFeatures(TransformerMixin, BaseEstimator):
 
     # Settling
 
-    def _wanted(self) -> dict[str, tuple[int, int]]:
-        """The kinds of n-grams and their lengths."""
+    def _wanted(self, texts: list[str]) -> dict[str, tuple[int, int]]:
+        """The kinds of n-grams and their lengths, for texts such as these."""
         words = WORDS if self.word_ngrams == "auto" else span("word_ngrams", self.word_ngrams)
-        # Without words there must be something; else "auto" is what held-out rows of four sets liked.
         if self.char_ngrams == "auto":
-            characters = CHARACTERS if words is not None else (3, 5)
+            short = not texts or np.median([len(text) for text in texts]) < SHORT
+            characters = CHARACTERS if short or words is None else None
         else:
             characters = span("char_ngrams", self.char_ngrams)
         if self.hashing is not None and (type(self.hashing) is not int or not 1 <= self.hashing < 1 << 31):
@@ -184,7 +191,9 @@ class TextFeatures(TransformerMixin, BaseEstimator):
 
     def _limits(self, n: int) -> dict[str, Any]:
         least = (1 if n < SMALL else 2) if self.min_df == "auto" else self.min_df
-        most = MOST_FEATURES if self.max_features == "auto" else self.max_features
+        most = self.max_features
+        if most == "auto":
+            most = min(max(FEATURES, A_TEXT * n), MOST_FEATURES)
         for name, value in (("min_df", least), ("max_features", most)):
             if not (isinstance(value, int) and value >= 1) and not (name == "max_features" and value is None):
                 raise ValueError(f"{name} is {value!r}; possible are 'auto' and a number from 1 on.")
@@ -273,17 +282,26 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         """The features of `to_arrays`; nothing is believed that does not fit together."""
         options: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in meta["options"].items()}
         features = cls(**options)
-        wanted, blocks = features._wanted(), []
+        blocks: list[Block] = []
         for stated in meta["blocks"]:
             kind, ngrams, width = stated["kind"], tuple(stated["ngrams"]), stated["width"]
             terms = None if features.hashing is not None else unpack_names(arrays, f"text_{kind}")
-            if wanted.get(kind) != ngrams or width != (features.hashing if terms is None else len(terms)):
+            fits = kind in KINDS and span("ngrams", ngrams) and kind not in [block.kind for block in blocks]
+            if not fits or width != (features.hashing if terms is None else len(terms)):
                 raise ModelFileError(f"its text features do not fit together ({stated}). Save the model again.")
             blocks.append(Block(kind, ngrams, terms, width))
+        if not blocks:
+            raise ModelFileError("it has no text features. Save the model again.")
         features._keep(blocks, arrays["text_idf"])
         if features.idf_.shape != ((features.n_columns,) if features.use_idf else (0,)):
             raise ModelFileError(f"its text features have {features.idf_.shape} weights. Save the model again.")
         return features
+
+
+def ahead(texts: Iterator[str], count: int) -> tuple[list[str], Iterator[str]]:
+    """The first of a stream, and all of it."""
+    first = list(islice(texts, count))
+    return first, chain(first, texts)
 
 
 def placing(block: Block) -> Callable[[str], int | None]:
