@@ -21,6 +21,7 @@ data or the model, 2 where the command was typed wrongly, 130 after Ctrl-C. `smo
 traceback of an error, `smoothlink --version` the version.
 """
 NOT_RUN = "<!-- not run: the examples of the help texts; their options are checked -->"
+BAR = "&#124;"  # within a table a bar ends the cell
 OWN = ("Arguments", "Options")
 WORDS = {int: "N", float: "NUMBER", str: "TEXT"}
 
@@ -73,27 +74,26 @@ def section(name: str, command: Any, panels: dict[str, list[str]], shared: dict[
 
 
 def table(rows: list[str]) -> list[str]:
-    return ["| | value | |", "|---|---|---|", *rows, ""]
+    return ["| | |", "|---|---|", *rows, ""]
 
 
 def row(parameter: Any, hint: inspect.Parameter, of_option: bool) -> str:
-    """| what is typed | what it takes | what it means |"""
+    """| what is typed, and what it takes | what it means |"""
     typed = ", ".join(f"`{name}`" for name in (*parameter.opts, *parameter.secondary_opts))
     value = value_of(parameter, hint)
-    name = typed if of_option else f"`{value}`"
-    taken = f"`{value}`" if of_option and value else ""
-    return f"| {name} | {cell(taken)} | {cell(meaning(parameter))} |"
+    name = f"{typed} {value}".rstrip() if of_option else f"`{parameter.metavar}`"
+    return f"| {name} | {' '.join(meaning(parameter).replace('|', BAR).split())} |"
 
 
 def value_of(parameter: Any, hint: inspect.Parameter) -> str:
-    """The word for a value, with its bounds; empty for a switch."""
+    """The word for a value, with its bounds, or the words to choose from; empty for a switch."""
     kind, info = annotation(hint)
     if kind is bool:
         return ""
-    word = parameter.metavar or WORDS.get(kind, "TEXT")
+    word = " or ".join(f"*{part}*" for part in (parameter.metavar or WORDS.get(kind, "TEXT")).split("|"))
     low, high = getattr(info, "min", None), getattr(info, "max", None)
-    bounds = f"{low}..{high}" if None not in (low, high) else f"{low}.." if low is not None else ""
-    return f"{word} {bounds}".strip()
+    bounds = f"{low} to {high}" if None not in (low, high) else f"{low} or more" if low is not None else ""
+    return f"{word} ({bounds})" if bounds else word
 
 
 def annotation(hint: inspect.Parameter) -> tuple[Any, Any]:
@@ -110,8 +110,3 @@ def meaning(parameter: Any) -> str:
     plain = isinstance(default, str | int | float) and not isinstance(default, bool) and bool(parameter.show_default)
     text += f" [default: {default}]" if plain and default != "" else ""
     return text + (" *Required.*" if parameter.required else "")
-
-
-def cell(text: str) -> str:
-    """Text within a table, where a bar would end the cell."""
-    return " ".join(text.replace("|", r"\|").split())
