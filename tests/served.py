@@ -30,7 +30,7 @@ def text_model(**changes):
     names = list(TOPICS)
     labels = [rng.choice(names, 2, replace=False).tolist() for _ in range(120)]
     texts = [" ".join(str(word) for topic in two for word in rng.choice(TOPICS[topic], 4)) for two in labels]
-    given = {"word_ngrams": (1, 2), **FIXED, **changes}
+    given = {"word_ngrams": (1, 2), "char_ngrams": None, **FIXED, **changes}
     return TextSmoothLink(**given).fit(texts, labels)
 
 

@@ -75,6 +75,16 @@ def test_scores_and_probabilities_are_those_of_the_classifier(rng):
     assert [one.score for one in given] == pytest.approx(model.decision_function(X[[4]])[0, [2, 0]].tolist(), rel=1e-4)
 
 
+def test_the_best_label_is_as_likely_when_it_is_asked_for(rng):
+    X, Y = words(rng)
+    model = fixed(calibrate=True).fit(X, Y)
+    for i in range(5):
+        best = model.predict_topk(X[[i]], k=1)
+        (found,) = explain(model, X[[i]], labels=best.indices.tolist())
+        assert found.probability == pytest.approx(float(best.data[0]))
+        assert found.probability == pytest.approx(float(model.predict_proba(X[[i]])[0, best.indices[0]]))
+
+
 def test_what_is_not_shown_is_the_rest(rng):
     X, Y = words(rng)
     model = fixed().fit(X, Y)

@@ -15,7 +15,7 @@ from smoothlink.fitting.checks import whole
 from smoothlink.machines.half import Half
 from smoothlink.machines.sharded import Shards
 from smoothlink.model import Model
-from smoothlink.predict import ranked
+from smoothlink.predict import likely, ranked
 from smoothlink.steps.explain import (
     Parts,
     Row,
@@ -114,9 +114,7 @@ def answered(classifier: SmoothLinkClassifier, X: Any, labels: Array | None, k: 
     if labels is None:
         best = ranked(model, seen, k, classifier.rank_by)
         return best.indices[0], model.score(seen, best.indices[0])[0], best.values[0]
-    scores = model.score(seen, labels)
-    normalisers = model.all_normalisers(seen) if model.multiclass else None
-    return labels, scores[0], model.probabilities(scores.copy(), normalisers)[0]
+    return labels, model.score(seen, labels)[0], likely(model, seen, labels)[0]
 
 
 def opened(model: Any, row: Any) -> tuple[SmoothLinkClassifier, Any, Callable[[int], str]]:

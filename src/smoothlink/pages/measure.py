@@ -112,7 +112,7 @@ def measure(
     Y = sp.csr_array(Y)
     ks = tuple(range(1, min(DEPTH, c) + 1))
     pairs = Pairs(c)
-    said = classifier._ask(X, predictions, Y, k=max(ks), rank_by=classifier.rank_by, watch=pairs.add)
+    said = classifier._ask(X, predictions, Y, k=max(ks), rank_by=classifier.rank_by, watch=pairs)
     evaluation = evaluate(
         Y,
         said,

@@ -76,13 +76,22 @@ class Pairs:
         """Probabilities P (n, m) of some labels, and the truth (n, m)."""
         self.expected[labels] = P.sum(axis=0, dtype=np.float64)
         self.spread[labels] = self.expected[labels] - np.einsum("ij,ij->j", P, P, dtype=np.float64)
-        p = P[np.float32(LEAST) <= P].astype(np.float64)
-        at = np.minimum((p * FINE).astype(np.int64), FINE - 1)
-        self.count += np.bincount(at, minlength=FINE)
-        self.said += np.bincount(at, p, FINE)
-        hits = P[np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr)), Y.indices]
-        hits = hits[hits >= np.float32(LEAST)].astype(np.float64)
-        self.true += np.bincount(np.minimum((hits * FINE).astype(np.int64), FINE - 1), minlength=FINE)
+        self._count(P[np.float32(LEAST) <= P], P[np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr)), Y.indices])
+
+    def move(self, labels: Array, before: Array, after: Array, true: Array) -> None:
+        """Of one label (n,) of each row, another probability than the one that was added."""
+        for sign, p in ((-1, before), (1, after)):
+            self.expected += sign * np.bincount(labels, p, len(self.expected))
+            self.spread += sign * np.bincount(labels, p * (1 - p), len(self.spread))
+            self._count(p, p[true], sign)
+
+    def _count(self, p: Array, hits: Array, sign: int = 1) -> None:
+        """Pairs of these probabilities, and among them those that are true."""
+        p, hits = (P[np.float32(LEAST) <= P].astype(np.float64) for P in (p, hits))
+        at, true_at = (np.minimum((P * FINE).astype(np.int64), FINE - 1) for P in (p, hits))
+        self.count += sign * np.bincount(at, minlength=FINE)
+        self.said += sign * np.bincount(at, p, FINE)
+        self.true += sign * np.bincount(true_at, minlength=FINE)
 
     def reliability(self, least: float = WORTH_SAYING, bins: int = BINS) -> Reliability:
         """Of all pairs of at least this probability; the edges of the bins are multiples of 1 / FINE."""
