@@ -47,6 +47,14 @@ def test_figures_in_the_readme_table_are_on_the_page_of_the_benchmarks():
     assert {figure for pair in pairs for figure in pair} <= rounded
 
 
+def test_the_figure_of_the_gpu_in_readme_is_on_its_page():
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    page = (ROOT / "docs" / "benchmarks-gpu.md").read_text(encoding="utf-8")
+    seconds = re.search(r"2\.4 million rows and 325,000 labels take (\d+) s on one H200", readme)
+    assert f"| fit, end to end | {seconds[1]}.0 s |" in page.split("## ")[1]
+    assert "2,400,000 training rows" in page
+
+
 @functools.cache
 def templates():
     """Lines of the texts in the sources, as patterns: what is filled in may be anything."""
