@@ -24,14 +24,13 @@ what is loaded once. Seconds run from the data folder to the model. The bar: two
 seconds of one process on two cores, by the plan that `auto` takes, which is columns here.
 
 **Moved** are bytes over the loopback device while a stage ran: all of Dask's, and what else was sent meanwhile.
-**Least** is what the plan has to move: an array for all workers once to each, a sum of W arrays in W transfers, X to
-all other workers where columns are shared out.
+**Least** is what the plan has to move: an array for all workers once to each, a sum of W arrays in W transfers.
 
 **Memory** is resident memory at its peak (VmHWM of Linux, set back when a task ends) beyond that of the idle worker
 with all libraries loaded. A worker's X has {PREPARED_BYTES} bytes an entry: values, feature numbers, their places by
 frequency, and values and row numbers of the transpose. The bar for the solves is X and two (d, k + l) arrays, which
-sums of all columns at once would take. Then come h, rows x k of the share, beside W, and for the link Phi'Phi and
-Phi'Y, of which an addition holds three.
+sums of all columns at once would take; what a worker holds includes its labels. Then come h, rows x k of the share,
+beside W, and for the link Phi'Phi and Phi'Y, of which an addition holds three.
 """
 NOTHING = "Nothing has been measured yet: run `python benchmarks/cluster.py` on a quiet machine."
 

@@ -98,7 +98,7 @@ def stages(z: Shape, machine: Machine, workers: int, plan: str = "rows", *, shar
     parallel = workers if machine.cores is None else min(workers, machine.cores)
     held = rows_held(z, workers, plan)
     return [
-        read(z, machine, workers, plan, held),
+        read(z, machine, workers, plan),
         embed(z, machine, workers, plan, parallel, held),
         featurize(z, machine, workers, parallel, shards),
         fit(z, machine, workers, shards),
@@ -120,13 +120,11 @@ def group(z: Shape) -> float:
     return min(z.m, max(HOST_COLUMNS, PIECE // int(4 * max(z.c, z.d)) // HOST_COLUMNS * HOST_COLUMNS))
 
 
-def read(z: Shape, machine: Machine, workers: int, plan: str, held: float) -> Stage:
-    """Files to rows; where columns are shared out, one worker reads and passes on."""
+def read(z: Shape, machine: Machine, workers: int, plan: str) -> Stage:
+    """Files to rows; where columns are shared out, every worker reads them all."""
     size = 8 * z.entries
-    sent = Traffic(out=size if plan == "columns" and workers > 1 else 0)
-    moved = sent.moved(workers - 1)
     share = size if plan == "columns" else size / workers
-    return Stage("read", 0, moved, share + 4 * size * BLOCK_ROWS / z.n, share / machine.disk, moved / machine.network)
+    return Stage("read", 0, 0, share + 4 * size * BLOCK_ROWS / z.n, share / machine.disk, 0)
 
 
 def embed(z: Shape, machine: Machine, workers: int, plan: str, parallel: int, held: float) -> Stage:

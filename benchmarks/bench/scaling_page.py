@@ -22,7 +22,7 @@ OPERATIONS = {
 MOVED = {
     "rows": {"read": "0", "embed": "16*W*((t + 1)*d + c)*(k + l) + 4*W*d*k", "featurize": "W*(4*k*s + 8*s**2 + 4*c*s)"},
     "columns": {
-        "read": "8*e*(W - 1)",
+        "read": "0",
         "embed": "(16*c + 4*d)*(k + l) + 4*W*d*k",
         "featurize": "W*(4*k*s + 8*s**2 + 4*c*s)",
     },

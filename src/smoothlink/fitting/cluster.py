@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -41,7 +40,6 @@ Array = NDArray[Any]
 
 LOOKED_AT = 1000  # rows that tell how features are scaled
 PREPARED_BYTES = 20  # an entry of X with its transpose, ready for products
-SENT_BYTES = 8  # an entry that is sent
 WORKER_SHARE = 0.4  # of a worker's memory that all of X may take
 
 
@@ -58,18 +56,18 @@ class Spread(NamedTuple):
         self, scaling: Callable[[Any], Any], w: Array | None, block_rows: int | None, *, whole: bool = False
     ) -> ClusterRows:
         """The rows, scaled, on the workers; `whole` also all of them on each."""
-        cluster, header, starts = self.cluster, self.header, self.starts.tolist()
-        where, every = itertools.cycle(cluster.workers), None
+        cluster, header, starts, parts = self.cluster, self.header, self.starts.tolist(), []
+        workers, every = cluster.workers, None
         if whole:
-            every = cluster.submit("load-all", shares.told, shares.load_all, self.pieces, starts, scaling, block_rows)
-            cluster.everywhere(every, SENT_BYTES * header.entries)
-            edges = pairwise([*starts, header.rows])
-            parts = [cluster.submit("share", shares.share_of, every, a, b, worker=next(where)) for a, b in edges]
-        else:
-            parts = []
-            for pieces, start in zip(self.pieces, starts, strict=True):
-                told = (shares.load_share, pieces, start, scaling, block_rows)
-                parts.append(cluster.submit("load", shares.told, *told, worker=next(where)))
+            told = (shares.load_all, self.pieces, starts, scaling, block_rows)
+            every = [cluster.submit("load-all", shares.told, *told, worker=worker) for worker in workers]
+        for i, (start, stop) in enumerate(pairwise([*starts, header.rows])):
+            at = i % len(workers)
+            if every is None:
+                mine = (shares.load_share, self.pieces[i], start, scaling, block_rows)
+                parts.append(cluster.submit("load", shares.told, *mine, worker=workers[at]))
+            else:
+                parts.append(cluster.submit("share", shares.share_of, every[at], start, stop, worker=workers[at]))
         return ClusterRows(cluster, parts, self.starts, header.rows, header.features + 1, header.labels, w, every)
 
     def job(self, w: Array | None, label_weight: Array | None, options: Options) -> dict[str, Any]:

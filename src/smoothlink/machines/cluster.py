@@ -66,12 +66,6 @@ class Cluster:
         limits = [worker["memory_limit"] for worker in found if worker["memory_limit"]]
         return int(min(limits)) if limits else host_memory() // max(1, len(found))
 
-    def everywhere(self, future: Any, size: int) -> None:
-        """A result of so many bytes on every worker."""
-        self.count(size * (len(self.workers) - 1))
-        with self.speaking():
-            self.client.replicate([future])
-
     @property
     def dashboard(self) -> str:
         """Its address; where Dask has nothing to draw it with, what to install."""
@@ -102,6 +96,11 @@ class Cluster:
         key = f"{self.stage}-{what}-{self._mark}{next(self._count):08x}"
         with self.speaking():
             return self.client.submit(f, *arguments, key=key, pure=False, retries=RETRIES, **where)
+
+    def holder(self, future: Any) -> str | None:
+        """A worker that has a result; None: none at the moment."""
+        with self.speaking():
+            return next(iter(self.client.who_has(future).get(future.key, ())), None)
 
     def count(self, size: int) -> None:
         """Takes note of bytes that are moved."""
@@ -226,12 +225,14 @@ class ClusterRows(Rows):
         d: int,
         c: int,
         w: Array | None = None,
-        whole: Any = None,
+        whole: list[Any] | None = None,
     ) -> None:
         super().__init__([], d, c)
         self.cluster, self.parts, self.starts, self.n = cluster, parts, starts, n
         self.shares_columns = whole is not None
-        self.whole = whole  # all rows as one share, which every worker holds where columns are shared out
+        # All rows as one share, for each worker its own, where columns are shared out. Copies of one result would not
+        # do: Dask takes those that no task waits for away again.
+        self.whole = whole
         self.ends = np.append(starts[1:], n)
         self._w = w  # None: 1 each
         self.weights = (
@@ -269,18 +270,24 @@ class ClusterRows(Rows):
         """Each worker does some columns over all rows, and nothing is said between them on the way."""
         if self.whole is None:
             return super().over_columns(f, B, *arguments)
+        whole = self.whole
 
         def spread() -> Any:
             w, *sent = (self.cluster.send(A) for A in (self._w, *arguments))
-            columns = dealt(B.shape[1], len(self.cluster.workers))
+            columns = dealt(B.shape[1], len(whole))
             tasks = [
                 self.cluster.submit(
                     f"columns {i + 1}/{len(columns)}",
                     shares.columns_of,
-                    *(f, self.whole, w, self.cluster.send(np.ascontiguousarray(B[:, some]), worker), *sent),
-                    worker=worker,
+                    *(
+                        f,
+                        whole[i],
+                        w,
+                        self.cluster.send(np.ascontiguousarray(B[:, some]), self.cluster.holder(whole[i])),
+                    ),
+                    *sent,
                 )
-                for i, (some, worker) in enumerate(zip(columns, self.cluster.workers, strict=False))
+                for i, some in enumerate(columns)
             ]
             found = self.cluster.client.gather(tasks, direct=self.cluster.direct)
             self.cluster.count(sum(array.nbytes for part in found for array in part))

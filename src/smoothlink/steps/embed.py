@@ -142,7 +142,11 @@ def projected_columns(rows: Rows, Q: Array, recipe: Any) -> tuple[Array, Array, 
     solve = recipe.over(rows)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # the caller knows of all columns
-        Z, T = project(rows, solve, Q)
+        B = rows.columnwise(xt_yq, Q, rows.d)
+        for block in rows.blocks:  # the solve does not see Y
+            block.Y.let_go()
+        Z = solve(B, overwrite=True)
+        T = rows.columnwise(yt_xz, Z, rows.c)
     return np.outer(solve.effort, np.ones(Q.shape[1])), T, Z
 
 
