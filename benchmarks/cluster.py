@@ -1,13 +1,11 @@
 """A fit on local worker processes beside the same fit in one process: seconds, bytes moved, memory a worker.
 
-    python benchmarks/cluster.py [--scale 1] [--workers 1,2,4] [--plans rows,columns] [--folder FOLDER]
+    python benchmarks/cluster.py [--workers 1,2,4] [--plans rows,columns] [--folder FOLDER]
+    python benchmarks/cluster.py --page-only     docs/benchmarks-cluster.md and docs/scaling.md from the cells
 
-At scale 1: 500,000 rows, 100,000 features and 10,000 labels of `smoothlink synth`; rank 200, 2,000 random features,
-squared loss, all settings given. Each fit runs in a process of its own, one after the other; one process has all cores,
-each worker its part of them. Results go to benchmarks/results/cluster.json.
-
-"moved" are the bytes of arrays that the client sends to workers and that come back or are added: for sums over rows the
-array to every worker and one result from each; less cannot be where rows are shared out.
+500,000 rows, 100,000 features and 10,000 labels of `smoothlink synth`; rank 200, 2,000 random features, squared loss,
+all settings given. Each fit runs in a process of its own, one after the other, and writes a cell into --results: the
+one process has all cores, each worker one thread. About 16 minutes on two quiet cores.
 """
 
 from __future__ import annotations
@@ -23,82 +21,60 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from bench.circumstances import RESULTS, store, versions
+from bench.circumstances import RESULTS, ROOT, Watch, store, versions
+from bench.cluster_page import page, stored_cells, table
+from bench.scaling_page import page as scaling_page
 
 from smoothlink.experiments.peers.known import OURS
 
+CELLS = RESULTS / "cluster"
+PAGES = ROOT / "docs"
 SHAPE = {"rows": 500_000, "features": 100_000, "labels": 10_000}  # at scale 1
 A_ROW = {"features-per-row": 40, "labels-per-row": 3}
 SETTINGS: dict[str, Any] = {"rank": 200, "n_features": 2000, "loss": "squared", "ridge": 1.0, "bandwidth": 2.0}
 SETTINGS |= {"final_ridge": 0.1, "calibrate": False, "negatives": "all", "solver": "cg", "scale": "unit"}
 
-CHILD = """
-import json, sys, time
-import smoothlink
-from smoothlink import SmoothLinkClassifier
-
-def peak():
-    with open("/proc/self/status") as status:
-        return int(next(line for line in status if line.startswith("VmHWM:")).split()[1]) << 10
-
-if __name__ == "__main__":
-    data, where, plan, settings, out = sys.argv[1:]
-    model = SmoothLinkClassifier(**json.loads(settings))
-    if where == "here":
-        began = time.perf_counter()
-        found = smoothlink.read(data)
-        model.fit(found.X[:], found.Y[:])
-        held, empty = [peak()], []
-    else:
-        with smoothlink.cluster(where, plan=plan) as cluster:
-            empty = list(cluster.client.run(peak).values())
-            began = time.perf_counter()
-            model.fit(smoothlink.Files.of(data))
-            held = list(cluster.client.run(peak).values())
-    seconds = time.perf_counter() - began
-    with open(out, "w") as file:
-        json.dump({"seconds": seconds, "held": held, "empty": empty, "summary": model.summary_}, file, default=str)
-"""
-
 
 def main(words: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--scale", type=float, default=1.0, help="of rows, features and labels")
-    parser.add_argument("--workers", default="1,2,4")
-    parser.add_argument("--plans", default="rows,columns")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--folder", type=Path, help="where the data go, and stay")
-    parser.add_argument("--results", type=Path, default=RESULTS / "cluster.json", metavar="FILE")
-    given = parser.parse_args(words)
-    if given.folder is not None:
-        record = measured(given, given.folder)
-    else:
-        with tempfile.TemporaryDirectory() as folder:
-            record = measured(given, Path(folder))
-    store(record, given.results)
-    show(record)
+    given = arguments(words)
+    if not given.page_only:
+        if given.folder is not None:
+            measure(given, given.folder)
+        else:
+            with tempfile.TemporaryDirectory() as folder:
+                measure(given, Path(folder))
+    cells = stored_cells(given.results)
+    if given.page_only or given.results == CELLS:
+        (given.pages / "benchmarks-cluster.md").write_text(page(cells))
+        (given.pages / "scaling.md").write_text(scaling_page(cells))
+    print(table(cells))
 
 
-def measured(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """One process, then workers by plan and number."""
+def measure(given: argparse.Namespace, folder: Path) -> None:
+    """One process, then workers by plan and number; each writes its cell when it is done."""
     folder.mkdir(parents=True, exist_ok=True)
     data, settings = made(given, folder), dict(SETTINGS)
     if given.scale < 1:
         settings |= {"rank": max(4, int(200 * given.scale**0.5)), "n_features": max(16, int(2000 * given.scale**0.5))}
-    fits = {"here": fit(data, "here", "auto", settings, folder)}
-    for plan in given.plans.split(","):
-        for count in given.workers.split(","):
-            fits[f"{plan} {count}"] = fit(data, f"local:{count}", plan, settings, folder)
-    return {
-        "date": str(date.today()),
-        "command": f"benchmarks/cluster.py --scale {given.scale:g}",
-        "versions": versions(OURS),
-        "cores": os.cpu_count(),
-        "seed": given.seed,
-        "shape": shape(given.scale),
-        "settings": settings,
-        "fits": fits,
-    }
+    asked = [(plan, count) for plan in given.plans.split(",") for count in map(int, given.workers.split(","))]
+    for plan, count in [("here", 0), *asked]:
+        watch = Watch()
+        found = fit(data, count, plan, settings, folder)
+        cell = {
+            "plan": plan,
+            "workers": count,
+            "date": str(date.today()),
+            "command": f"python benchmarks/cluster.py --workers {given.workers} --plans {given.plans}",
+            "versions": versions(OURS),
+            "seed": given.seed,
+            "trial": given.scale != 1,
+            "shape": {**shape(given.scale), **{name.replace("-", "_"): size for name, size in A_ROW.items()}},
+            "settings": settings,
+            **watch.seen(),
+            **found,
+        }
+        store(cell, given.results / f"{plan}-{count}.json")
+        print(f"{plan} {count}: {found['seconds']:.1f} s", flush=True)
 
 
 def shape(scale: float) -> dict[str, int]:
@@ -115,29 +91,32 @@ def made(given: argparse.Namespace, folder: Path) -> Path:
     return data
 
 
-def fit(data: Path, where: str, plan: str, settings: dict[str, Any], folder: Path) -> dict[str, Any]:
+def fit(data: Path, workers: int, plan: str, settings: dict[str, Any], folder: Path) -> dict[str, Any]:
     """What one fit took, in a process of its own."""
-    script, out = folder / "child.py", folder / "out.json"
-    script.write_text(CHILD)
-    subprocess.run([sys.executable, str(script), str(data), where, plan, json.dumps(settings), str(out)], check=True)
+    out = folder / "out.json"
+    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    told = [str(data), str(workers), plan, json.dumps(settings), str(out)]
+    subprocess.run(
+        [sys.executable, "-m", "bench.cluster_fit", *told], check=True, env={**os.environ, "PYTHONPATH": path}
+    )
     found: dict[str, Any] = json.loads(out.read_text())
-    summary = found.pop("summary")
-    kept = {name: summary.get(name) for name in ("bytes_moved", "solver_iterations")}
-    return {**found, "stages": summary["seconds"], **kept}
+    return found
 
 
-def show(record: dict[str, Any]) -> None:
-    """The table of a record."""
-    base = record["fits"]["here"]["seconds"]
-    print(f"{'':<12}{'seconds':>9}{'times':>8}{'embed':>8}{'featurize':>11}{'moved':>10}{'a worker adds':>15}")
-    for name, found in record["fits"].items():
-        moved = sum((found["bytes_moved"] or {}).values())
-        held = max(found["held"]) - (min(found["empty"]) if found["empty"] else 0)
-        stages = found["stages"]
-        print(
-            f"{name:<12}{found['seconds']:>9.1f}{found['seconds'] / base:>8.2f}{stages['embed']:>8.1f}"
-            f"{stages['featurize']:>11.1f}{moved / 1e9:>8.2f}GB{held / 1e9:>13.2f}GB"
-        )
+def arguments(words: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--scale", type=float, default=1.0, help="a trial: of rows, features and labels")
+    parser.add_argument("--workers", default="1,2,4")
+    parser.add_argument("--plans", default="rows,columns")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--folder", type=Path, help="where the data go, and stay")
+    parser.add_argument("--results", type=Path, default=CELLS, metavar="FOLDER", help="where cells are stored")
+    parser.add_argument("--pages", type=Path, default=PAGES, metavar="FOLDER", help="where the pages are written")
+    parser.add_argument("--page-only", action="store_true", help="measure nothing, write the pages")
+    given = parser.parse_args(words)
+    if given.scale != 1 and given.results == CELLS:
+        parser.error("A trial makes no real figures: pass --results FOLDER too, so that they replace none.")
+    return given
 
 
 if __name__ == "__main__":

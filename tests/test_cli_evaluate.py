@@ -7,7 +7,7 @@ from commands import FIXED, labelled, one_label_each, prepared, run, succeed
 from small import classes, fixed
 
 import smoothlink
-from smoothlink.cli.evaluate import MEANINGS
+from smoothlink.metrics import MEANINGS
 from smoothlink.steps.read import Data, write
 
 RANKED = [f"{name}@{k}" for name in ("p", "ndcg", "psp", "psndcg") for k in (1, 3, 5)]

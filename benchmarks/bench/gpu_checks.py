@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from bench.gpu_made import Sizes, made
 from smoothlink import SmoothLinkClassifier
-from smoothlink.machines.arrays import host
+from smoothlink.machines.arrays import BROUGHT, host
 from smoothlink.machines.machine import find_machine
 from smoothlink.machines.rows import Rows
 from smoothlink.solve import Cholesky, ConjugateGradient
@@ -73,6 +73,7 @@ def checks(device: str, seed: int) -> Iterator[Check]:
     yield from check_solvers(problem, machine, rng)
     yield from check_link(problem, machine, rng, bool(machine.half))
     yield check_top(device, seed, bool(machine.half))
+    yield check_return(machine, rng)
 
 
 def problem_of(seed: int, rng: np.random.Generator) -> Problem:
@@ -178,6 +179,12 @@ def sigmoid(Z: Array) -> Array:
 def softmax_rows(Z: Array) -> Array:
     E = np.exp(Z - Z.max(axis=1, keepdims=True))
     return np.asarray(E / E.sum(axis=1, keepdims=True))
+
+
+def check_return(machine: Any, rng: np.random.Generator) -> Check:
+    """A matrix so large that it comes back in parts, and one whose rows do not follow each other."""
+    A = rng.standard_normal((2 * BROUGHT // 4 // 1000, 1000), dtype=np.float32)
+    return Check("a large matrix there and back", off(host(machine.place(A)[:, 1:]), A[:, 1:].astype(np.float64)), 0)
 
 
 def check_top(device: str, seed: int, half: bool) -> Check:

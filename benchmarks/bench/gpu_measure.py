@@ -22,7 +22,7 @@ from smoothlink.steps.read import Data
 Array = NDArray[Any]
 
 WARM_REPEATS, REPEATS, IN_A_ROW = 3, 20, 10  # of a product that tells the rate: times that are not looked at, that are
-WARM_ROWS = 2000
+WARM_ROWS = 2000  # and random features
 SILENCE = 5.0  # seconds of a fit without a word
 PACKAGES = ("numpy", "scipy", "scikit-learn", "numba", "torch", "triton")
 
@@ -95,8 +95,10 @@ def fitted(rows: Data, settings: dict[str, Any], device: str, seed: int, tell: C
 
 
 def warmed(rows: Data, settings: dict[str, Any], device: str, seed: int) -> None:
-    """A fit of few rows and passes: it loads libraries and compiles kernels, which happens once a process."""
+    """A fit of few rows, features and passes: it loads libraries and compiles kernels, which happens once a process."""
     brief = settings | {name: 1 for name in ("passes", "finetune") if settings.get(name)}
+    if isinstance(settings.get("n_features"), int):
+        brief["n_features"] = min(WARM_ROWS, settings["n_features"])
     few = slice(min(WARM_ROWS, rows.X.shape[0]))
     SmoothLinkClassifier(**brief, device=device, random_state=seed).fit(rows.X[few], rows.Y[few])
 

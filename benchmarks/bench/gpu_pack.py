@@ -1,7 +1,8 @@
 """Real data sets in small files, for a machine that has nothing but what is sent to it: NAME.npz, exact.
 
 Columns are stored as differences within a row, byte by byte, which compress better; values as numbers of the distinct
-ones. Words of titles are counted, not weighed: TF-IDF is made of the counts again, the same to the last bit.
+ones. Words of titles are counted, not weighed: TF-IDF is made of the counts again, the same to the last bit. Pairs of
+words that follow each other are in a file of their own, NAME-pairs.npz.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ Array = NDArray[Any]
 
 SETS = ("yso-finna-en", "aloi", "bibtex", "delicious")
 PARTS = ("train", "test")
+PAIRED = ("yso-finna-en",)  # sets of which pairs are counted too
+PAIR_ROWS, PAIR_WEIGHT = 3, 0.5  # rows that a pair is in at least, and its weight beside that of a word
 
 
 def data_folder(given: str | None) -> Path:
@@ -45,6 +48,36 @@ def rows_of(folder: Path, name: str) -> Split:
     return original(folder, name)
 
 
+def paired(folder: Path, name: str) -> Split:
+    """A data set of titles whose features are words and pairs of words that follow each other, in unit rows."""
+    from sklearn.feature_extraction.text import TfidfTransformer
+    from sklearn.preprocessing import normalize
+
+    split, path = rows_of(folder, name), folder / f"{name}-pairs.npz"
+    if path.exists():
+        with np.load(path) as file:
+            pairs = [restored(file, part) for part in PARTS]
+    else:
+        pairs = word_counts(folder, name, pairs=True)
+    words = unweighed(folder, name)
+    tfidf = [TfidfTransformer(sublinear_tf=True, norm=None).fit(counts[0]) for counts in (words, pairs)]
+    Xs = []
+    for part in range(len(PARTS)):
+        found = [weigh.transform(counts[part]) for weigh, counts in zip(tfidf, (words, pairs), strict=True)]
+        X = sp.hstack([found[0], PAIR_WEIGHT * found[1]], format="csr", dtype=np.float32)
+        Xs.append(tidy(normalize(X)))
+    return Split(*(part._replace(X=X, feature_names=None) for part, X in zip(split, Xs, strict=True)))
+
+
+def unweighed(folder: Path, name: str) -> list[sp.csr_array]:
+    """Counts of words, from the small file or from the texts."""
+    path = folder / f"{name}.npz"
+    if not path.exists():
+        return word_counts(folder, name)
+    with np.load(path) as file:
+        return [restored(file, f"{part}_X") for part in PARTS]
+
+
 def original(folder: Path, name: str) -> Split:
     """A data set from the files it comes in."""
     return nameless(vectorised(folder, name) if name in FORMS else load(folder, name))
@@ -61,6 +94,11 @@ def pack(folder: Path, name: str, to: Path) -> Path:
         arrays |= stored(f"{part}_X", rows.X if counts is None else counts[i]) | stored(f"{part}_Y", rows.Y)
     to.mkdir(parents=True, exist_ok=True)
     np.savez_compressed(to / f"{name}.npz", **arrays)
+    if name in PAIRED:
+        followed: dict[str, Any] = {}
+        for part, A in zip(PARTS, word_counts(folder, name, pairs=True), strict=True):
+            followed |= stored(part, A)
+        np.savez_compressed(to / f"{name}-pairs.npz", **followed)
     return to / f"{name}.npz"
 
 
@@ -70,12 +108,13 @@ def unpacked(path: Path) -> Split:
         return Split(*map(Data, weighed(Xs) if file["counted"] else Xs, Ys))
 
 
-def word_counts(folder: Path, name: str) -> list[sp.csr_array]:
-    """How often each word is in each text, of the words that `vectorised` weighs."""
+def word_counts(folder: Path, name: str, *, pairs: bool = False) -> list[sp.csr_array]:
+    """How often each word is in each text, of the words that `vectorised` weighs; or each pair of words."""
     from sklearn.feature_extraction.text import CountVectorizer
 
     form, paths = FORMS[name], found(folder, name)
-    words = CountVectorizer(min_df=2, dtype=np.float32)
+    choice: dict[str, Any] = {"min_df": PAIR_ROWS, "ngram_range": (2, 2)} if pairs else {"min_df": 2}
+    words = CountVectorizer(dtype=np.float32, **choice)
     train, test = ((row.text for row in said(paths[part], form)) for part in PARTS)
     return [tidy(words.fit_transform(train)), tidy(words.transform(test))]
 

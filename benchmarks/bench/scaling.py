@@ -1,10 +1,17 @@
-"""What a fit on a cluster costs by stage: operations, bytes over the network and memory a worker, and the seconds that
-follow from a machine's rates. docs/scaling.md is made of it and of benchmarks/results/cluster.json."""
+"""What a fit on a cluster costs by stage: operations, bytes over the network, memory a worker, and the seconds that
+follow from a machine's rates. docs/scaling.md is made of it and of benchmarks/results/cluster/."""
 
 from __future__ import annotations
 
 import math
 from typing import NamedTuple
+
+from smoothlink.fitting.cluster import PREPARED_BYTES
+from smoothlink.machines.cluster import PIECE
+from smoothlink.machines.machine import BLOCK_ROWS, HOST_COLUMNS
+from smoothlink.steps.fit import PHI_ROWS
+
+SOLVES = 2  # of one power step and the last projection
 
 
 class Shape(NamedTuple):
@@ -17,8 +24,8 @@ class Shape(NamedTuple):
     labels_per_row: float
     k: int  # rank
     s: int  # random features
+    iterations: float  # of conjugate gradients, mean of all columns
     oversample: int = 20
-    iterations: int = 15  # of conjugate gradients
 
     @property
     def m(self) -> int:
@@ -26,58 +33,152 @@ class Shape(NamedTuple):
 
     @property
     def entries(self) -> float:
+        """Of X, with its constant."""
         return self.n * (self.per_row + 1)
+
+    @property
+    def wide(self) -> float:
+        """Bytes of a (d, k + l) array."""
+        return 4 * self.d * self.m
+
+    @property
+    def labelled(self) -> float:
+        """Bytes of a (c, k + l) array."""
+        return 4 * self.c * self.m
 
 
 class Machine(NamedTuple):
-    """Rates of one worker."""
+    """Rates of one worker, and the network between all."""
 
     sparse: float  # operations a second of products with sparse rows
     dense: float  # of float32 matrix products
-    double: float  # of float64 factors and solves
-    network: float  # bytes a second, in and out
-    disk: float  # bytes a second
+    double: float  # of float64 factors and solves, of the client
+    network: float  # bytes a second of a link
+    disk: float = 1e9  # bytes a second
+    shared: bool = False  # one link for all, as between the processes of one machine
+    cores: int | None = None  # that the workers share; None: each has its own
 
 
 class Stage(NamedTuple):
     """What one stage takes."""
 
     name: str
-    work: float  # seconds of operations, a worker
-    moved: float  # bytes over the network, in all
-    network: float  # seconds of the slowest link
-    memory: float  # bytes a worker holds beyond its rows
+    work: float  # operations, of all workers
+    moved: float  # bytes over the network, in all: the least that the plan allows
+    memory: float  # bytes a worker holds at its peak, its rows included
+    computing: float  # seconds
+    sending: float  # seconds
 
     @property
     def seconds(self) -> float:
-        return self.work + self.network
+        return self.computing + self.sending
 
 
-BLOCK = 65536  # rows whose products are held together
-X_BYTES = 20  # an entry of X, prepared for products
+class Traffic(NamedTuple):
+    """Arrays between the client and all workers, in bytes of one such array."""
+
+    out: float = 0.0  # sent to every worker
+    back: float = 0.0  # summed over all workers, to the client
+    dealt: float = 0.0  # in parts: each worker has its own
+
+    def moved(self, workers: int) -> float:
+        """A sum of W arrays takes W - 1 transfers between workers, and one to the client."""
+        return workers * (self.out + self.back) + self.dealt
+
+    def seconds(self, workers: int, machine: Machine) -> float:
+        """One after the other on a shared link; else down a tree of workers and up again."""
+        if machine.shared:
+            return self.moved(workers) / machine.network
+        hops = 1 + math.ceil(math.log2(max(1, workers)))
+        return (hops * (self.out + self.back) + self.dealt) / machine.network
 
 
-def stages(z: Shape, machine: Machine, workers: int, plan: str = "rows") -> list[Stage]:
+def stages(z: Shape, machine: Machine, workers: int, plan: str = "rows", *, shards: bool = False) -> list[Stage]:
     """A fit by squared loss with one power step: two projections, then the link's sums and the decoder."""
-    W, wide = workers, 4 * z.d * z.m
-    hops = max(1, math.ceil(math.log2(max(2, W))))  # a tree to all workers, or from them
-    load = Stage("load", z.entries * 8 / W / machine.disk, 0, 0, 0)
-    products = 2 * (4 * z.entries * z.m * z.iterations + 4 * (z.entries + z.n * z.labels_per_row) * z.m)
-    sums = 2 * (z.iterations if plan == "rows" else 0)  # sums of (d, m) arrays inside the solves
-    ends = 4 * (wide + 4 * z.c * z.m) / 2  # X'YQ and Y'XZ of both projections: an array there, another back
-    moved = W * (sums * 2 * wide + 2 * ends) + (0 if plan == "rows" else 4 * wide)
-    slowest = hops * (sums * 2 * wide + 2 * ends) / machine.network
-    held = 2 * wide if plan == "rows" else 5 * wide / W
-    embed = Stage("embed", products / W / machine.sparse, moved, slowest, held + 4 * BLOCK * z.m)
-    gram, targets = 8.0 * z.s**2, 4 * z.c * z.s
-    link = 2 * z.n * z.s * (z.k + z.s) / machine.dense + 2 * z.n * z.labels_per_row * z.s / machine.sparse
-    moved = W * (4 * z.d * z.k + 4 * z.k * z.s + gram + targets)
-    slowest = hops * (4 * z.d * z.k + gram + targets) / machine.network
-    featurize = Stage("featurize", link / W, moved, slowest, 2 * (gram + targets) + 4 * z.n / W * z.k)
-    fit = Stage("fit", (z.s**3 / 3 + 2 * z.s**2 * z.c) / machine.double, 0, 0, gram + targets)
-    return [load, embed, featurize, fit]
+    parallel = workers if machine.cores is None else min(workers, machine.cores)
+    held = rows_held(z, workers, plan)
+    return [
+        read(z, machine, workers, plan),
+        embed(z, machine, workers, plan, parallel, held),
+        featurize(z, machine, workers, parallel, shards),
+        fit(z, machine, workers, shards),
+    ]
 
 
 def rows_held(z: Shape, workers: int, plan: str = "rows") -> float:
-    """Bytes of X a worker."""
-    return X_BYTES * z.entries * (1 / workers + (1 if plan == "columns" else 0))
+    """Bytes of X a worker, ready for products."""
+    return PREPARED_BYTES * z.entries / (1 if plan == "columns" else workers)
+
+
+def bar(z: Shape, workers: int, plan: str) -> float:
+    """What a worker may hold while it embeds: its share of X and two (d, k + l) arrays."""
+    return rows_held(z, workers, plan) + 2 * z.wide
+
+
+def group(z: Shape) -> float:
+    """Columns that are sent and added at a time."""
+    return min(z.m, max(HOST_COLUMNS, PIECE // int(4 * max(z.c, z.d)) // HOST_COLUMNS * HOST_COLUMNS))
+
+
+def read(z: Shape, machine: Machine, workers: int, plan: str) -> Stage:
+    """Files to rows; where columns are shared out, every worker reads them all."""
+    size = 8 * z.entries
+    share = size if plan == "columns" else size / workers
+    return Stage("read", 0, 0, share + 4 * size * BLOCK_ROWS / z.n, share / machine.disk, 0)
+
+
+def embed(z: Shape, machine: Machine, workers: int, plan: str, parallel: int, held: float) -> Stage:
+    """X'YQ, the solves and Y'XZ of both projections, and h."""
+    a_solve = 4 * z.entries * z.m * z.iterations
+    ends = 4 * (z.entries + z.n * z.labels_per_row) * z.m
+    work = SOLVES * (a_solve + ends) + 2 * z.entries * z.k
+    weights = 4 * z.d * z.k  # W goes to every worker, for h
+    if plan == "rows":
+        sums = z.iterations * z.wide
+        sent = Traffic(SOLVES * (sums + z.labelled + z.wide) + weights, SOLVES * (sums + z.wide + z.labelled))
+        g = group(z)
+        memory = held + 4 * max(z.c, z.d) * g * 3 + 4 * BLOCK_ROWS * g  # two to add and their sum
+    else:
+        sent = Traffic(out=weights, dealt=SOLVES * 2 * z.labelled + z.wide)
+        m = z.m / workers
+        memory = held + 4 * z.d * (m + 4 * min(HOST_COLUMNS, m)) + 4 * BLOCK_ROWS * m
+    sending = sent.seconds(workers, machine)
+    return Stage("embed", work, sent.moved(workers), memory, work / parallel / machine.sparse, sending)
+
+
+def featurize(z: Shape, machine: Machine, workers: int, parallel: int, shards: bool) -> Stage:
+    """Phi'Phi and Phi'Y; with shards the targets stay on the workers, some labels each."""
+    gram, targets = 8.0 * z.s**2, 4 * z.c * z.s
+    passes = 1 + (
+        min(workers, z.labels_per_row) if shards else 0
+    )  # rows are featurized again for parts of their labels
+    dense, sparse = 2 * z.n * z.s * (z.k * passes + z.s), 2 * z.n * z.labels_per_row * z.s
+    computing = (dense / machine.dense + sparse / machine.sparse) / parallel
+    sent = Traffic(out=4 * z.k * z.s, back=gram if shards else gram + targets)
+    moved, sending = sent.moved(workers), sent.seconds(workers, machine)
+    if shards:  # every worker sums its part of every other's rows
+        moved += (workers - 1) * targets
+        sending += (workers - 1) * targets / machine.network / (1 if machine.shared else workers)
+    kept = targets / workers if shards else targets
+    rows = 8 * z.entries / workers + 4 * z.n / workers * z.k + 4 * z.d * z.k  # X, h and W
+    return Stage("featurize", dense + sparse, moved, rows + 3 * (gram + kept) + 8 * PHI_ROWS * z.s, computing, sending)
+
+
+def fit(z: Shape, machine: Machine, workers: int, shards: bool) -> Stage:
+    """V by one factor: in the client, or with shards in each worker for its labels."""
+    factor, solve = z.s**3 / 3, 2 * z.s**2 * z.c
+    if not shards:
+        return Stage("fit", factor + solve, 0, 0, (factor + solve) / machine.double, 0)
+    sent = Traffic(out=8.0 * z.s**2)
+    held = 8.0 * z.s**2 * 2 + 12 * z.c * z.s / workers
+    work = factor * workers + solve
+    return Stage(
+        "fit", work, sent.moved(workers), held, work / workers / machine.double, sent.seconds(workers, machine)
+    )
+
+
+def client_memory(z: Shape, shards: bool) -> float:
+    """Bytes in the client at its peak: Q and T, the latter in float64 too while it is made orthonormal, Z, and V."""
+    embedding = 4 * z.labelled + 2 * z.wide
+    decoder = 8.0 * z.s**2 + (0 if shards else 12 * z.c * z.s)
+    return max(embedding, decoder + z.wide)

@@ -31,7 +31,11 @@ _PLACES = {
     "DualCholesky": "smoothlink.solve",
     "ConjugateGradient": "smoothlink.solve",
     "evaluate": "smoothlink.steps.evaluate",
+    "report": "smoothlink.pages.report",
+    "compare": "smoothlink.pages.compare",
     "load": "smoothlink.persist",
+    "explain": "smoothlink.reasons",
+    "neighbours": "smoothlink.reasons",
     "ClusterError": "smoothlink.errors",
     "DataError": "smoothlink.errors",
     "ModelFileError": "smoothlink.errors",
@@ -51,7 +55,11 @@ if TYPE_CHECKING:
     from smoothlink.machines.connect import cluster as cluster
     from smoothlink.many.evaluate import evaluate_files as evaluate_files
     from smoothlink.many.predict import predict_files as predict_files
+    from smoothlink.pages.compare import compare as compare
+    from smoothlink.pages.report import report as report
     from smoothlink.persist import load as load
+    from smoothlink.reasons import explain as explain
+    from smoothlink.reasons import neighbours as neighbours
     from smoothlink.search import tune as tune
     from smoothlink.solve import Cholesky as Cholesky
     from smoothlink.solve import ConjugateGradient as ConjugateGradient

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -30,6 +30,17 @@ from smoothlink.steps.infer import (
 Array = NDArray[Any]
 Given = Array | Sight | Raw
 Answer = TypeVar("Answer")
+
+
+class Watch(Protocol):
+    """Is shown all probabilities, some labels at a time."""
+
+    def add(self, labels: slice, P: Array, Y: sp.csr_array) -> None:
+        """Probabilities (n, m) of some labels for all rows, and the truth (n, m)."""
+
+    def move(self, labels: Array, before: Array, after: Array, true: Array) -> None:
+        """Of one label (n,) of each row, another probability than the one shown, and whether it is true."""
+
 
 KEPT_BYTES = 1 << 30  # of features that are kept while the labels pass by
 BATCH_BYTES = 64 << 20  # of scores of all rows at a time
@@ -180,17 +191,21 @@ def one_each(labels: Array, c: int) -> sp.csr_array:
 def predict_proba(model: Model, H: Given, labels: Array | None = None) -> Array:
     """Probabilities (n, c), or of some labels. The others are scored too, since each row of a multiclass model is
     divided by the sum over all, and of others the best label is apart: that costs as much as the k best."""
-    some = slice(None) if labels is None else labels
     P = np.empty((len(H), model.n_labels if labels is None else len(labels)), np.float32)
     for part in model.row_blocks(len(H)) if labels is None else model.feature_blocks(len(H)):
-        seen = model.see(H[part])
-        normalisers = model.all_normalisers(seen) if model.multiclass and labels is not None else None
-        S = model.score(seen, some)
-        P[part] = model.probabilities(S, normalisers)
-        if model.lifts:
-            first = S.argmax(axis=1)[:, None] == np.arange(S.shape[1]) if labels is None else None
-            first = firsts(model, seen)[:, None] == labels if first is None else first
-            P[part][first] = model.lifted(P[part][first])
+        P[part] = likely(model, model.see(H[part]), labels)
+    return P
+
+
+def likely(model: Model, seen: Seen, labels: Array | None) -> Array:
+    """Probabilities (b, m) of some labels, or of all."""
+    S = model.score(seen, slice(None) if labels is None else labels)
+    first = (S.argmax(axis=1) if labels is None else firsts(model, seen))[:, None] if model.lifts else None
+    normalisers = model.all_normalisers(seen) if model.multiclass and labels is not None else None
+    P = model.probabilities(S, normalisers)
+    if first is not None:
+        best = first == (np.arange(P.shape[1]) if labels is None else labels)
+        P[best] = model.lifted(P[best])
     return P
 
 
@@ -262,16 +277,30 @@ class LabelPart(NamedTuple):
     losses: Array  # (n,)
 
 
-def predictions(model: Model, H: Given, Y: sp.csr_array, *, k: int = 5, rank_by: str = "probability") -> Predictions:
+def predictions(
+    model: Model, H: Given, Y: sp.csr_array, *, k: int = 5, rank_by: str = "probability", watch: Watch | None = None
+) -> Predictions:
     """All that `steps.evaluate` asks for, of embedded rows whose true labels are Y (n, >= c), in one pass."""
-    part = label_part(model, Batch(model, H), Y, slice(0, model.n_labels), k=k, rank_by=rank_by)
+    part = label_part(model, Batch(model, H), Y, slice(0, model.n_labels), k=k, rank_by=rank_by, watch=watch)
+    if watch is not None and model.lifts:
+        watch.move(*lift_of(model, TopK(part.first.ids, part.first.values), Y))
     return put_together(model, [part], Y, k=k, rank_by=rank_by)
 
 
 def label_part(
-    model: Model, batch: Batch, Y: sp.csr_array, among: slice, *, k: int = 5, rank_by: str = "probability"
+    model: Model,
+    batch: Batch,
+    Y: sp.csr_array,
+    among: slice,
+    *,
+    k: int = 5,
+    rank_by: str = "probability",
+    watch: Watch | None = None,
 ) -> LabelPart:
-    """What some of the labels add to `predictions`: they are independent, once the rows are all there."""
+    """What some of the labels add to `predictions`: they are independent, once the rows are all there.
+
+    `watch` is shown each block of labels, with the probabilities (n, m) and the truth (n, m) of all rows.
+    """
     n, m = len(batch.H), among.stop - among.start
     known = sp.csc_array(sp.csr_array(Y)[:, among])
     top, first = Ranking(n, min(k, m)), Ranking(n, 1)
@@ -285,7 +314,10 @@ def label_part(
         if not model.multiclass:
             sets.append(above_half(P))
         here = slice(labels.start - among.start, labels.stop - among.start)
-        losses += block_losses(P, sp.csr_array(known[:, here]), multiclass=model.multiclass)
+        true = sp.csr_array(known[:, here])
+        losses += block_losses(P, true, multiclass=model.multiclass)
+        if watch is not None:
+            watch.add(labels, P, true)
     return LabelPart(top.found(among.start), first.found(among.start), sets, f1_sets, losses)
 
 
@@ -302,7 +334,7 @@ def put_together(
         sets = one_each(first.indices[:, 0], c)
     else:
         sets = with_firsts(model, side_by_side([block for part in parts for block in part.sets]), first)
-        losses += lifted_losses(model, first, Y) if model.lifts else 0
+        losses += lifted_losses(lift_of(model, first, Y)) if model.lifts else 0
     return Predictions(
         topk=topk_csr([best], c),
         sets=sets,
@@ -312,14 +344,28 @@ def put_together(
     )
 
 
-def lifted_losses(model: Model, first: TopK, Y: sp.csr_array) -> Array:
-    """What it adds to the log-loss (n,) of each row that its best label is apart."""
+class Lift(NamedTuple):
+    """The best label of each row, and what it is worth more for being that."""
+
+    labels: Array  # (n,)
+    before: Array  # (n,) its probability as one of all labels
+    after: Array  # (n,) as the best
+    true: Array  # (n,)
+
+
+def lift_of(model: Model, first: TopK, Y: sp.csr_array) -> Lift:
+    """What it makes that the best label of a row, that of the highest score (n, 1), is calibrated apart."""
     p = np.clip(model.probabilities(first.values), LEAST, 1 - LEAST)
     q = np.clip(model.lifted(p), LEAST, 1 - LEAST)
     rows = np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr))
     hit = np.bincount(rows, Y.indices == first.indices[rows, 0], Y.shape[0]) > 0
-    p, q = p[:, 0].astype(np.float64), q[:, 0].astype(np.float64)
-    return np.where(hit, np.log(p) - np.log(q), np.log1p(-p) - np.log1p(-q))
+    return Lift(first.indices[:, 0], p[:, 0].astype(np.float64), q[:, 0].astype(np.float64), hit)
+
+
+def lifted_losses(lift: Lift) -> Array:
+    """What it adds to the log-loss (n,) of each row that its best label is apart."""
+    p, q = lift.before, lift.after
+    return np.where(lift.true, np.log(p) - np.log(q), np.log1p(-p) - np.log1p(-q))
 
 
 def block_losses(P: Array, Y: sp.csr_array, *, multiclass: bool) -> Array:

@@ -32,6 +32,11 @@ def packed(folder, name, split):
     for part, rows in zip(gpu_pack.PARTS, split, strict=True):
         arrays |= gpu_pack.stored(f"{part}_X", rows.X) | gpu_pack.stored(f"{part}_Y", rows.Y)
     np.savez_compressed(folder / f"{name}.npz", counted=np.array(False), **arrays)
+    if name in gpu_pack.PAIRED:
+        pairs = {}
+        for part, rows in zip(gpu_pack.PARTS, split, strict=True):
+            pairs |= gpu_pack.stored(part, rows.X)
+        np.savez_compressed(folder / f"{name}-pairs.npz", **pairs)
 
 
 @pytest.fixture
@@ -94,7 +99,9 @@ def test_packed_titles_are_counts_and_give_the_same_tf_idf(tmp_path):
     folder = tmp_path / "yso-finna-en"
     folder.mkdir()
     (folder / "labels.tsv").write_text("0\tu:0\tart\n1\tu:1\tbirds\n")
-    (folder / "train.tsv").write_text("0\tof art and art\n1\tof birds\n0,1\tbirds in art\n1\tunheard\n")
+    (folder / "train.tsv").write_text(
+        "0\tof art and art\n1\tof birds\n0,1\tbirds in art\n1\tunheard\n1\tof birds\n1\tof birds\n"
+    )
     (folder / "test.tsv").write_text("1\tbirds birds birds art\n0\tnothing known\n")
     gpu_pack.pack(tmp_path, "yso-finna-en", tmp_path / "small")
     before, after = (gpu_pack.rows_of(place, "yso-finna-en") for place in (tmp_path, tmp_path / "small"))
@@ -102,6 +109,18 @@ def test_packed_titles_are_counts_and_give_the_same_tf_idf(tmp_path):
         assert gpu_pack.same(a.X, b.X)
         assert gpu_pack.same(a.Y, b.Y)
     assert after.test.X[[1]].nnz == 0
+    paired = [gpu_pack.paired(place, "yso-finna-en") for place in (tmp_path, tmp_path / "small")]
+    for a, b in zip(*paired, strict=True):
+        assert gpu_pack.same(a.X, b.X)
+    assert paired[0].train.X.shape[1] == before.train.X.shape[1] + 1  # only "of birds" is in three rows
+    assert np.allclose(paired[0].train.X[[1]].toarray()[0, -1] ** 2, 0.25 * pair_share(before), rtol=1e-5)
+
+
+def pair_share(split):
+    """Four times the squared weight of "of birds" in its row: words and pair have idf of 4, 3 and 3 of 6 rows."""
+    idf = {rows: np.log(7 / (1 + rows)) + 1 for rows in (3, 4)}
+    assert split.train.X.shape[0] == 6
+    return idf[3] ** 2 / (idf[4] ** 2 + idf[4] ** 2 + 0.25 * idf[3] ** 2)
 
 
 def test_an_absent_set_is_told_with_what_to_type(tmp_path, capsys, trusted):
@@ -117,7 +136,7 @@ def test_every_check_passes_on_the_processor(seed):
     needs("torch")
     found = list(checks("torch", seed))
     assert [str(check) for check in found if not check.passed] == []
-    assert len({check.name for check in found}) == len(found) == 14
+    assert len({check.name for check in found}) == len(found) == 15
 
 
 def test_the_checks_tell_shortened_numbers_from_float32(monkeypatch, seed):

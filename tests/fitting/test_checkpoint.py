@@ -27,6 +27,7 @@ SETTINGS = {
     "logistic": GIVEN | {"loss": "logistic", "passes": 3},
     "softmax": GIVEN | {"loss": "softmax", "passes": 3},
 }
+SLOW = pytest.mark.slow
 CALIBRATED = GIVEN | {"calibrate": True, "holdout": 0.5}
 
 # The fit that a checkpoint goes with: small blocks, a state after each of them, and V for few labels at a time. It
@@ -117,11 +118,11 @@ def undisturbed(tmp_path_factory):
     return found
 
 
-@pytest.mark.parametrize("loss", SETTINGS)
+@pytest.mark.parametrize("loss", ["squared", *(pytest.param(loss, marks=SLOW) for loss in ("logistic", "softmax"))])
 def test_a_fit_killed_after_every_state_ends_with_the_same_model(tmp_path, undisturbed, loss):
-    deaths = 0
-    while True:  # every start gets three states farther, and is killed there
-        with start(SETTINGS[loss], tmp_path / "state", tmp_path / "m", 3) as child:
+    deaths, step = 0, 5 if loss == "squared" else 3
+    while True:  # every start gets some states farther, and is killed there
+        with start(SETTINGS[loss], tmp_path / "state", tmp_path / "m", step) as child:
             code = child.wait()
         if code == 0:
             break
@@ -137,8 +138,8 @@ def test_a_fit_killed_after_every_state_ends_with_the_same_model(tmp_path, undis
         ("squared", "torn", (2, 4)),
         ("squared", "unnamed", (1, 7)),
         ("squared", "columns", (1, 2)),
-        ("logistic", "torn", (6,)),
-        ("softmax", "unnamed", (9,)),
+        pytest.param("logistic", "torn", (6,), marks=SLOW),
+        pytest.param("softmax", "unnamed", (9,), marks=SLOW),
     ],
 )
 def test_a_fit_killed_while_it_writes_ends_with_the_same_model(tmp_path, undisturbed, loss, moment, counts):
@@ -148,6 +149,7 @@ def test_a_fit_killed_while_it_writes_ends_with_the_same_model(tmp_path, undistu
     assert content(tmp_path / "m") == undisturbed(loss)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", SETTINGS)
 def test_a_fit_killed_at_random_moments_ends_with_the_same_model(tmp_path, undisturbed, loss):
     rng = np.random.default_rng()
@@ -162,6 +164,7 @@ def test_a_fit_killed_at_random_moments_ends_with_the_same_model(tmp_path, undis
     assert content(tmp_path / "m") == undisturbed(loss)
 
 
+@pytest.mark.slow
 def test_a_fit_killed_from_outside_at_a_stage_ends_with_the_same_model(tmp_path):
     with start(CALIBRATED, tmp_path / "whole", tmp_path / "known") as child:
         assert child.wait() == 0

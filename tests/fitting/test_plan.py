@@ -187,7 +187,7 @@ SETTINGS = [
 ]
 
 
-@pytest.fixture(scope="module", params=SHAPES)
+@pytest.fixture(scope="module", params=["many labels", pytest.param("many features", marks=pytest.mark.slow)])
 def data(request, tmp_path_factory):
     """A set whose solves, or whose V, would hold far more than the least that a fit can do with."""
     path = tmp_path_factory.mktemp("plan") / "a.sl"

@@ -20,7 +20,7 @@ pytest.importorskip("distributed", reason="Dask is not installed")
 import smoothlink
 from smoothlink.errors import ClusterError, DataError, ModelFileError
 from smoothlink.fitting.cluster import Files, Spread, cluster_plan, cuts, spread_arrays, spread_files
-from smoothlink.machines.cluster import library
+from smoothlink.machines.cluster import library, reached
 from smoothlink.machines.connect import cluster, connected, mismatch
 from smoothlink.machines.shares import Header
 from smoothlink.solve import ConjugateGradient
@@ -28,9 +28,9 @@ from smoothlink.steps.embed import embed_rows, label_counts, xt_yq
 from smoothlink.steps.read import Data, write
 
 LOSSES = {
-    "squared": {},
-    "logistic": {"loss": "logistic", "passes": 3},
-    "softmax": {"loss": "softmax", "passes": 3},
+    "squared": {"calibrate": True},
+    "logistic": {"loss": "logistic", "passes": 2},
+    "softmax": {"loss": "softmax", "passes": 2},
 }
 
 
@@ -70,6 +70,43 @@ def test_sums_are_those_of_one_process(workers, problem, rng):
     assert relative_error(there.sum(xt_yq, Q, out=out), here.sum(xt_yq, Q, out=out)) < 1e-6
     counts = [r.sum(label_counts, out=(p.Y.shape[1],), dtype=np.float64) for r in (there, here)]
     np.testing.assert_allclose(*counts)
+
+
+def test_two_uses_of_one_client_do_not_mix_their_rows(two, rng):
+    """Dask knows results by the names of tasks, and keeps those that somebody still holds."""
+    outs = []
+    for d in (30, 50):
+        X, Y = words(rng, d=d)
+        with smoothlink.cluster(two.client) as found:
+            outs.append(spread_arrays(found, X, sp.csr_array(Y)).load(as_it_is, None, None))
+    assert [rows.take(np.arange(5)).d for rows in outs] == [30, 50]
+
+
+def test_columns_of_a_sum_may_go_some_at_a_time(two, problem, rng, monkeypatch):
+    p = problem
+    Q = rng.standard_normal((p.Y.shape[1], 150)).astype(np.float32)
+    there, here = rows_of(two, p), p.rows()
+    monkeypatch.setattr("smoothlink.machines.cluster.PIECE", 1)
+    assert there.columns(p.X.shape[1]) == 64
+    before = sum(two.moved.values())
+    d = p.X.shape[1]
+    assert relative_error(there.columnwise(xt_yq, Q, d), here.columnwise(xt_yq, Q, d)) < 1e-6
+    assert sum(two.moved.values()) - before >= 2 * 4 * 150 * d
+
+
+def test_an_array_for_one_worker_goes_there_alone_and_through_the_scheduler_where_there_is_no_other_way(two, rng):
+    A = rng.standard_normal((200, 200)).astype(np.float32)
+    worker = two.workers[1]
+    assert two.direct
+    assert set(two.client.who_has(two.send(A, worker)).popitem()[1]) == {worker}
+    two.direct = False
+    try:
+        future = two.send(A)
+        assert set(two.client.who_has(future).popitem()[1]) == set(two.workers)
+        np.testing.assert_array_equal(two.gather(future), A)
+    finally:
+        two.direct = True
+    assert not reached(["tcp://127.0.0.1:9"])
 
 
 def test_maps_stay_on_the_workers_and_rows_of_them_can_be_asked_for(workers, problem, rng):
@@ -143,6 +180,22 @@ def test_the_plan_shares_out_columns_where_x_fits_a_worker_and_solves_would_send
     assert "2 workers share out columns (X fits a worker): each holds" in str(cluster_plan(few, options, "auto"))
 
 
+def test_columns_are_shared_out_only_where_conjugate_gradients_solve(two):
+    header = Header(10**5, 2000, 10**4, 10**6, None, None)
+    spread = Spread(two, [], np.zeros(1), header)
+    assert cluster_plan(spread, fixed(rank=200, solver="cg")._options(), "auto").by == "columns"
+    assert cluster_plan(spread, fixed(rank=200, solver="cholesky")._options(), "auto").by == "rows"
+
+
+def test_few_rows_with_many_features_are_solved_by_what_sums_allow(two, rng):
+    X, Y = words(rng, n=60, d=900)
+    here = fixed().fit(X, Y)
+    with smoothlink.cluster(two.client):
+        there = fixed().fit(X, Y)
+    assert (here.summary_["solver"], there.summary_["solver"]) == ("DualCholesky", "ConjugateGradient")
+    np.testing.assert_allclose(there.predict_proba(X), here.predict_proba(X), atol=2e-2)
+
+
 def test_another_plan_is_refused(two):
     with (
         pytest.raises(ValueError, match="plan is 'labels'; possible are 'auto', 'rows', 'columns'"),
@@ -161,9 +214,9 @@ def data_for(rng, loss):
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_fit_on_any_number_of_workers_is_that_of_one_process(workers, rng, loss):
     X, Y = data_for(rng, loss)
-    here = fixed(**LOSSES[loss], calibrate=True).fit(X, Y)
+    here = fixed(**LOSSES[loss]).fit(X, Y)
     with smoothlink.cluster(workers.client):
-        there = fixed(**LOSSES[loss], calibrate=True).fit(X, Y)
+        there = fixed(**LOSSES[loss]).fit(X, Y)
     np.testing.assert_allclose(there.predict_proba(X), here.predict_proba(X), atol=1e-3)
     assert there.summary_["workers"] == len(workers.workers)
 
@@ -213,7 +266,7 @@ def test_workers_fetch_what_is_in_a_store(two, rng, tmp_path, suffix):
 @pytest.mark.parametrize("settings", [{}, {"effort": "quick", "calibrate": True}], ids=str)
 def test_workers_write_v_in_shards_that_a_model_is_served_from(workers, rng, tmp_path, loss, settings):
     X, Y = words(rng)
-    settings = {**LOSSES[loss], "loss": loss, **settings}
+    settings = {"loss": loss, "passes": 2, **settings}
     here = fixed(**settings).fit(X, Y)
     with smoothlink.cluster(workers.client, shards=tmp_path / "shards" / "a.safetensors"):
         there = fixed(**settings).fit(X, Y)
@@ -301,12 +354,12 @@ class Killer:
             self.died.append(pid)
 
 
-def fitted_while_dying(rng, stage, delays, **settings):
+def fitted_while_dying(rng, stage, delays, shards=None, **settings):
     """The same fit in one process and on two workers of which some die."""
     X, Y = words(rng, n=400, d=200, c=30)
     settings = {"rank": 12, "n_features": 200, "calibrate": False, **settings}
     here = fixed(**settings).fit(X, Y)
-    with connected("local:2") as found, smoothlink.cluster(found.client):
+    with connected("local:2") as found, smoothlink.cluster(found.client, shards=shards):
         killer, there = Killer(found, stage, delays), fixed(**settings)
         there._notify = killer
         there.fit(X, Y)
@@ -321,7 +374,11 @@ CG = {"solver": ConjugateGradient(tol=1e-5)}
 
 @pytest.mark.parametrize(
     ("stage", "settings"),
-    [("embed", CG), ("featurize", {}), ("fit", {"loss": "logistic", "passes": 6})],
+    [
+        ("embed", CG),
+        pytest.param("featurize", {}, marks=pytest.mark.slow),
+        pytest.param("fit", {"loss": "logistic", "passes": 6}, marks=pytest.mark.slow),
+    ],
     ids=["embed", "featurize", "fit"],
 )
 def test_a_worker_that_dies_in_any_stage_does_not_change_the_model(rng, stage, settings):
@@ -334,6 +391,16 @@ def test_a_worker_that_dies_in_any_stage_does_not_change_the_model(rng, stage, s
 def test_workers_that_die_at_any_time_do_not_change_the_model(rng, stage, time):
     delay = np.random.default_rng(time).uniform(0, 1.0)
     fitted_while_dying(rng, stage, [delay], loss="logistic", passes=10, **CG)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("time", range(4))
+def test_workers_that_die_while_they_solve_for_v_and_write_it_leave_whole_shards(rng, tmp_path, time):
+    delay = np.random.default_rng(time).uniform(0, 0.5)
+    fitted_while_dying(rng, "fit", [delay], shards=tmp_path / "m.safetensors", n_features=1500)
+    assert sorted(path.name for path in tmp_path.iterdir() if "-V-" in path.name and path.suffix == ".safetensors") == [
+        f"m-V-0000{i}-of-00002.safetensors" for i in (1, 2)
+    ]
 
 
 @pytest.fixture
@@ -396,6 +463,15 @@ def test_other_versions_are_named():
 def test_a_file_that_no_worker_sees_is_named(two, tmp_path):
     with pytest.raises(ClusterError, match=r"No worker sees .*absent.sl.\nPut it where all workers can read it"):
         spread_files(two, Files.of(tmp_path / "absent.sl"))
+
+
+def test_a_bad_line_is_said_before_work_starts(two, rng, tmp_path):
+    X, Y = words(rng)
+    write(Data(X.astype(np.float32), sp.csr_array(np.asarray(Y, np.float32))), tmp_path / "a.txt")
+    lines = (tmp_path / "a.txt").read_text().splitlines()
+    (tmp_path / "a.txt").write_text("\n".join([*lines[:-1], "0 3:x"]) + "\n")
+    with smoothlink.cluster(two.client), pytest.raises(DataError, match=r"a.txt, line 91: "):
+        fixed().fit(Files.of(tmp_path / "a.txt"))
 
 
 def test_files_with_other_columns_are_refused(two, rng, tmp_path):

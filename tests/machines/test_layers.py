@@ -19,7 +19,7 @@ LAYERS = [
     {"steps"},
     {"model"},
     {"predict", "targets", "fitting"},
-    {"estimator", "persist"},  # each model file knows its class, and each class its file
+    {"estimator", "text", "datafiles", "persist"},  # each model file knows its class, and each class its file
 ]
 TOP = len(LAYERS)
 

@@ -1,12 +1,13 @@
 """Threads: one for small work, all for large, and as many as before afterwards."""
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 import numba
 import pytest
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_info, threadpool_limits
 
-from smoothlink.machines.threads import ONE_THREAD, SMALL_FIT, alone, calm
+from smoothlink.machines.threads import ONE_THREAD, SMALL_FIT, alone, calm, limited
 
 
 def blas():
@@ -41,3 +42,14 @@ def test_threads_come_back_after_an_error():
 
 def test_threads_that_wait_sleep_unless_the_user_says_otherwise():
     assert os.environ["OMP_WAIT_POLICY"]
+
+
+def test_a_thread_that_is_limited_asks_for_no_more():
+    before = blas(), numba.get_num_threads()
+    try:
+        with ThreadPoolExecutor(1, initializer=limited, initargs=(1,)) as pool:
+            assert pool.submit(numba.get_num_threads).result() == 1
+            assert blas() == 1
+    finally:
+        threadpool_limits(before[0])
+    assert (blas(), numba.get_num_threads()) == before

@@ -15,7 +15,7 @@ from scipy import sparse
 from sklearn.datasets import load_svmlight_file
 
 from smoothlink.errors import DataError
-from smoothlink.steps.read import FORMATS, Data, align, read, recognise, write
+from smoothlink.steps.read import FORMATS, Data, align, first_rows, read, recognise, sizes, write
 
 REAL = Path(os.environ.get("SMOOTHLINK_DATA", Path(__file__).parents[3] / "shared" / "data"))
 COMPRESS = [bytes, gzip.compress, lzma.compress, bz2.compress, zstandard.ZstdCompressor().compress]
@@ -204,3 +204,23 @@ def test_a_real_set_survives_every_format(tmp_path):
         back = read(tmp_path / name)
         assert abs(back.X - data.X).nnz == abs(back.Y - data.Y).nnz == 0
         assert (back.label_names, back.feature_names) == (data.label_names, data.feature_names)
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "trn_X_Xf.txt", "a.sl"])
+def test_sizes_and_first_rows_are_those_of_the_whole(tmp_path, name):
+    write(small(), tmp_path / name)
+    (tmp_path / "labels.txt").write_text("x\ny\n")
+    data, found = read(tmp_path / name), sizes(tmp_path / name)
+    assert found[:3] == (2, 3, 2)
+    assert found.label_names == data.label_names == ["x", "y"]
+    assert found.entries in (None, 3)
+    np.testing.assert_array_equal(first_rows(tmp_path / name, 1).toarray(), data.X.toarray()[:1])
+
+
+def test_sizes_are_as_asked_and_unknown_where_columns_are_counted(tmp_path):
+    write(small(), tmp_path / "a.txt")
+    assert sizes(tmp_path / "a.txt", n_features=7)[:3] == (2, 7, 2)
+    assert sizes(tmp_path / "a.txt", n_labels="auto") is None
+    assert first_rows(tmp_path / "a.txt", 1, n_features="auto").shape == (1, 3)
+    write(small(), tmp_path / "a.svm")
+    assert sizes(tmp_path / "a.svm") is None

@@ -5,13 +5,17 @@ from typing import Annotated
 import typer
 
 from smoothlink import __version__
+from smoothlink.cli.compare import compare
 from smoothlink.cli.convert import convert
 from smoothlink.cli.demo import demo
 from smoothlink.cli.evaluate import evaluate
+from smoothlink.cli.explain import explain
 from smoothlink.cli.guard import debug, guarded
 from smoothlink.cli.info import info
 from smoothlink.cli.predict import predict
+from smoothlink.cli.report import report
 from smoothlink.cli.reproduce import reproduce
+from smoothlink.cli.serve import serve
 from smoothlink.cli.split import split
 from smoothlink.cli.synth import synth
 from smoothlink.cli.train import train
@@ -26,7 +30,22 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-for command in (demo, train, predict, evaluate, tune, reproduce, info, convert, split, synth):
+for command in (
+    demo,
+    train,
+    predict,
+    evaluate,
+    explain,
+    report,
+    compare,
+    tune,
+    reproduce,
+    serve,
+    info,
+    convert,
+    split,
+    synth,
+):
     app.command(command.__name__)(guarded(command))
 
 

@@ -23,25 +23,11 @@ from smoothlink.cli.options import (
 from smoothlink.cli.screen import Screen, print_json, table
 from smoothlink.datafiles import Reading
 from smoothlink.errors import plural
+from smoothlink.metrics import meaning
 
 if TYPE_CHECKING:
     from smoothlink.steps.bootstrap import Metric
     from smoothlink.steps.evaluate import Evaluation
-
-MEANINGS = {
-    "p": "of the first {k}, the share that is true",
-    "ndcg": "the same, earlier places counting more",
-    "psp": "P@{k} with rare labels counting more",
-    "psndcg": "nDCG@{k} with rare labels counting more",
-    "hamming": "share of all (row, label) pairs that are wrong",
-    "micro_f1": "F1 of all pairs, at probability 1/2",
-    "macro_f1": "mean F1 of the labels, at probability 1/2",
-    "example_f1": "mean F1 of the rows, at probability 1/2",
-    "macro_f1_alg4": "mean F1 of the labels, by Algorithm 4",
-    "error": "share of rows whose first label is wrong",
-    "logloss": "mean over rows, natural logarithm",
-    "ece_top": "calibration error of the first label's probability",
-}
 
 
 @grouped(reading=reading)
@@ -105,7 +91,7 @@ def show(result: Evaluation, screen: Screen) -> None:
         if family not in (None, name) and (k or (family or "").startswith("psndcg")):
             shown.add_section()
         family = name
-        shown.add_row(key, f"{metric.value:.4f}", interval(metric), f"[dim]{MEANINGS.get(name, '').format(k=k)}")
+        shown.add_row(key, f"{metric.value:.4f}", interval(metric), f"[dim]{meaning(key)}")
     screen.out.print()
     screen.out.print(shown)
 

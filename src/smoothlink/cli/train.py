@@ -31,7 +31,7 @@ SETTINGS = (
     *("loss", "passes"),
 )
 DRAWN = ("scale", "rank", "kernel", "loss", "passes", "negatives", "direct_weights")  # where labels were drawn
-STAGES = ("scale", "choose", "calibrate", "embed", "featurize", "fit")
+STAGES = ("scale", "read", "choose", "calibrate", "embed", "featurize", "fit")
 
 
 @grouped(reading=reading, texts=texts, parameters=chosen)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from smoothlink.cli.data import read_data, reading
-from smoothlink.cli.evaluate import MEANINGS
 from smoothlink.cli.options import AsJson, Quiet, grouped
 from smoothlink.cli.screen import Screen, number, print_json, table
 from smoothlink.cli.text import Texts, hold_texts, read_texts, texts
 from smoothlink.datafiles import Reading, writable
 from smoothlink.errors import plural
+from smoothlink.metrics import MEANINGS
 
 if TYPE_CHECKING:
     from smoothlink.search import Best, Tuned

@@ -13,22 +13,33 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from smoothlink.errors import plural
 from smoothlink.fitting.checkpoint import checksum, job_with, working
 from smoothlink.fitting.checks import check_options
-from smoothlink.fitting.files import Files, Piece, check_alike, check_seen, checksums, described, renamed
+from smoothlink.fitting.files import (
+    Files,
+    Piece,
+    answered,
+    check_alike,
+    check_seen,
+    checksums,
+    described,
+    renamed,
+)
 from smoothlink.fitting.options import Clock, Notify, Options, Setup
 from smoothlink.fitting.plan import Plan, size
-from smoothlink.fitting.setup import arranged, largest_rank
+from smoothlink.fitting.setup import arranged, largest_rank, resolve_solver
 from smoothlink.fitting.train import Trained, train_in, train_quick
 from smoothlink.machines import shares
 from smoothlink.machines.cluster import Cluster, ClusterRows, RemoteLabels
-from smoothlink.machines.shares import Given, Header
-from smoothlink.solve import EXPECTED_ITERATIONS
+from smoothlink.machines.shares import Given, Header, Seen
+from smoothlink.solve import EXPECTED_ITERATIONS, ConjugateGradient
 from smoothlink.steps.scale import choose_scaling
 
 Array = NDArray[Any]
 
 LOOKED_AT = 1000  # rows that tell how features are scaled
+PREPARED_BYTES = 20  # an entry of X with its transpose, ready for products
 WORKER_SHARE = 0.4  # of a worker's memory that all of X may take
 
 
@@ -45,19 +56,19 @@ class Spread(NamedTuple):
         self, scaling: Callable[[Any], Any], w: Array | None, block_rows: int | None, *, whole: bool = False
     ) -> ClusterRows:
         """The rows, scaled, on the workers; `whole` also all of them on each."""
-        workers = self.cluster.workers
-        parts = [
-            self.cluster.submit(
-                "load", shares.load_share, pieces, int(start), scaling, block_rows, worker=workers[i % len(workers)]
-            )
-            for i, (pieces, start) in enumerate(zip(self.pieces, self.starts, strict=True))
-        ]
-        d, every = self.header.features + 1, None
+        cluster, header, starts, parts = self.cluster, self.header, self.starts.tolist(), []
+        workers, every = cluster.workers, None
         if whole:
-            pieces = [piece for pieces in self.pieces for piece in pieces]
-            every = self.cluster.submit("load-all", shares.load_share, pieces, 0, scaling, block_rows)
-            self.cluster.everywhere(every)
-        return ClusterRows(self.cluster, parts, self.starts, self.header.rows, d, self.header.labels, w, every)
+            told = (shares.load_all, self.pieces, starts, scaling, block_rows)
+            every = [cluster.submit("load-all", shares.told, *told, worker=worker) for worker in workers]
+        for i, (start, stop) in enumerate(pairwise([*starts, header.rows])):
+            at = i % len(workers)
+            if every is None:
+                mine = (shares.load_share, self.pieces[i], start, scaling, block_rows)
+                parts.append(cluster.submit("load", shares.told, *mine, worker=workers[at]))
+            else:
+                parts.append(cluster.submit("share", shares.share_of, every[at], start, stop, worker=workers[at]))
+        return ClusterRows(cluster, parts, self.starts, header.rows, header.features + 1, header.labels, w, every)
 
     def job(self, w: Array | None, label_weight: Array | None, options: Options) -> dict[str, Any]:
         """What makes two fits the same, on any number of workers."""
@@ -68,11 +79,13 @@ class Spread(NamedTuple):
     def first(self) -> Any:
         """X of a few rows."""
         piece = next(piece for pieces in self.pieces for piece in pieces)
-        return self.cluster.gather(self.cluster.submit("look", shares.first_rows, piece, LOOKED_AT))
+        looking = self.cluster.submit("look", shares.told, shares.first_rows, piece, LOOKED_AT)
+        return answered(self.cluster, [looking])[0]
 
 
 def spread_files(cluster: Cluster, files: Files) -> Spread:
     """Data folders in equal parts, other files whole, as many shares as there are workers."""
+    cluster.stage = "read"
     check_seen(cluster, files.sources)
     headers = [renamed(header, files) for header in described(cluster, files)]
     check_alike(files.paths, headers)
@@ -152,29 +165,20 @@ def train_spread(
                 "which a cluster cannot do; scale them before and say scale='none', or 'unit' for rows of length 1."
             )
     plan = cluster_plan(spread, options, cluster.plan)
-    rows = spread.load(scaling.__call__, w, options.block_rows, whole=plan.by == "columns")
-    ranges = cluster.gather([cluster.submit("labels", shares.label_range, share) for share in rows.parts])
-    single = all(low == high == 1 for low, high in ranges)
-    multiclass = task == "multiclass" or (task == "auto" and single and rows.c > 1)
-    if not any(high for _, high in ranges):
-        raise ValueError("No row has a label: there is nothing to learn.")
-    if task == "multiclass" and not single:
-        raise ValueError("task is 'multiclass', but some rows have no label or several.")
-    check_options(options, multiclass=multiclass)
+    check_shards(cluster, options)
     if note is not None:
         note(f"{plan} Dashboard: {cluster.dashboard}")
-    loss = options.loss if options.loss != "auto" or options.effort == "full" else "squared"
-    if cluster.shards is not None and (loss not in ("squared", "logistic") or not one_fit(options)):
-        raise ValueError(
-            "shards are written by one fit with squared or logistic loss: use effort='quick', or give all settings and "
-            f"calibrate=False; loss is {options.loss!r}."
-        )
+    with clock.stage("read"):
+        rows = spread.load(scaling.__call__, w, options.block_rows, whole=plan.by == "columns")
+        seen = answered(cluster, [cluster.submit("check", shares.looked_at, share) for share in rows.parts])
+    multiclass = asked_multiclass(seen, task, rows.c)
+    check_options(options, multiclass=multiclass)
     with working(options.checkpoint, lambda: spread.job(w, label_weight, options), lambda: Plan()) as work:
         options = replace(options, input_kernel=None)
 
         def make(options: Options) -> Setup:
             Y = RemoteLabels(rows)
-            return arranged(rows, Y, spread.header.entries, options, multiclass, label_weight, work=work)
+            return arranged(rows, Y, sum(s.entries for s in seen), options, multiclass, label_weight, work=work)
 
         if options.effort == "quick":
             trained = train_quick(make(options), scaling, options, clock)
@@ -182,6 +186,26 @@ def train_spread(
             trained = train_in(make, scaling, options, clock, work)
     trained.summary.update(workers=len(cluster.workers), shared_out=plan.by, bytes_moved=dict(cluster.moved))
     return trained, multiclass
+
+
+def asked_multiclass(seen: list[Seen], task: str, labels: int) -> bool:
+    """Whether the model is multiclass, by what was asked for and what the rows are."""
+    single = all(share.fewest == share.most == 1 for share in seen)
+    if not any(share.most for share in seen):
+        raise ValueError("No row has a label: there is nothing to learn.")
+    if task == "multiclass" and not single:
+        raise ValueError("task is 'multiclass', but some rows have no label or several.")
+    return task == "multiclass" or (task == "auto" and single and labels > 1)
+
+
+def check_shards(cluster: Cluster, options: Options) -> None:
+    """Whether this is a fit whose decoder workers can write, if they are to."""
+    loss = options.loss if options.loss != "auto" or options.effort == "full" else "squared"
+    if cluster.shards is not None and (loss not in ("squared", "logistic") or not one_fit(options)):
+        raise ValueError(
+            "shards are written by one fit with squared or logistic loss: use effort='quick', or give all settings and "
+            f"calibrate=False; loss is {options.loss!r}."
+        )
 
 
 class ClusterPlan(NamedTuple):
@@ -194,23 +218,27 @@ class ClusterPlan(NamedTuple):
     why: str
 
     def __str__(self) -> str:
+        held, solved = (size(max(1 << 20, count)) for count in (self.held, self.solved))
         return (
-            f"{self.workers} workers share out {self.by} ({self.why}): "
-            f"each holds {size(self.held)} of X; an array of the solves takes {size(self.solved)}."
+            f"{plural(self.workers, 'worker')} share out {self.by} ({self.why}): each holds {held} of X; "
+            f"an array of the solves has {solved}."
         )
 
 
 def cluster_plan(spread: Spread, options: Options, asked: str) -> ClusterPlan:
-    """Rows, or where all of X fits a worker and conjugate gradients would send more than X, columns."""
+    """Rows, or where all of X fits a worker and conjugate gradients, if it is they, would send more than X, columns."""
     header, workers = spread.header, len(spread.cluster.workers)
     rank = largest_rank(options, header.rows, header.features, header.labels)
     columns = min(header.labels, rank + options.oversample)
-    solved, inputs = 4 * (header.features + 1) * columns, 20 * header.entries
+    solved, inputs = 4 * (header.features + 1) * columns, PREPARED_BYTES * (header.entries + header.rows)
     fits = inputs <= WORKER_SHARE * spread.cluster.worker_memory()
     moved = 2 * EXPECTED_ITERATIONS * solved  # by the solves of one embedding, there and back, for each worker
-    by = asked if asked != "auto" else "columns" if fits and workers > 1 and moved > inputs else "rows"
+    sizes = header.rows, header.features + 1, columns, header.entries + header.rows
+    gradients = isinstance(resolve_solver(options.solver, *sizes, by_sums=True), ConjugateGradient)
+    pays = fits and gradients and workers > 1 and moved > inputs
+    by = asked if asked != "auto" else "columns" if pays else "rows"
     why = "asked for" if asked != "auto" else "X fits a worker" if by == "columns" else "least to send"
-    held = inputs // workers + (inputs if by == "columns" else 0)
+    held = inputs if by == "columns" else inputs // workers
     return ClusterPlan(by, workers, held, solved, why)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -12,9 +13,13 @@ from smoothlink.errors import ClusterError, DataError
 from smoothlink.fitting.checkpoint import checksum
 from smoothlink.machines import shares
 from smoothlink.machines.cluster import Cluster
+from smoothlink.machines.files import Mapped
 from smoothlink.machines.shares import Header
+from smoothlink.steps.formats import binary
 from smoothlink.steps.formats._files import expanded
-from smoothlink.steps.read import Data, read
+from smoothlink.steps.read import Data, first_rows, read, sizes
+
+TEXT_BYTES = 8  # of a text for an entry of X, compressed or not: a guess, until its rows are read
 
 
 class Files(NamedTuple):
@@ -65,26 +70,75 @@ class Piece(NamedTuple):
     stop: int
     reading: dict[str, Any]  # options of `read`
 
-    def load(self) -> tuple[Any, sp.csr_array]:
-        data = read(shares.fetched(self.path), **self.reading)
-        return data.X[self.start : self.stop], data.Y[self.start : self.stop]
+    def load(self) -> Source:
+        path = shares.fetched(self.path)
+        return Source(path, opened(path, self.reading), self.start, self.stop)
+
+    def first(self, count: int) -> Any:
+        """X of a few rows."""
+        path = shares.fetched(self.path)
+        if binary.is_folder(path):
+            return Source(path, binary.opened(path), self.start, self.stop).between(0, min(count, self.stop))[0]
+        return first_rows(path, count, **self.reading)
 
 
-def describe(path: str, reading: dict[str, Any]) -> Header:
-    """Reads a file as far as it takes to know what it holds: data folders say so, others are read whole."""
-    return header_of(read(shares.fetched(path), **reading))
+class Source(NamedTuple):
+    """An open data file, of which some rows are asked for; data folders are read, and checked, only there."""
+
+    path: str
+    data: Data
+    start: int
+    stop: int
+
+    @property
+    def rows(self) -> int:
+        return self.stop - self.start
+
+    def between(self, start: int, stop: int) -> tuple[Any, sp.csr_array]:
+        X, Y = (A[self.start + start : self.start + stop] for A in self.data[:2])
+        if isinstance(self.data.X, Mapped):
+            binary.check_rows(self.path, X, Y)
+        return X, Y
+
+
+def opened(path: str, reading: dict[str, Any]) -> Data:
+    """What `read` gives, but of a data folder no row is looked at yet."""
+    return binary.opened(path) if binary.is_folder(path) else read(path, **reading)
+
+
+def describe(path: str, reading: dict[str, Any], named: bool) -> Header:
+    """Reads a file as far as it takes to know what it holds: a header says so, where there is none all rows do.
+
+    named: whether its names are wanted too, and not only what tells whether they are those of another file.
+    """
+    local = shares.fetched(path)
+    found = sizes(local, **reading)
+    if found is None:
+        header = header_of(read(local, **reading))
+    else:
+        entries = os.path.getsize(local) // TEXT_BYTES if found.entries is None else found.entries
+        names = found.label_names, found.feature_names
+        header = Header(found.rows, found.features, found.labels, entries, *names, digests(*names))
+    return header if named else header._replace(label_names=None, feature_names=None)
 
 
 def header_of(data: Data) -> Header:
     """What a file says of its columns, by the data read from it."""
-    return Header(data.X.shape[0], data.X.shape[1], data.Y.shape[1], data.X.nnz, data.label_names, data.feature_names)
+    names = data.label_names, data.feature_names
+    return Header(data.X.shape[0], data.X.shape[1], data.Y.shape[1], data.X.nnz, *names, digests(*names))
+
+
+def digests(*lists: list[str] | None) -> tuple[str, str]:
+    """What tells lists of names from others."""
+    first, second = ("" if n is None else hashlib.sha256("\n".join(n).encode()).hexdigest() for n in lists)
+    return first, second
 
 
 def described(cluster: Cluster, files: Files) -> list[Header]:
     """What the files hold, by the workers; files that cannot be used are refused."""
     many = f"/{len(files.paths)}"
     tasks = [
-        cluster.submit(f"describe {i}{many}", shares.told, describe, path, files.reading)
+        cluster.submit(f"describe {i}{many}", shares.told, describe, path, files.reading, i == 1)
         for i, path in enumerate(files.paths, 1)
     ]
     headers: list[Header] = answered(cluster, tasks)
@@ -147,9 +201,9 @@ def check_alike(paths: Sequence[str], headers: list[Header]) -> None:
                     f"{paths[0]} has {a} {noun} and {path} has {b}; the files of one fit must agree.\n"
                     f"Fix the headers, or pass --{noun} with the number for all."
                 )
-        for noun in ("feature_names", "label_names"):
-            if getattr(first, noun) != getattr(header, noun):
+        for noun, ours, theirs in zip(("label", "feature"), first.digests, header.digests, strict=True):
+            if ours != theirs:
                 raise DataError(
-                    f"{paths[0]} and {path} have different {noun.replace('_', ' ')}; the files of one fit must agree.\n"
+                    f"{paths[0]} and {path} have different {noun} names; the files of one fit must agree.\n"
                     "Give all the same list of names, in the same order."
                 )

@@ -128,18 +128,20 @@ def planned_solver(solver: Any, rows: Rows, columns: int, entries: int, plan: Pl
     """A solver that the plan has room for: without a factor where that would fill it, and without a sketch of X'X."""
     if solver == "auto" and not plan.factors:
         solver = "cg"
-    found = resolve_solver(solver, rows.n, rows.d, columns, entries, rows.machine.rates)
+    found = resolve_solver(solver, rows.n, rows.d, columns, entries, rows.machine.rates, by_sums=rows.remote)
     if plan.memory is not None and isinstance(solver, str) and isinstance(found, ConjugateGradient):
         return replace(found, preconditioner="diagonal", group=plan.columns or found.group)
     return found
 
 
-def resolve_solver(solver: Any, n: int, d: int, columns: int, entries: int, rates: Rates = HOST.rates) -> Solver:
+def resolve_solver(
+    solver: Any, n: int, d: int, columns: int, entries: int, rates: Rates = HOST.rates, *, by_sums: bool = False
+) -> Solver:
     """A solver object as it is; "auto" by predicted cost; or by name."""
     if not isinstance(solver, str):
         return solver
     if solver == "auto":
-        return choose_solver(n, d, columns, entries, rates)
+        return choose_solver(n, d, columns, entries, rates, by_sums=by_sums)
     named: dict[str, Solver] = {"cholesky": Cholesky(), "dual": DualCholesky(), "cg": ConjugateGradient()}
     if solver not in named:
         raise ValueError(f"solver is {solver!r}; possible are 'auto', 'cholesky', 'dual', 'cg' or a solver object.")

@@ -295,6 +295,7 @@ def summarise(
         "solver_residual": first.effort.residual,
         "rank": min(chosen.rank, first.H.shape[1]),
         "captured_share": None if np.isnan(captured) else captured,
+        "spectrum": [float(f"{value:.6g}") for value in first.spectrum[: chosen.rank]],
         "ridge": chosen.ridge,
         "kernel": str(setup.kernel),
         "bandwidth": chosen.bandwidth,

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import importlib
+import importlib.util
 import itertools
 import math
+import secrets
+import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -23,13 +25,16 @@ from numpy.typing import NDArray
 
 from smoothlink.errors import ClusterError
 from smoothlink.machines import shares
-from smoothlink.machines.machine import host_memory
+from smoothlink.machines.machine import HOST_COLUMNS, host_memory
 from smoothlink.machines.rows import Rows, SavedSums, stack
 
 Array = NDArray[Any]
 
+OUTSIDE = 1.6  # times as slow as inside a panel of 64 is a column outside
 SENT = 1 << 15  # bytes from which on an array is sent to the workers by itself
 LOST = (asyncio.CancelledError, concurrent.futures.CancelledError, OSError, TimeoutError)
+REACHED = 2.0  # seconds to try whether a worker can be reached
+PIECE = 32 << 20  # bytes of a (d, m) array that are sent and added at a time
 RETRIES = 3  # of a task that fails for other reasons than the death of its worker
 
 
@@ -48,7 +53,8 @@ class Cluster:
         self.client, self.stage, self.plan = client, "work", plan
         self.shards = shards  # the model file beside which workers write V; None: it comes to the client
         self.moved: dict[str, int] = {}  # bytes of arrays that went over the network, by stage
-        self._count = itertools.count()
+        self._mark, self._count = secrets.token_hex(8), itertools.count()  # names of tasks must be ours alone
+        self.direct = reached(self.workers)  # whether arrays need not pass through the scheduler
 
     @property
     def workers(self) -> list[str]:
@@ -60,31 +66,41 @@ class Cluster:
         limits = [worker["memory_limit"] for worker in found if worker["memory_limit"]]
         return int(min(limits)) if limits else host_memory() // max(1, len(found))
 
-    def everywhere(self, future: Any) -> None:
-        """A result on every worker."""
-        with self.speaking():
-            self.client.replicate([future])
-
     @property
     def dashboard(self) -> str:
-        return str(self.client.dashboard_link)
+        """Its address; where Dask has nothing to draw it with, what to install."""
+        missing = "" if importlib.util.find_spec("bokeh") else " (to see it: pip install bokeh)"
+        return f"{self.client.dashboard_link}{missing}"
 
-    def send(self, A: Any) -> Any:
-        """A large array, or a tuple of arrays, on every worker; anything small as it is."""
+    def send(self, A: Any, worker: str | None = None) -> Any:
+        """A large array, or a tuple of arrays, on every worker, or on one; anything small as it is.
+
+        Workers pass on to others what they got: it leaves here once. Where this process cannot reach them, and where
+        one of them just died, the scheduler passes it on.
+        """
         parts = A if isinstance(A, tuple) else (A,)
         size = sum(getattr(part, "nbytes", 0) for part in parts)
         if size < SENT:
             return A
-        self.count(size * len(self.workers))
+        self.count(size * (len(self.workers) if worker is None else 1))
         with self.speaking():
-            return self.client.scatter(A, broadcast=True, hash=False, direct=False)
+            if self.direct:
+                where = {"broadcast": True} if worker is None else {"workers": [worker]}
+                with suppress(OSError, TimeoutError):
+                    return self.client.scatter(A, hash=False, direct=True, **where)
+            return self.client.scatter(A, hash=False, direct=False, broadcast=True)
 
     def submit(self, what: str, f: Callable[..., Any], *arguments: Any, worker: str | None = None) -> Any:
         """A task; `worker` is where it should run while that one lives."""
         where = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
-        key = f"{self.stage}-{what}-{next(self._count):08x}"
+        key = f"{self.stage}-{what}-{self._mark}{next(self._count):08x}"
         with self.speaking():
             return self.client.submit(f, *arguments, key=key, pure=False, retries=RETRIES, **where)
+
+    def holder(self, future: Any) -> str | None:
+        """A worker that has a result; None: none at the moment."""
+        with self.speaking():
+            return next(iter(self.client.who_has(future).get(future.key, ())), None)
 
     def count(self, size: int) -> None:
         """Takes note of bytes that are moved."""
@@ -92,7 +108,7 @@ class Cluster:
 
     def gather(self, futures: Any) -> Any:
         with self.speaking():
-            return self.client.gather(futures)
+            return self.client.gather(futures, direct=self.direct)
 
     def again(self, question: Callable[[], Any]) -> Any:
         """What a question that sends arrays brings; it is put again where all workers that held an array died."""
@@ -119,6 +135,19 @@ class Cluster:
             ) from error
         except (*LOST, library("distributed.comm").CommClosedError) as error:
             raise lost_scheduler(f"{type(error).__name__}: {error}") from error
+
+
+def reached(workers: list[str]) -> bool:
+    """Whether this process can talk to the workers themselves: in some networks only the scheduler can."""
+    for worker in workers[:1]:
+        host, _, port = worker.rpartition("://")[2].rpartition(":")
+        if worker.startswith("inproc://"):
+            return True
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), REACHED).close()
+        except (OSError, ValueError):
+            return False
+    return bool(workers)
 
 
 def lost_scheduler(why: str) -> ClusterError:
@@ -196,12 +225,14 @@ class ClusterRows(Rows):
         d: int,
         c: int,
         w: Array | None = None,
-        whole: Any = None,
+        whole: list[Any] | None = None,
     ) -> None:
         super().__init__([], d, c)
         self.cluster, self.parts, self.starts, self.n = cluster, parts, starts, n
         self.shares_columns = whole is not None
-        self.whole = whole  # all rows as one share, which every worker holds where columns are shared out
+        # All rows as one share, for each worker its own, where columns are shared out. Copies of one result would not
+        # do: Dask takes those that no task waits for away again.
+        self.whole = whole
         self.ends = np.append(starts[1:], n)
         self._w = w  # None: 1 each
         self.weights = (
@@ -220,26 +251,47 @@ class ClusterRows(Rows):
         found.table = self.table
         return found
 
+    def columns(self, d: int) -> int:
+        """Some panels, so that two arrays of them, what is sent and what comes back, stay small on a worker."""
+        return max(HOST_COLUMNS, PIECE // (4 * d) // HOST_COLUMNS * HOST_COLUMNS)
+
+    def columnwise(self, f: Callable[..., None], A: Any, side: int, dtype: Any = np.float32) -> Any:
+        """Some columns after the others: no worker holds all of A or of the sum."""
+        m, width = A.shape[1], self.columns(max(side, len(A)))
+        if m <= width:
+            return self.sum(f, A, out=(side, m), dtype=dtype)
+        out = np.empty((side, m), dtype)
+        for start in range(0, m, width):
+            part = np.ascontiguousarray(A[:, start : start + width])
+            out[:, start : start + width] = self.sum(f, part, out=(side, part.shape[1]), dtype=dtype)
+        return out
+
     def over_columns(self, f: Callable[..., Any], B: Any, *arguments: Any) -> Any:
         """Each worker does some columns over all rows, and nothing is said between them on the way."""
         if self.whole is None:
             return super().over_columns(f, B, *arguments)
+        whole = self.whole
 
         def spread() -> Any:
-            sent = [self.cluster.send(A) for A in arguments]
-            columns = np.array_split(np.arange(B.shape[1]), min(len(self.cluster.workers), B.shape[1]))
+            w, *sent = (self.cluster.send(A) for A in (self._w, *arguments))
+            columns = dealt(B.shape[1], len(whole))
             tasks = [
                 self.cluster.submit(
                     f"columns {i + 1}/{len(columns)}",
                     shares.columns_of,
-                    *(f, self.whole, self._w, self.cluster.send(np.ascontiguousarray(B[:, some])), *sent),
-                    worker=worker,
+                    *(
+                        f,
+                        whole[i],
+                        w,
+                        self.cluster.send(np.ascontiguousarray(B[:, some]), self.cluster.holder(whole[i])),
+                    ),
+                    *sent,
                 )
-                for i, (some, worker) in enumerate(zip(columns, self.cluster.workers, strict=False))
+                for i, some in enumerate(columns)
             ]
-            found = np.hstack(self.cluster.client.gather(tasks))
-            self.cluster.count(found.nbytes)
-            return found
+            found = self.cluster.client.gather(tasks, direct=self.cluster.direct)
+            self.cluster.count(sum(array.nbytes for part in found for array in part))
+            return [np.hstack(arrays) for arrays in zip(*found, strict=True)]
 
         return self.cluster.again(spread)
 
@@ -269,7 +321,7 @@ class ClusterRows(Rows):
             pairs = [parts[i : i + 2] for i in range(0, len(parts), 2)]
             parts = [self.cluster.submit("add", shares.added, *p) if len(p) == 2 else p[0] for p in pairs]
         self.cluster.count(len(self.parts) * sum(np.dtype(kind).itemsize * math.prod(shape) for shape, kind in outs))
-        return self.cluster.client.gather(parts[0])
+        return self.cluster.client.gather(parts[0], direct=self.cluster.direct)
 
     def kept_sum(self, what: str, f: Callable[..., Array], *arguments: Any) -> Any:
         """The sum of what f(share, weights, *arguments) makes of the shares; it stays on a worker."""
@@ -323,3 +375,20 @@ class ClusterRows(Rows):
 
     def let_go(self) -> None:
         """The workers keep their shares."""
+
+
+def dealt(m: int, workers: int) -> list[slice]:
+    """Columns in as many parts as there are workers, or fewer: equal ones, or whole panels where these take less time.
+
+    The kernels take a column outside of a panel at about OUTSIDE times the price of one inside.
+    """
+
+    def cost(edges: Array) -> float:
+        width = np.diff(edges)
+        return float((width + (OUTSIDE - 1) * (width % HOST_COLUMNS)).max())
+
+    count, panels = max(1, min(workers, m)), math.ceil(m / HOST_COLUMNS)
+    equal = np.linspace(0, m, count + 1).astype(int)
+    whole = np.minimum(m, np.linspace(0, panels, min(count, panels) + 1).round().astype(int) * HOST_COLUMNS)
+    edges = min(equal, whole, key=cost)
+    return [slice(int(a), int(b)) for a, b in itertools.pairwise(edges)]

@@ -65,10 +65,18 @@ def local(name: str) -> Iterator[Any]:
     if name != "local" and not (count.isdecimal() and int(count) > 0):
         raise ClusterError(f"cluster is {name!r}; possible are local:N with N processes, and tcp://HOST:PORT.")
     workers = int(count or 2)
-    threads = str(max(1, (os.cpu_count() or 1) // workers))
+    with processes(workers, max(1, (os.cpu_count() or 1) // workers)) as made:
+        yield made
+
+
+@contextmanager
+def processes(workers: int, threads: int) -> Iterator[Any]:
+    """So many worker processes on this machine, each of which computes with so many threads."""
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
+    config, setting = library("dask").config, "distributed.nanny.pre-spawn-environ"
+    environment = {**config.get(setting, {}), **dict.fromkeys(names, str(threads))}  # Dask's own: when memory is freed
     with (
-        library("dask").config.set({"distributed.nanny.pre-spawn-environ": dict.fromkeys(names, threads)}),
+        config.set({setting: environment}),
         library("distributed").LocalCluster(
             n_workers=workers, threads_per_worker=1, memory_limit=0, dashboard_address=":0"
         ) as made,

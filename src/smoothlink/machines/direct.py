@@ -35,3 +35,14 @@ class Direct(NamedTuple):
         part = np.zeros((len(S), len(some)), np.float32)
         selection.add_direct_to_some(part, X.indptr, X.indices, X.data, *self, at)
         S += part[:, place]
+
+    def of(self, features: Array, labels: Array) -> Array:
+        """The weights (p, m) of these labels for these features."""
+        found = np.zeros((len(features), len(labels)), np.float32)
+        for out, i in zip(found, features.tolist(), strict=True):
+            start, stop = self.indptr[i], self.indptr[i + 1]
+            mine = self.labels[start:stop]
+            at = np.minimum(np.searchsorted(mine, labels), max(0, len(mine) - 1))
+            if len(mine):
+                out[:] = np.where(mine[at] == labels, self.values[start:stop][at], 0)
+        return found

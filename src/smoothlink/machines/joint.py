@@ -124,6 +124,7 @@ class Joint:
         self.pairs = Pairs(sent(indptr, machine.name), sent(labels, machine.name), met)
         self.squares, self.slope = torch.full_like(self.D, begun), torch.zeros_like(self.D)
         self.w_squares, self.v_squares = torch.zeros_like(self.W[:, 0]), torch.zeros_like(self.constant)
+        self.slope_W, self.met = torch.zeros_like(self.W), self.pairs.labels[:0]  # and the features that it is of
         moving = [self.constant, *([] if self.linear else [self.R, self.b])]
         self.adam = torch.optim.Adam(
             [{"params": [part], "lr": 0.0} for part in moving], betas=DECAYS, eps=TINY, fused=machine.half
@@ -145,10 +146,10 @@ class Joint:
             self.step_pairs(G, met, rates[3])
         halves = self.half(G)
         slope_V, self.constant.grad = self.product(Phi.T, halves), G.sum(0)
-        slope_W = self.backward(self.product(halves, V.T)[:, : self.shape[0]], h, lengths, angles, x)
+        self.backward(self.product(halves, V.T)[:, : self.shape[0]], h, lengths, angles, x)
         stepped(self.V.T, slope_V.T, self.v_squares, self.shape[0], rates[2])
-        stepped(self.W, slope_W, self.w_squares, self.W.shape[1], rates[0])
-        self.gradients = slope_W, slope_V
+        self.step_embedding(x, rates[0])
+        self.gradients = self.slope_W, slope_V
         for group, rate in zip(self.adam.param_groups, (rates[4], rates[1], rates[1]), strict=False):
             group["lr"] = rate
         self.adam.step()
@@ -233,7 +234,20 @@ class Joint:
         self.squares.addcmul_(slope, slope)
         self.D.addcdiv_(slope, self.squares.sqrt(), value=-rate)
 
-    def backward(self, gradient: Tensor, h: Tensor, lengths: Tensor | None, angles: Tensor | None, x: Any) -> Tensor:
+    def step_embedding(self, x: Any, rate: float) -> None:
+        """Adagrad's step of W, one rate a feature; where X is sparse of the features of these rows alone.
+
+        A feature of several rows takes its step once: the same numbers are written more than once.
+        """
+        if not self.X.sparse:
+            stepped(self.W, self.slope_W, self.w_squares, self.W.shape[1], rate)
+            return
+        self.met = x[1]
+        A, squares = self.W[self.met], self.w_squares[self.met]
+        stepped(A, self.slope_W[self.met], squares, self.W.shape[1], rate)
+        self.W[self.met], self.w_squares[self.met] = A, squares
+
+    def backward(self, gradient: Tensor, h: Tensor, lengths: Tensor | None, angles: Tensor | None, x: Any) -> None:
         """The gradient of W, and those of R and b, from that of the features (b, s)."""
         if angles is not None:
             gradient = gradient * angles.sin_() * -ROOT_TWO
@@ -243,9 +257,10 @@ class Joint:
             gradient = (gradient - h * (gradient * h).sum(1, keepdim=True)) / lengths
         if self.X.sparse:
             places, names, values = x
-            return torch.zeros_like(self.W).index_add_(0, names, gradient[places] * values[:, None])
-        slope: Tensor = x.T @ gradient
-        return slope
+            self.slope_W[self.met] = 0  # of the step before
+            self.slope_W.index_add_(0, names, gradient[places] * values[:, None])
+        else:
+            self.slope_W = x.T @ gradient
 
     def padded(self, A: Tensor) -> Tensor:
         """A with zeros to the right and below: rows of halves must begin at multiples of 16 bytes, or products go by

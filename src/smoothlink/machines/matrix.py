@@ -28,6 +28,14 @@ class Sparse:
         self._forward: CSR | None = None
         self._transpose: _SparseTranspose | None = None
 
+    def __reduce__(self) -> Any:
+        """What is sent is the matrix, not what was prepared of it."""
+        return Sparse, (self.csr,)
+
+    def let_go(self) -> None:
+        """Forgets what was prepared for products, which can be made again."""
+        self._forward = self._transpose = None
+
     @property
     def T(self) -> _SparseTranspose:
         if self._transpose is None:
@@ -126,6 +134,9 @@ class Dense:
         self.array = A
         self.shape: tuple[int, int] = (A.shape[0], A.shape[1])
         self.nbytes: int = A.nbytes
+
+    def let_go(self) -> None:
+        """Nothing was prepared."""
 
     @property
     def T(self) -> _DenseTranspose:

@@ -160,10 +160,19 @@ class Rows:
                 saved.put(end, [host(total) for total in totals], last=end == self.n)
         return [host(total) if total.ndim == 1 else total for total in totals]
 
+    def columnwise(self, f: Callable[..., None], A: Any, side: int, dtype: Any = np.float32) -> Any:
+        """The sum (side, m) of f(block, A, out) over all blocks, where column j of it depends on column j of A alone:
+        other kinds of rows may take some at a time."""
+        return self.sum(f, A, out=(side, A.shape[1]), dtype=dtype)
+
     def over_columns(self, f: Callable[..., Any], B: Any, *arguments: Any) -> Any:
-        """f(rows, B, *arguments), where the columns of B and of the result have nothing to do with one another: other
-        kinds of rows may share them out."""
+        """f(rows, B, *arguments), a tuple of arrays whose columns belong to those of B, one by one: other kinds of rows
+        may share them out."""
         return f(self, B, *arguments)
+
+    def columns(self, d: int) -> int:
+        """That conjugate gradients advance together."""
+        return self.machine.columns(d)
 
     def map(self, f: Callable[..., Any], *arrays: Any, into: Any = None) -> Any:
         """f(block, *arrays) of every block, row under row: in memory, or in a file."""

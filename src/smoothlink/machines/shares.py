@@ -5,13 +5,12 @@ Tasks never change what they were given: a task whose worker dies is run again e
 
 from __future__ import annotations
 
-import getpass
 import hashlib
 import importlib.metadata
 import os
 import secrets
 import shutil
-import tempfile
+import stat
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -19,7 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from smoothlink.errors import SmoothLinkError
+from smoothlink.errors import DataError, SmoothLinkError
 from smoothlink.machines.machine import BLOCK_ROWS
 from smoothlink.machines.matrix import Sparse, matrix
 from smoothlink.machines.rows import Block, Rows, stack
@@ -35,8 +34,18 @@ class Given(NamedTuple):
     X: Any
     Y: sp.csr_array
 
-    def load(self) -> tuple[Any, sp.csr_array]:
-        return self.X, self.Y
+    def load(self) -> Given:
+        return self
+
+    def first(self, count: int) -> Any:
+        return self.X[:count]
+
+    @property
+    def rows(self) -> int:
+        return int(self.Y.shape[0])
+
+    def between(self, start: int, stop: int) -> tuple[Any, sp.csr_array]:
+        return self.X[start:stop], self.Y[start:stop]
 
 
 class Share(NamedTuple):
@@ -53,9 +62,10 @@ class Header(NamedTuple):
     rows: int
     features: int
     labels: int
-    entries: int
-    label_names: list[str] | None
+    entries: int  # of X, or about as many where only the rows would tell
+    label_names: list[str] | None  # of the first file only, where there are several
     feature_names: list[str] | None
+    digests: tuple[str, str] = ("", "")  # of both lists of names: they must be the same in all files
 
 
 def told(f: Callable[..., Any], *arguments: Any) -> Any:
@@ -93,7 +103,7 @@ def fetched(path: str) -> str:
 
     files, name = fsspec.core.url_to_fs(path)
     digest = hashlib.sha256(f"{path} {files.ukey(name)}".encode()).hexdigest()[:16]
-    folder = os.path.join(tempfile.gettempdir(), f"smoothlink-{getpass.getuser()}", digest)
+    folder = os.path.join(private_folder(), digest)
     target = os.path.join(folder, os.path.basename(name.rstrip("/")))
     if not os.path.exists(target):
         os.makedirs(folder, exist_ok=True)
@@ -106,29 +116,73 @@ def fetched(path: str) -> str:
     return target
 
 
+def private_folder() -> str:
+    """A folder of this user that nobody else can write to or read: in its cache, not where everybody's files are."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    folder = os.path.join(base, "smoothlink")
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    found = os.lstat(folder)
+    if hasattr(os, "getuid") and (not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid()):
+        raise DataError(f"{folder} is not a folder of yours.\nMove it away, or set XDG_CACHE_HOME to another folder.")
+    os.chmod(folder, 0o700)
+    return folder
+
+
 def version() -> str:
     """Of this library, as the worker has it."""
     return importlib.metadata.version("smoothlink")
 
 
-def label_range(share: Share) -> tuple[int, int]:
-    """The fewest and the most labels of a row."""
+class Seen(NamedTuple):
+    """What is to be known of a share before work starts."""
+
+    fewest: int  # labels of a row
+    most: int
+    entries: int  # of X
+
+
+def looked_at(share: Any) -> Any:
+    """What is to be known of a share, or the error that came of loading it."""
+    if isinstance(share, Exception):
+        return share
     counts = np.concatenate([np.diff(b.Y.csr.indptr) for b in share.blocks])
-    return int(counts.min(initial=1 << 30)), int(counts.max(initial=0))
+    entries = sum(b.X.csr.nnz if isinstance(b.X, Sparse) else b.X.array.size for b in share.blocks)
+    return Seen(int(counts.min(initial=1 << 30)), int(counts.max(initial=0)), int(entries))
 
 
 def first_rows(piece: Any, count: int) -> Any:
     """X of a few rows."""
-    return piece.load()[0][:count]
+    return piece.first(count)
 
 
 def load_share(pieces: list[Any], start: int, scaling: Callable[[Any], Any], block_rows: int | None) -> Share:
-    """Reads rows, scales them and cuts them into blocks."""
-    parts = [piece.load() for piece in pieces]
-    X, Y = stack([X for X, _ in parts]), stack([Y for _, Y in parts])
-    rows = Rows.of(scaling(X), Y, block_rows=block_rows or BLOCK_ROWS)
-    blocks = [block._replace(start=block.start + start) for block in rows.blocks]
-    return Share(blocks, start, rows.n)
+    """Reads rows and scales them, a block at a time: of what can be read in parts, X is never there twice."""
+    sources = [piece.load() for piece in pieces]
+    edges = np.cumsum([0, *(source.rows for source in sources)])
+    n, step = int(edges[-1]), block_rows or BLOCK_ROWS
+    blocks = []
+    for a in range(0, n, step):
+        b = min(n, a + step)
+        met = [i for i in range(len(sources)) if edges[i] < b and edges[i + 1] > a]
+        parts = [sources[i].between(max(0, a - edges[i]), min(edges[i + 1], b) - edges[i]) for i in met]
+        X, Y = (stack(list(kind)) for kind in zip(*parts, strict=True))
+        blocks.append(Block(matrix(scaling(X)), matrix(Y), np.ones(b - a, np.float32), start + a))
+    return Share(blocks, start, n)
+
+
+def load_all(
+    pieces: list[list[Any]], starts: list[int], scaling: Callable[[Any], Any], block_rows: int | None
+) -> Share:
+    """All shares as one."""
+    found = [load_share(p, start, scaling, block_rows) for p, start in zip(pieces, starts, strict=True)]
+    return Share([block for share in found for block in share.blocks], 0, sum(share.rows for share in found))
+
+
+def share_of(whole: Any, start: int, stop: int) -> Any:
+    """One of the shares that `load_all` read, in the same memory."""
+    if isinstance(whole, Exception):
+        return whole
+    return Share([b for b in whole.blocks if start <= b.start < stop], start, stop - start)
 
 
 def weighted(share: Share, w: Array | None) -> list[Block]:
@@ -155,11 +209,19 @@ def added(a: list[Array], b: list[Array]) -> list[Array]:
 
 def share_map(f: Callable[..., Array], share: Share, *arrays: Any) -> Array:
     """f of every block, row under row."""
-    return np.concatenate([f(block, *arrays) for block in share.blocks])
+    out: Array | None = None
+    for block in share.blocks:
+        part = f(block, *arrays)
+        out = np.empty((share.rows, *part.shape[1:]), part.dtype) if out is None else out
+        out[block.start - share.start :][: len(part)] = part
+    assert out is not None
+    return out
 
 
 def with_inputs(share: Share, H: Array) -> Share:
-    """The same labels with the rows of H in place of X."""
+    """The same labels with the rows of H in place of X, which no product will need now."""
+    for b in share.blocks:
+        b.X.let_go()
     blocks = [b._replace(X=matrix(H[b.start - share.start :][: len(b.w)])) for b in share.blocks]
     return Share(blocks, share.start, share.rows)
 
@@ -216,15 +278,17 @@ def columns_of(f: Callable[..., Any], whole: Share, w: Array | None, B: Array, *
 
 
 def share_targets(share: Share, w: Array | None, features: Any, labels: slice) -> Array:
-    """Phi'WY (s + 1, m) of some labels of a share, whose inputs are embeddings."""
+    """Phi'WY (s + 1, m) of some labels of a share, whose inputs are embeddings; rows without them need no features."""
     blocks = weighted(share, w)
     total = np.zeros((labels.stop - labels.start, features.width(blocks[0].X.shape[1])), np.float32)
     for block in blocks:
-        for start in range(0, len(block.w), PHI_ROWS):
-            part = slice(start, min(len(block.w), start + PHI_ROWS))
+        Y = block.Y.csr[:, labels]
+        rows = np.flatnonzero(np.diff(Y.indptr))
+        for start in range(0, len(rows), PHI_ROWS):
+            part = rows[start : start + PHI_ROWS]
             Phi = features(block.X.array[part])
             Phi *= block.w[part, None]
-            block.Y.add_part(part, labels, Phi, total)
+            Sparse(Y[part]).T.add_product(Phi, total)
     return total.T
 
 

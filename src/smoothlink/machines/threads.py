@@ -47,6 +47,15 @@ def alone(operations: float) -> Iterator[None]:
         numba.set_num_threads(threads)
 
 
+def limited(threads: int) -> None:
+    """At most so many threads for what this one asks of numba, and this process of BLAS, from now on."""
+    import numba
+    from threadpoolctl import threadpool_limits
+
+    numba.set_num_threads(max(1, min(threads, numba.get_num_threads())))
+    threadpool_limits(threads)
+
+
 @cache
 def _controller() -> Any:
     from threadpoolctl import ThreadpoolController

@@ -40,10 +40,16 @@ LARGEST_CHOLESKY = 20_000  # columns, or rows: 3.2 GB in float64
 EXPECTED_ITERATIONS = 20
 
 
-def choose_solver(n: int, d: int, columns: int, entries: int, rates: Rates = HOST.rates) -> Solver:
-    """The solver that predicted cost favours for two solves of `columns` columns; X (n, d) has `entries` non-zeros."""
+def choose_solver(
+    n: int, d: int, columns: int, entries: int, rates: Rates = HOST.rates, *, by_sums: bool = False
+) -> Solver:
+    """The solver that predicted cost favours for two solves of `columns` columns; X (n, d) has `entries` non-zeros.
+
+    by_sums: only those that meet the rows through sums alone, as on a cluster.
+    """
     costs = predicted_seconds(n, d, columns, entries, rates)
-    return min(costs, key=lambda solver: costs[solver])
+    fit = [solver for solver in costs if not (by_sums and isinstance(solver, DualCholesky))]
+    return min(fit, key=lambda solver: costs[solver])
 
 
 def predicted_seconds(n: int, d: int, columns: int, entries: int, rates: Rates = HOST.rates) -> dict[Solver, float]:

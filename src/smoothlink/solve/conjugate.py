@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,7 +67,7 @@ class GradientSystem:
             shape = len(scale), min(rank, len(scale))
             draws = np.random.default_rng(0).standard_normal(shape, dtype=np.float32) * scale[:, None]
             probes = self.rows.place(draws)
-            self._sketches[rank] = Sketch(probes, self.rows.sum(xt_xp, probes, out=shape))
+            self._sketches[rank] = Sketch(probes, self.rows.columnwise(xt_xp, probes, len(scale)))
         return self._sketches[rank]
 
 
@@ -110,7 +110,7 @@ class GradientSolve:
         if self.rows.shares_columns and start is None:
             return self._shared_out(B)
         self.iterations, self.products, self.residual, unfinished = 0, 0, 0.0, 0
-        Z, m, width = B if overwrite else empty_as(B), B.shape[1], self.knobs.group or self.rows.machine.columns(len(B))
+        Z, m, width = B if overwrite else empty_as(B), B.shape[1], self.knobs.group or self.rows.columns(len(B))
         for c in range(0, m, width):
             self._precondition(m - c)
             part = slice(c, c + width)
@@ -121,12 +121,24 @@ class GradientSolve:
 
     def _shared_out(self, B: Array) -> Array:
         """The same, some columns on each machine that has all rows."""
-        found = self.rows.over_columns(solved_columns, B, self.knobs, self.system.squares, self.rho)
-        effort, Z = found[-3:], found[:-3]
+        effort, Z = self.rows.over_columns(solved_columns, B, self.recipe)
+        self.took(effort)
+        return Z
+
+    @property
+    def recipe(self) -> Recipe:
+        return Recipe(self.knobs, self.system.squares, self.rho)
+
+    @property
+    def effort(self) -> HostArray:
+        """What the last solve took: iterations, products, residual."""
+        return np.array([self.iterations, self.products, self.residual])
+
+    def took(self, effort: HostArray) -> None:
+        """Takes note of what a solve elsewhere took: `effort` for each column."""
         iterations, products, residual = effort.max(axis=1)
         self.iterations, self.products, self.residual = int(iterations), int(products), float(residual)
         self._warn(int(np.count_nonzero(effort[2] > self.knobs.tol)))
-        return np.ascontiguousarray(Z, dtype=B.dtype)
 
     def _precondition(self, left: int) -> None:
         """Makes the correction if it is asked for, or if for so many columns it should save more than it costs."""
@@ -168,7 +180,7 @@ class GradientSolve:
         size = weighted_squares(r, M)
         goal = self.knobs.tol**2 * size
         if start is not None:
-            r -= self.rows.sum(xt_xp, z, out=tuple(z.shape))
+            r -= self.rows.columnwise(xt_xp, z, len(z))
             r -= self.ridge[:, None] * z
             size = weighted_squares(r, M)
         zeta, p = size, M[:, None] * r
@@ -179,7 +191,7 @@ class GradientSolve:
 
     def _iterate(self, g: Group) -> None:
         """One step of every column: z along p, then the next direction."""
-        M, Ap = self.inverse_diagonal, self.rows.sum(xt_xp, g.p, out=tuple(g.p.shape))
+        M, Ap = self.inverse_diagonal, self.rows.columnwise(xt_xp, g.p, len(g.p))
         step = g.zeta / np.maximum(curvature(g.p, Ap, self.ridge), TINY)  # adds rho p to Ap
         g.size = advance(g.z, g.r, g.p, Ap, M, step)
         before, g.zeta, corrected = g.zeta, g.size, None
@@ -202,14 +214,24 @@ class GradientSolve:
             )
 
 
-def solved_columns(rows: Rows, B: Array, knobs: ConjugateGradient, squares: HostArray, rho: HostArray) -> Array:
-    """Z of some columns, and below it three rows: iterations, products and the residual that it took."""
-    solve = GradientSolve(GradientSystem(knobs, rows, squares), rho)
+class Recipe(NamedTuple):
+    """A solver without its rows: it can be sent to where they are."""
+
+    knobs: ConjugateGradient
+    squares: HostArray
+    rho: HostArray
+
+    def over(self, rows: Rows) -> GradientSolve:
+        return GradientSolve(GradientSystem(self.knobs, rows, self.squares), self.rho)
+
+
+def solved_columns(rows: Rows, B: Array, recipe: Recipe) -> tuple[HostArray, Array]:
+    """What some columns took, and their Z."""
+    solve = recipe.over(rows)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # the caller knows of all columns
         Z = solve(B)
-    effort = np.outer([solve.iterations, solve.products, solve.residual], np.ones(B.shape[1]))
-    return np.vstack([Z, effort.astype(Z.dtype)])
+    return np.outer(solve.effort, np.ones(B.shape[1])), Z
 
 
 def xt_xp(block: Block, P: Array, out: Array) -> None:

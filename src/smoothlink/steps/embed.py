@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -93,7 +94,7 @@ def refine(rows: Rows, solve: Solve, Q: Array, power: int, outside: Array | None
     """
     trace = float("nan")
     for step in range(max(1, power)):
-        T = project(rows, solve, Q).T
+        T = image(rows, solve, Q)
         if step == 0:
             trace = dot(Q, T) / Q.shape[1]
         del Q
@@ -114,11 +115,43 @@ def project(rows: Rows, solve: Solve, Q: Array) -> Projected:
     Directions whose eigenvalues are close turn into each other by rounding: of 200 directions of delicious the last
     were 6e-3 (the sine of an angle) apart for sums in another order.
     """
+    recipe = getattr(solve, "recipe", None)
+    if rows.shares_columns and recipe is not None:
+        effort, T, Z = rows.over_columns(projected_columns, Q, recipe)
+        solve.took(effort)  # type: ignore[attr-defined]
+        return Projected(Z, T)
     m = Q.shape[1]
     small = getattr(solve, "exact", False) and (rows.d + rows.c) * m <= EXACT
     dtype = np.float64 if small else np.float32
-    Z = solve(rows.sum(xt_yq, astype(Q, dtype), out=(rows.d, m), dtype=dtype), overwrite=True)
-    return Projected(Z, rows.sum(yt_xz, Z, out=(rows.c, m), dtype=dtype))
+    Z = solve(rows.columnwise(xt_yq, astype(Q, dtype), rows.d, dtype), overwrite=True)
+    return Projected(Z, rows.columnwise(yt_xz, Z, rows.c, dtype))
+
+
+def image(rows: Rows, solve: Solve, Q: Array) -> Array:
+    """T = Y'PYQ alone: where columns are shared out, Z stays there."""
+    recipe = getattr(solve, "recipe", None)
+    if rows.shares_columns and recipe is not None:
+        effort, T = rows.over_columns(image_columns, Q, recipe)
+        solve.took(effort)  # type: ignore[attr-defined]
+        return T
+    return project(rows, solve, Q).T
+
+
+def projected_columns(rows: Rows, Q: Array, recipe: Any) -> tuple[Array, Array, Array]:
+    """What some columns took, their T and their Z."""
+    solve = recipe.over(rows)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # the caller knows of all columns
+        B = rows.columnwise(xt_yq, Q, rows.d)
+        for block in rows.blocks:  # the solve does not see Y
+            block.Y.let_go()
+        Z = solve(B, overwrite=True)
+        T = rows.columnwise(yt_xz, Z, rows.c)
+    return np.outer(solve.effort, np.ones(Q.shape[1])), T, Z
+
+
+def image_columns(rows: Rows, Q: Array, recipe: Any) -> tuple[Array, Array]:
+    return projected_columns(rows, Q, recipe)[:2]
 
 
 def xt_yq(block: Block, Q: Array, out: Array) -> None:
@@ -217,7 +250,7 @@ def every_label(rows: Rows, solve: Solve) -> Embedding:
 
 def fitted_to(rows: Rows, U: Array, solve: Solve) -> Embedding:
     """The ridge fit of the features to given label directions."""
-    W = solve(rows.sum(xt_yq, U, out=(rows.d, U.shape[1])), overwrite=True)
+    W = solve(rows.columnwise(xt_yq, U, rows.d), overwrite=True)
     return Embedding(U, W, np.zeros(0), float("nan"))
 
 

@@ -19,11 +19,11 @@ from scipy.sparse import csr_array, issparse
 from smoothlink.errors import DataError
 from smoothlink.steps.bootstrap import BinnedGap, MeanLabelF1, Metric, Ratio, Statistic, divide, draw, interval
 from smoothlink.steps.infer import propensities
+from smoothlink.steps.reliability import BINS as ECE_BINS
+from smoothlink.steps.reliability import equal_mass_bins
 
 Array = NDArray[Any]
 Task = Literal["multilabel", "multiclass"]
-
-ECE_BINS = 15
 
 
 class Predictions(NamedTuple):
@@ -68,32 +68,52 @@ def evaluate(
     return Evaluation(metrics, case.n, len(np.unique(unknown)), len(unknown))
 
 
-def paired_difference(
-    key: str,
+class Paired(NamedTuple):
+    """A metric of two models on the same rows."""
+
+    first: Metric
+    second: Metric
+    difference: Metric  # first - second, under the same draws of rows
+
+
+def paired_difference(key: str, truth: csr_array, first: Predictions, second: Predictions, **given: Any) -> Metric:
+    """Metric `key` of the first predictions minus that of the second, both under the same draws of rows."""
+    return paired(truth, first, second, keys=(key,), **given)[key].difference
+
+
+def paired(
     truth: csr_array,
     first: Predictions,
     second: Predictions,
     *,
     label_counts: ArrayLike,
     n_train: int,
+    keys: Sequence[str] | None = None,
     ks: Sequence[int] = (1, 3, 5),
     task: Task = "multilabel",
     bootstraps: int = 1000,
     seed: int = 0,
     a: float = 0.55,
     b: float = 1.5,
-) -> Metric:
-    """Metric `key` of the first predictions minus that of the second, both under the same draws of rows."""
+) -> dict[str, Paired]:
+    """These metrics, or all that both have, of two models and their difference."""
     counts = np.asarray(label_counts)
     case = _Case.of(truth, len(counts))
-    pair: dict[str, Statistic] = {}
-    for name, predictions in (("first", first), ("second", second)):
-        statistics = _statistics(case, predictions, counts, n_train, ks, task, (a, b))
-        if key not in statistics:
-            raise DataError(f"The {name} predictions have no metric {key!r}. They have: {', '.join(statistics)}.")
-        pair[name] = statistics[key]
-    values = draw(pair, case.n, widest=case.c, draws=bootstraps, seed=seed)
-    return interval(values["first"] - values["second"])
+    both = [_statistics(case, said, counts, n_train, ks, task, (a, b)) for said in (first, second)]
+    for name, statistics in zip(("first", "second"), both, strict=True):
+        missing = [key for key in keys or () if key not in statistics]
+        if missing:
+            raise DataError(
+                f"The {name} predictions have no metric {missing[0]!r}. They have: {', '.join(statistics)}."
+            )
+    wanted = [key for key in both[0] if key in both[1]] if keys is None else keys
+    sides = {f"{side} {key}": both[side][key] for key in wanted for side in (0, 1)}
+    values = draw(sides, case.n, widest=case.c, draws=bootstraps, seed=seed)
+    found = {}
+    for key in wanted:
+        x, y, most = values[f"0 {key}"], values[f"1 {key}"], np.inf if key == "logloss" else 1
+        found[key] = Paired(interval(x, 0, most), interval(y, 0, most), interval(x - y))
+    return found
 
 
 class _Case(NamedTuple):
@@ -153,14 +173,14 @@ def _statistics(
     one, top_hit = np.ones(case.n), None  # (n,) whether the first label of a row is true
     if said.topk is not None:
         unknown = np.zeros(case.truth.shape[1] - case.c)  # no training rows
-        ranked = _ranked(case.checked(said.topk, "topk"), max(ks))
-        hit = _member(case.truth, ranked)
+        ranked = ranked_labels(case.checked(said.topk, "topk"), max(ks))
+        hit = is_true(case.truth, ranked)
         found |= _ranking(case, ranked, hit, propensities(np.append(counts, unknown), n_train, *ab), ks)
         top_hit = hit[:, 0]
     if said.sets is not None:
         sets = _zero_one(case.checked(said.sets, "sets"), "sets")
         found |= _sets(case, sets)
-        top_hit = _row_sums(case.known.multiply(sets)) if top_hit is None and task == "multiclass" else top_hit
+        top_hit = row_sums(case.known.multiply(sets)) if top_hit is None and task == "multiclass" else top_hit
     if said.f1_sets is not None:
         found["macro_f1_alg4"] = _macro_f1(case, _zero_one(case.checked(said.f1_sets, "f1_sets"), "f1_sets"))
     if task == "multiclass" and top_hit is not None:
@@ -172,7 +192,7 @@ def _statistics(
     return found
 
 
-def _ranked(topk: csr_array, k: int) -> Array:
+def ranked_labels(topk: csr_array, k: int) -> Array:
     """The first k labels of each row (n, k), in the order of the entries; -1 where a row has fewer."""
     if not issparse(topk) or topk.format != "csr":
         raise DataError(
@@ -189,7 +209,7 @@ def _ranked(topk: csr_array, k: int) -> Array:
     return np.where(place < lengths[:, None], topk.indices[at], -1)
 
 
-def _member(truth: csr_array, labels: Array) -> Array:
+def is_true(truth: csr_array, labels: Array) -> Array:
     """Whether (i, labels[i, j]) is an entry of the truth, for all labels (n, k)."""
     width = truth.shape[1] + 1  # so that the key of label -1, the end of the row before, is nobody's
     n = len(labels)
@@ -226,8 +246,8 @@ def _best_gains(truth: csr_array, q: Array, k: int) -> Array:
 
 def _sets(case: _Case, sets: csr_array) -> dict[str, Statistic]:
     """Hamming loss and the three means of F1."""
-    hits = _row_sums(case.known.multiply(sets))
-    both = case.per_row + _row_sums(sets)
+    hits = row_sums(case.known.multiply(sets))
+    both = case.per_row + row_sums(sets)
     one = np.ones(case.n)
     return {
         "hamming": Ratio((both - 2 * hits) / case.c, one),
@@ -244,11 +264,10 @@ def _macro_f1(case: _Case, sets: csr_array) -> MeanLabelF1:
     return MeanLabelF1(csr_array(hits.T)[used], csr_array(both.T)[used], case.c)
 
 
-def _row_sums(matrix: csr_array) -> Array:
+def row_sums(matrix: csr_array) -> Array:
     return np.asarray(matrix.sum(axis=1), np.float64).ravel()
 
 
 def _top_gap(probability: Array, correct: Array) -> BinnedGap:
-    """Bins of equal mass over the highest probabilities. Equal probabilities share a bin, so bins may be fewer."""
-    inner = np.quantile(probability, np.arange(1, ECE_BINS) / ECE_BINS, method="inverted_cdf")
-    return BinnedGap(probability - correct, np.searchsorted(inner, probability), ECE_BINS)
+    """Bins of equal mass over the highest probabilities."""
+    return BinnedGap(probability - correct, equal_mass_bins(probability, ECE_BINS), ECE_BINS)

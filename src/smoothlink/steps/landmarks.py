@@ -45,17 +45,20 @@ class Landmarks(NamedTuple):
         if self.kernel.name == "laplacian":
             from scipy.spatial.distance import cdist
 
-            return np.asarray(np.exp(-cdist(X, self.points, "cityblock") * np.sqrt(2 / self.length)))
+            return self.at(cdist(X, self.points, "cityblock") * np.sqrt(2 / self.length))
         squares = np.einsum("ij,ij->i", X, X)[:, None] + np.einsum("ij,ij->i", self.points, self.points)
         D = X @ self.points.T
         D *= -2
         D += squares
         np.maximum(D, 0, out=D)
         D /= np.float32(self.length)
-        if self.kernel.name == "gaussian":
-            np.negative(D, out=D)
-            return np.exp(D, out=D)
-        return matern(np.sqrt(D), self.kernel.nu)
+        return self.at(D, out=D)
+
+    def at(self, D: Array, out: Array | None = None) -> Array:
+        """The kernel at distances in units of its width: squared ones, or for laplacian sums of absolute ones."""
+        if self.kernel.name == "matern":
+            return matern(np.sqrt(D), self.kernel.nu)
+        return np.exp(np.negative(D, out=out), out=out)
 
     def whitening(self) -> Array:
         """root (s, r) with K root orthonormal over the landmarks: ridge on K root is ridge in the kernel's own space.

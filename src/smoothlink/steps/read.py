@@ -24,6 +24,17 @@ class Data(NamedTuple):
     feature_names: list[str] | None = None  # d
 
 
+class Sizes(NamedTuple):
+    """What a file says of itself before its rows are read."""
+
+    rows: int
+    features: int
+    labels: int
+    entries: int | None = None  # of X; None: only the rows would tell
+    label_names: list[str] | None = None
+    feature_names: list[str] | None = None
+
+
 class Options(NamedTuple):
     """What `read` was told beyond the path."""
 
@@ -92,17 +103,71 @@ def read(
     """
     from smoothlink.steps.formats._names import beside
 
-    name = fspath(path)
-    kind = recognise(path) if format == "auto" else format
-    labels = None if labels_path is None else fspath(labels_path)
-    options = Options(labels, n_labels, n_features, zero_based, threads)
-    _check_options(name, kind, options)
+    name, kind, options = _asked(path, format, labels_path, n_labels, n_features, zero_based, threads)
     data: Data = _module(kind).read(name, options)
     if data.label_names is None:
         data = data._replace(label_names=beside(name, "labels", data.Y.shape[1]))
     if data.feature_names is None:
         data = data._replace(feature_names=beside(name, "features", data.X.shape[1]))
     return data
+
+
+def sizes(
+    path: FilePath,
+    *,
+    format: str = "auto",
+    labels_path: FilePath | None = None,
+    n_labels: Count = None,
+    n_features: Count = None,
+    zero_based: bool | None = None,
+    threads: int | None = None,
+) -> Sizes | None:
+    """Sizes and names of what `read` would read, from the first line or a header; None where rows must be counted."""
+    from smoothlink.steps.formats._names import beside
+
+    name, kind, options = _asked(path, format, labels_path, n_labels, n_features, zero_based, threads)
+    look = getattr(_module(kind), "sizes", None)
+    found: Sizes | None = None if look is None else look(name, options)
+    if found is None:
+        return None
+    labels = found.label_names or beside(name, "labels", found.labels)
+    return found._replace(
+        label_names=labels, feature_names=found.feature_names or beside(name, "features", found.features)
+    )
+
+
+def first_rows(path: FilePath, count: int, **options: Any) -> csr_array:
+    """X of the first rows that `read` would read, without the others where the format allows it."""
+    from smoothlink.steps.formats import xmc
+
+    found = sizes(path, **options)
+    name, kind, told = _asked(path, **{**_UNASKED, **options})
+    stream = xmc.Stream(name, told) if kind == "xmc" and found is not None else None
+    if stream is None or found is None or stream.header.labels is None:
+        return read(path, **options).X[:count]
+    X = next(stream.parts())[0][:count]
+    return csr_array((X.data, X.indices, X.indptr), shape=(X.shape[0], found.features))
+
+
+_UNASKED: dict[str, Any] = {"format": "auto", **Options()._asdict()}
+
+
+def _asked(
+    path: FilePath,
+    format: str,
+    labels_path: FilePath | None,
+    n_labels: Count,
+    n_features: Count,
+    zero_based: bool | None,
+    threads: int | None,
+) -> tuple[str, str, Options]:
+    """The path as text, its format, and options that mean something to that."""
+    name = fspath(path)
+    kind = recognise(path) if format == "auto" else format
+    labels = None if labels_path is None else fspath(labels_path)
+    options = Options(labels, n_labels, n_features, zero_based, threads)
+    _check_options(name, kind, options)
+    return name, kind, options
 
 
 def write(data: Data, path: FilePath, *, format: str = "auto") -> None:

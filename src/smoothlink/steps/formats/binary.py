@@ -17,7 +17,7 @@ from scipy.sparse import csr_array
 from smoothlink.errors import DataError
 from smoothlink.machines.files import Mapped
 from smoothlink.steps.formats._matrix import LARGEST
-from smoothlink.steps.read import Data, Options
+from smoothlink.steps.read import Data, Options, Sizes
 
 HEADER = "header.json"
 FORMAT, VERSION = "smoothlink-data", 1
@@ -33,6 +33,34 @@ def is_folder(path: str) -> bool:
 
 def read(path: str, options: Options) -> Data:
     """X and Y over the mapped arrays, which are looked through once: at the speed of the disk, and in little memory."""
+    data = opened(path)
+    for letter, matrix in zip("xy", data[:2], strict=True):
+        if not matrix.sound():
+            raise _unsound(path, letter)
+    return data
+
+
+def sizes(path: str, options: Options) -> Sizes | None:
+    """What the header says; no row is looked at."""
+    header = _header(path)
+    n, d, c = (header[size] for size in ("rows", "features", "labels"))
+    names = (_names(path, key, count) for key, count in zip(NAMES, (c, d), strict=True))
+    return Sizes(n, d, c, len(_mapped(path, "x_indices")), *names)
+
+
+def check_rows(path: str, X: csr_array, Y: csr_array) -> None:
+    """Whether rows that were read from a data folder are as rows can be; products trust this."""
+    for letter, A in (("x", X), ("y", Y)):
+        if not Mapped.over(A.indptr, A.indices, A.data, A.shape[1]).sound():
+            raise _unsound(path, letter)
+
+
+def _unsound(path: str, letter: str) -> DataError:
+    return DataError(f"{path}: {letter}_indices or {letter}_data hold what no row can have.\n{AGAIN}")
+
+
+def opened(path: str) -> Data:
+    """X and Y over the mapped arrays, whose entries nobody has looked at."""
     header = _header(path)
     n, d, c = (header[size] for size in ("rows", "features", "labels"))
     found = {name: _mapped(path, name) for name in ARRAYS}
@@ -46,8 +74,6 @@ def read(path: str, options: Options) -> Data:
             raise DataError(f"{path}: {letter}_indptr does not count the entries of its rows.\n{AGAIN}")
         indptr = indptr.astype(np.int32) if indptr[-1] <= LARGEST else indptr
         matrices.append(Mapped.over(indptr, indices, entries if letter == "x" else None, columns))
-        if not matrices[-1].sound():
-            raise DataError(f"{path}: {letter}_indices or {letter}_data hold what no row can have.\n{AGAIN}")
     names = (_names(path, key, count) for key, count in zip(NAMES, (c, d), strict=True))
     return Data(*matrices, *names)
 

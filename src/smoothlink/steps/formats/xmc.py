@@ -9,11 +9,20 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from smoothlink.errors import DataError
-from smoothlink.steps.formats._files import Text, compressed_variants, load, load_pieces, other_half, replacing, shown
+from smoothlink.steps.formats._files import (
+    Text,
+    compressed_variants,
+    head,
+    load,
+    load_pieces,
+    other_half,
+    replacing,
+    shown,
+)
 from smoothlink.steps.formats._matrix import LARGEST, csr
 from smoothlink.steps.formats._print import Style, write_rows
 from smoothlink.steps.formats._text import Grammar, Limit, Table, parse
-from smoothlink.steps.read import Data, Options
+from smoothlink.steps.read import Data, Options, Sizes
 
 HALVES = {"Xf": "Y", "X": "Y"}
 _HEADER = re.compile(rb"[ \t]*(\d{1,18})[ \t]+(\d{1,18})(?:[ \t]+(\d{1,18}))?[ \t\r]*\Z")
@@ -39,6 +48,22 @@ def read(path: str, options: Options) -> Data:
     table = _as_announced(text, table, header)
     X = csr(table.ptr, table.ids, table.values, features.count(table.ids))
     return Data(X, csr(table.label_ptr, table.labels, None, labels.count(table.labels)))
+
+
+def sizes(path: str, options: Options) -> Sizes | None:
+    """What the header announces, without the rows; None where columns are to be counted."""
+    if "auto" in (options.n_labels, options.n_features):
+        return None
+    header = labels = _first_line(path)
+    if header.labels is None:
+        labels = _first_line(_labels_path(path, options.labels_path))
+    d, c = header.columns, labels.columns if header.labels is None else header.labels
+    counts = Limit.of("feature", options.n_features, d).size, Limit.of("label", options.n_labels, c).size
+    return Sizes(header.rows, *counts)
+
+
+def _first_line(path: str) -> Header:
+    return _header(Text(path, np.frombuffer(head(path).removeprefix(b"\xef\xbb\xbf"), np.uint8)))
 
 
 PIECE = 64 << 20  # bytes of text at a time

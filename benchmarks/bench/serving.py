@@ -1,0 +1,73 @@
+"""A server of the demo's model in a process of its own, for the scripts that measure and maltreat it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from smoothlink import TextSmoothLink
+from smoothlink.demo.corpus import Corpus, build_corpus
+from smoothlink.demo.run import QUICK, SETTLED
+
+LIBRARIES = ("smoothlink", "fastapi", "starlette", "uvicorn", "pydantic", "scikit-learn", "numpy", "numba")
+
+
+def demo_model(path: Path) -> Corpus:
+    """The corpus of the demo, and its model as a text model in this file, trained if it is not there."""
+    corpus = build_corpus()
+    if not path.exists():
+        Y, names = corpus.labels, np.array(corpus.label_names, object)
+        labels = [
+            names[Y.indices[start:stop]].tolist() for start, stop in zip(Y.indptr[:-1], Y.indptr[1:], strict=True)
+        ]
+        options: dict[str, Any] = {"word_ngrams": (1, 1), **QUICK, **SETTLED}
+        TextSmoothLink(**options).fit(corpus.texts, labels).save(path)
+    return corpus
+
+
+@contextmanager
+def served(model: Path, *options: str) -> Iterator[tuple[int, int]]:
+    """`smoothlink serve`: the number of its process and its port, once it answers."""
+    line = [sys.executable, "-m", "smoothlink", "serve", str(model), "--port", "0", *options]
+    process = subprocess.Popen(line, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        told = process.stderr.readline()
+        found = re.search(r"http://127\.0\.0\.1:(\d+)", told)
+        if found is None:
+            raise RuntimeError(told + process.stderr.read())
+        port = int(found.group(1))
+        while not answers(port):
+            time.sleep(0.1)
+        yield process.pid, port
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def answers(port: int) -> bool:
+    """Whether a server does its work."""
+    body = b'{"texts": ["solve a sparse linear system"]}'
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/predict", body, {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=10) as response:
+            return bool(response.status == 200)
+    except OSError:
+        return False
+
+
+def circumstances() -> dict[str, Any]:
+    """When, and with what."""
+    versions = {name: version(name) for name in LIBRARIES}
+    return {"date": datetime.now(UTC).date().isoformat(), "python": sys.version.split()[0], "versions": versions}

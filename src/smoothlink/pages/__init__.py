@@ -1,0 +1,1 @@
+"""Self-contained HTML pages: a report on one model, and a comparison of two."""

@@ -1,0 +1,166 @@
+"""The report: complete, self-contained, the same bytes for the same model, and deaf to markup in names and texts."""
+
+import datetime
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from small import classes, fixed, multilabel, words
+
+import smoothlink
+from smoothlink.pages.html import Safe, safe, table, tag
+from smoothlink.pages.report import PARTS
+
+DAY = datetime.date(2026, 11, 15)
+EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>&amp;\x00\x1b\u202e{{7*7}}"
+VOID = {"meta"}
+
+
+class Page(HTMLParser):
+    """The elements of a page, which must be nested."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.seen, self.text = [], [], []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.seen.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+    def all(self, name):
+        return [attrs for tag, attrs in self.seen if tag == name]
+
+
+@pytest.fixture
+def made(rng):
+    X, Y = words(rng, 150, 40, 8)
+    model = fixed(calibrate=True).fit(X[:90], Y[:90])
+    return model, X[90:], Y[90:]
+
+
+def page_of(*case, **given):
+    return smoothlink.report(*case, **{"bootstraps": 20, "date": DAY} | given).html
+
+
+def test_the_page_has_all_sections_and_its_metrics(made):
+    found = smoothlink.report(*made, bootstraps=20, date=DAY)
+    page = Page(found.html)
+    assert [attrs["id"] for attrs in page.all("section")] == list(PARTS)
+    assert [attrs["href"] for attrs in page.all("a")] == [f"#{part}" for part in PARTS]
+    for key in ("p@1", "ndcg@5", "macro_f1_alg4", "logloss", "ece_top"):
+        assert f"{found.measured.metrics[key].value:.4f}" in found.html
+    assert "15\N{NO-BREAK SPACE}November\N{NO-BREAK SPACE}2026" in found.html
+    assert "Spoke for" in found.html
+
+
+def test_figures_have_words_and_tables_have_headings(made):
+    page = Page(page_of(*made))
+    assert len(page.all("svg")) == len(page.all("figure")) == 10
+    assert all(attrs["role"] == "img" and len(attrs["aria-label"]) > 20 for attrs in page.all("svg"))
+    assert len(page.all("table")) == len(page.all("caption")) >= 9
+    assert {attrs["scope"] for attrs in page.all("th")} == {"col", "row"}
+    ids = [attrs["id"] for _, attrs in page.seen if "id" in attrs]
+    assert len(ids) == len(set(ids))
+
+
+def test_nothing_is_fetched_and_nothing_runs(made):
+    html = page_of(*made)
+    page = Page(html)
+    assert not {"script", "img", "link", "iframe", "object", "form", "base"} & {name for name, _ in page.seen}
+    assert not [k for _, attrs in page.seen for k in attrs if k.startswith("on") or k in ("src", "xlink:href")]
+    assert "http:" not in html
+    assert "https:" not in html
+    assert "url(" not in html
+    assert "default-src 'none'" in page.all("meta")[1]["content"]
+
+
+def test_names_and_titles_cannot_become_markup(made):
+    model, X, Y = made
+    model.label_names_ = [f"{EVIL}{j}" for j in range(8)]
+    model.feature_names_in_ = np.array([f"{EVIL}{j}" for j in range(40)], dtype=object)
+    html = page_of(model, X, Y, title=EVIL, source=EVIL)
+    page = Page(html)
+    assert not {"script", "img"} & {name for name, _ in page.seen}
+    assert "\x00" not in html
+    assert "\x1b" not in html
+    assert "<script>alert(1)</script>" in "".join(page.text)  # as text, to be read
+
+
+def test_texts_are_shown_and_cannot_become_markup(rng):
+    words_of = ["numpy", "array", "socket", "server"]
+    texts = [f"{EVIL} {' '.join(rng.choice(words_of, 5))}" for _ in range(60)]
+    given = [[w for w in words_of[::2] if w in text] or ["none"] for text in texts]
+    model = smoothlink.TextSmoothLink(effort="quick", n_features=30).fit(texts[:40], given[:40])
+    page = Page(page_of(model, texts[40:], given[40:]))
+    assert not {"script", "img"} & {name for name, _ in page.seen}
+    assert any(" ".join(text.split())[-30:] in "".join(page.text) for text in texts[40:])
+
+
+def test_rows_that_are_exactly_right_have_no_label_crossed(rng):
+    """Of more labels than the ranking is deep, too."""
+    X = sp.csr_array((rng.random((60, 30)) < 0.5).astype(float))
+    Y = sp.csr_array(np.hstack([X.toarray()[:, :1]] * 14).astype(int))
+    html = page_of(fixed(rank=2, kernel="linear", ridge=1e-3, final_ridge=1e-6).fit(X, Y), X, Y)
+    right = html[html.index("<h3>Right</h3>") :]
+    assert right.count("chip hit") > 12
+    assert "chip miss" not in right
+    assert "and 2 more" in right
+
+
+def test_the_same_model_gives_the_same_bytes(made):
+    assert page_of(*made) == page_of(*made)
+
+
+def test_a_page_is_written_whole(made, tmp_path):
+    found = smoothlink.report(*made, tmp_path / "r.html", bootstraps=0)
+    assert (tmp_path / "r.html").read_text("utf-8") == found.html
+    assert "No intervals were drawn." in found.html
+    assert "nan" not in " ".join(Page(found.html).text).lower().split()
+
+
+@pytest.mark.parametrize("changes", [{"kernel": "linear"}, {"embedding": "none"}, {"calibrate": False}], ids=str)
+def test_other_models_have_their_pages(rng, changes):
+    X, Y = multilabel(rng)
+    page = Page(page_of(fixed(**changes).fit(X, Y), X, Y))
+    ids = [attrs["id"] for attrs in page.all("section")]
+    assert ("spectrum" in ids) == ("embedding" not in changes)
+
+
+def test_classes_and_unknown_ones_have_their_page(rng):
+    X, y = classes(rng)
+    html = page_of(fixed(rank=2, loss="auto").fit(X[:60], y[:60]), X[60:], np.append(y[61:], 77))
+    assert "1 label of these unknown to the model count" in html
+    assert "First label wrong" in html
+
+
+def test_a_single_label_and_rows_without_any_have_their_page(rng):
+    X, Y = words(rng, 60, 20, 1)
+    Page(page_of(fixed(rank=1).fit(X, sp.csr_array(Y)), X, sp.csr_array((60, 1))))
+
+
+def test_what_is_not_safe_is_escaped():
+    assert tag("p", "<b>", Safe("<i>")) == "<p>&lt;b&gt;<i></p>"
+    assert (
+        tag("p", class_="a", hidden=True, title='"', lang=None, id=False) == '<p class="a" hidden title="&quot;"></p>'
+    )
+    assert safe(["a", None, ("<",)]) == "a&lt;"
+    assert safe("\ud800\x07") == "\ufffd\ufffd"
+    assert re.search(r'<th scope="row">&lt;', table(["a"], [["<"]], "c"))
+
+
+def test_sparse_rows_and_dense_rows_of_one_model_have_one_page(rng):
+    X, Y = multilabel(rng)
+    model = fixed().fit(X, Y)
+    assert page_of(model, X, Y) == page_of(model, sp.csr_array(X), Y)

@@ -1,0 +1,130 @@
+"""Questions that are put to the model together have the answers they would have alone."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from served import TOPICS, text_model, vector_model
+
+from smoothlink.answers import Ask
+from smoothlink.serve.errors import Refused
+from smoothlink.serve.oracle import Answer, Oracle, Question, finite, stacked
+from smoothlink.serve.schema import LARGEST, Vector
+from smoothlink.serve.settings import Settings
+
+TEXTS = ["apple iron", "red red rain", "nothing known here", "", "seven plum hail zinc"]
+
+
+def oracle(model, **limits):
+    return Oracle(model, Settings(**limits))
+
+
+def vector(row):
+    row = sp.csr_array(row)
+    return Vector(indices=row.indices.tolist(), values=[float(x) for x in row.data])
+
+
+def test_texts_have_the_labels_that_the_model_gives_them():
+    model = text_model()
+    said = oracle(model).answer_all([Question(TEXTS, Ask(3))])[0]
+    for answer, best in zip(said, model.predict_topk(TEXTS, k=3), strict=True):
+        assert answer.names == [name for name, _ in best]
+        assert answer.probabilities == pytest.approx([p for _, p in best], abs=1e-6)
+    assert said[2].features == said[3].features == 0
+    assert said[0].features == 2 + ("apple iron" in model.features_.get_feature_names_out())
+
+
+@pytest.mark.parametrize("changes", [{}, {"rank_by": "psp"}], ids=str)
+def test_a_batch_of_all_kinds_of_questions_is_each_question_alone(changes):
+    asked = oracle(text_model(**changes))
+    kinds = [
+        Ask(3),
+        Ask(1),
+        Ask(5, threshold=0.2),
+        Ask(2, threshold=0.05),
+        Ask(2, only=(0, 3)),
+        Ask(5, 0.1, only=(1, 2, 4)),
+    ]
+    questions = [Question([TEXTS[i % 5], TEXTS[(i + 1) % 5]], kinds[i % len(kinds)]) for i in range(13)]
+    together = asked.answer_all(questions)
+    alone = [asked.answer_all([question])[0] for question in questions]
+    for one, other in zip(together, alone, strict=True):
+        for a, b in zip(one, other, strict=True):
+            assert (a.names, a.features) == (b.names, b.features)
+            assert a.probabilities == pytest.approx(b.probabilities, abs=1e-6)
+
+
+def test_a_threshold_takes_all_labels_that_reach_it():
+    model = text_model()
+    P = model.predict_proba(TEXTS)
+    asked = oracle(model)
+    for answer, p in zip(asked.answer_all([asked.question(TEXTS, None, threshold=0.15)])[0], P, strict=True):
+        assert set(answer.names) == {name for name, x in zip(model.classes_, p, strict=True) if x >= 0.15}
+        assert answer.probabilities == sorted(answer.probabilities, reverse=True)
+
+
+def test_only_some_labels_have_the_probabilities_they_have_among_all():
+    model, asked = text_model(), oracle(text_model())
+    said = asked.answer_all([asked.question(TEXTS, None, only=["metal", "fruit", "metal"])])[0]
+    for answer, p in zip(said, model.predict_proba(TEXTS, labels=["fruit", "metal"]), strict=True):
+        assert dict(zip(answer.names, answer.probabilities, strict=True)) == pytest.approx(
+            {"fruit": p[0], "metal": p[1]}, abs=1e-6
+        )
+
+
+def test_vectors_are_the_rows_they_spell_with_repeated_features_added(rng):
+    X = sp.random_array((7, 40), density=0.1, rng=rng, format="csr", dtype=np.float32)
+    np.testing.assert_array_equal(stacked([vector(X[[i]]) for i in range(7)], 40).toarray(), X.toarray())
+    twice = stacked([Vector(indices=[3, 3, 9], values=[1.0, 0.5, 0.0])], 40)
+    assert (twice.indices.tolist(), twice.data.tolist()) == ([3], [1.5])
+
+
+def test_vectors_have_the_labels_that_the_model_gives_them(rng):
+    model = vector_model()
+    X = sp.csr_array(rng.poisson(0.15, (6, 40)).astype(np.float32))
+    best = model.predict_topk(X, k=4)
+    said = oracle(model).answer_all([Question([vector(X[[i]]) for i in range(6)], Ask(4))])[0]
+    assert [int(name) for answer in said for name in answer.names] == best.indices.tolist()
+    np.testing.assert_allclose([p for answer in said for p in answer.probabilities], best.data, atol=1e-6)
+
+
+def test_labels_are_found_by_a_part_of_their_names_those_that_begin_with_it_first():
+    asked = oracle(text_model())
+    names = sorted(TOPICS)
+    assert asked.names == names
+    assert asked.search("", 1, 2) == (5, [1, 2])
+    assert [asked.names[j] for j in asked.search("R", 0, 9)[1]] == ["colour", "fruit", "number", "weather"]
+    assert [asked.names[j] for j in asked.search("m", 0, 9)[1]] == ["metal", "number"]
+    assert asked.search("m", 1, 9)[1] == [names.index("number")]
+    assert asked.search("zebra", 0, 9) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "told"),
+    [
+        (text_model, {"texts": None, "vectors": [Vector(indices=[0], values=[1.0])]}, "takes texts"),
+        (vector_model, {"texts": ["a"], "vectors": None}, "takes vectors"),
+        (vector_model, {"texts": None, "vectors": [Vector(indices=[40], values=[1.0])]}, r"40 is outside 0\.\.39"),
+        (text_model, {"texts": ["a"] * 4, "vectors": None}, "4 rows are more than 3"),
+        (text_model, {"texts": ["a"], "vectors": None, "k": 5}, "at most 4 labels"),
+        (text_model, {"texts": ["a"], "vectors": None, "only": ["metal", "brass"]}, "no label 'brass'"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_with_the_reason(model, given, told):
+    with pytest.raises(Refused) as refused:
+        oracle(model(), max_rows=3, max_labels=4).question(**given)
+    assert refused.match(told)
+    assert 400 <= refused.value.status_code < 500
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+@pytest.mark.parametrize("changes", [{}, {"normalize_embedding": True}, {"kernel": "linear"}], ids=str)
+@pytest.mark.parametrize("value", [1e-45, 1e-25, 1e20, -LARGEST])
+def test_the_smallest_and_the_largest_values_have_probabilities(changes, value):
+    asked = oracle(vector_model(scale="none", **changes))
+    row = Vector(indices=[0, 1, 2], values=[value, -value, value])
+    assert all(0 < p < 1 for p in asked.answer_all([Question([row], Ask(6))])[0][0].probabilities)
+
+
+def test_answers_that_are_not_numbers_are_refused():
+    assert isinstance(finite([Answer(["a"], [float("nan")], 1)]), Refused)
+    assert finite([Answer(["a"], [0.5], 1)]) == [Answer(["a"], [0.5], 1)]

@@ -1,0 +1,255 @@
+"""The page in a real browser."""
+
+import json
+import re
+import time
+
+import pytest
+from served import TOPICS, chromium, listening, text_model, vector_model
+
+from smoothlink.serve import Settings
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
+expect = sync_api.expect
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    path = chromium()
+    with sync_api.sync_playwright() as started:
+        made = started.chromium.launch(executable_path=path, args=FLAGS)
+        yield made
+        made.close()
+
+
+@pytest.fixture(scope="module")
+def address():
+    with listening(text_model()) as found:
+        yield found
+
+
+@pytest.fixture
+def page(browser, address):
+    """The page, opened; whatever it complains of, and requests that go elsewhere, fail the test."""
+    context = browser.new_context(permissions=["clipboard-read", "clipboard-write"])
+    made, wrong = context.new_page(), []
+    made.on("console", lambda message: message.type in ("error", "warning") and wrong.append(message.text))
+    made.on("pageerror", lambda error: wrong.append(str(error)))
+    made.on("request", lambda asked: asked.url.startswith(address) or wrong.append(asked.url))
+    made.goto(address)
+    made.wait_for_selector("#examples:visible")
+    yield made
+    context.close()
+    assert not wrong
+
+
+def names(page):
+    return [
+        text.removesuffix("✓ a label of this example") for text in page.locator("#labels .label").all_text_contents()
+    ]
+
+
+def type_text(page, text):
+    with page.expect_response("**/predict"):
+        page.fill("#text", text)
+    page.wait_for_selector("#labels li")
+
+
+def test_labels_appear_as_one_types(page):
+    type_text(page, "apple iron")
+    best = text_model().predict_topk(["apple iron"], k=5)[0]
+    assert names(page) == [name for name, _ in best]
+    assert page.locator("#labels .number").all_text_contents() == [f"{p:.2f}" for _, p in best]
+    assert "known terms" in page.text_content("#note")
+    page.fill("#text", "  ")
+    page.wait_for_selector("#labels li", state="detached")
+    assert page.is_visible("#empty")
+
+
+def test_only_the_newest_answer_is_shown(page):
+    for word in ("apple", "iron", "red", "rain", "seven eleven"):
+        page.locator("#text").press_sequentially(f"{word} ", delay=5)
+    best = text_model().predict_topk(["apple iron red rain seven eleven "], k=5)[0]
+    expect(page.locator("#labels .label")).to_have_text([name for name, _ in best])
+    page.wait_for_timeout(200)
+    assert names(page) == [name for name, _ in best]
+
+
+def test_the_first_answer_comes_soon_after_typing_stops(page):
+    type_text(page, "apple")
+    times = []
+    for word in ("iron", "red", "rain", "seven", "plum"):
+        with page.expect_response("**/predict"):
+            began = time.perf_counter()
+            page.fill("#text", word)
+        expect(page.locator("#labels .label").first).to_have_text(topic(word))
+        times.append(time.perf_counter() - began)
+    assert min(times) < 0.2
+
+
+def topic(word):
+    return next(name for name, words in TOPICS.items() if word in words)
+
+
+def test_words_that_spoke_for_a_label_are_marked_where_they_stand(page):
+    type_text(page, "🍎 Apple, iron and\nnothing")
+    page.locator("#labels button", has_text="metal").hover()
+    page.wait_for_selector("#why:visible")
+    assert "Why metal?" in page.text_content("#why h2")
+    marked = {mark.text_content(): "no" in (mark.get_attribute("class") or "") for mark in page.locator("mark").all()}
+    assert marked["iron"] is False
+    assert page.locator("#neighbours li").count() > 0
+    behind = page.text_content("#behind")
+    assert behind == "🍎 Apple, iron and\nnothing\n"
+    page.locator("#ask").hover()
+    page.wait_for_selector("#why", state="hidden")
+    assert page.locator("mark").count() == 0
+
+
+def test_the_text_and_the_marks_behind_it_have_the_same_lines(page):
+    type_text(page, "apple iron " * 40 + "\n\nx")
+    assert page.evaluate(
+        "document.querySelector('#text').scrollHeight <= document.querySelector('#behind').clientHeight + 1"
+    )
+    widths = page.evaluate("['#text', '#behind'].map((id) => document.querySelector(id).clientWidth)")
+    assert widths[0] == widths[1]
+
+
+def test_the_threshold_slides(page):
+    type_text(page, "apple iron")
+    for cut in ("0.1", "0.9"):
+        page.locator("#threshold").fill(cut)
+        above = sum(p >= float(cut) for _, p in text_model().predict_topk(["apple iron"], k=5)[0])
+        assert page.text_content("#count").startswith(f"{above} of 5 at {float(cut):.2f}")
+        assert page.locator("#labels li:not(.below)").count() == above
+
+
+def test_what_is_shown_is_copied_as_json(page):
+    type_text(page, "apple iron")
+    page.locator("#threshold").fill("0.3")
+    page.click("#copy")
+    expect(page.locator("#copy")).to_have_text("Copied")
+    copied = json.loads(page.evaluate("navigator.clipboard.readText()"))
+    best = text_model().predict_topk(["apple iron"], k=5)[0]
+    assert (copied["text"], copied["threshold"]) == ("apple iron", 0.3)
+    assert [one["label"] for one in copied["labels"]] == [name for name, p in best if p >= 0.3]
+
+
+def test_an_example_is_a_click_away_and_its_labels_are_ticked(page):
+    with page.expect_response("**/predict"):
+        page.locator("#examples button").first.click()
+    example = text_model().examples_[0]
+    assert page.input_value("#text") == example.text
+    page.wait_for_selector("#labels .own")
+    ticked = {row.text_content().split("✓")[0] for row in page.locator("#labels .label:has(.own)").all()}
+    assert ticked == set(example.labels) & set(names(page))
+    page.locator("#text").press("End")
+    type_text(page, "rain")
+    assert page.locator("#labels .own").count() == 0
+
+
+def test_all_can_be_done_from_the_keyboard(page):
+    type_text(page, "apple iron")
+    page.focus("#threshold")
+    page.keyboard.press("Tab")
+    first = page.evaluate("document.activeElement.querySelector('.label').textContent")
+    expect(page.locator("#why h2")).to_have_text(f"Why {first}?")
+    page.keyboard.press("ArrowDown")
+    expect(page.locator("#why h2")).to_have_text(f"Why {names(page)[1]}?")
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.getAttribute('aria-pressed')") == "true"
+    page.keyboard.press("Escape")
+    assert page.evaluate("document.activeElement.id") == "text"
+
+
+def test_light_and_dark_follow_the_system_and_the_button(browser, address):
+    grounds = {}
+    for scheme in ("light", "dark"):
+        context = browser.new_context(color_scheme=scheme)
+        made = context.new_page()
+        made.goto(address)
+        ground = "getComputedStyle(document.body).backgroundColor"
+        grounds[scheme] = made.evaluate(ground)
+        made.click("#theme")
+        grounds[f"not {scheme}"] = made.evaluate(ground)
+        made.reload()
+        assert made.evaluate(ground) == grounds[f"not {scheme}"]
+        context.close()
+    assert grounds["light"] == grounds["not dark"] != grounds["dark"] == grounds["not light"]
+
+
+def test_a_phone_shows_everything_without_scrolling_sideways(browser, address):
+    context = browser.new_context(viewport={"width": 360, "height": 740}, has_touch=True)
+    page = context.new_page()
+    page.goto(address)
+    page.wait_for_selector("#examples:visible")
+    type_text(page, "apple iron plum tin")
+    page.locator("#labels button").nth(1).tap()
+    page.wait_for_selector("#why:visible")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.wait_for_timeout(100)
+    row, sheet = (page.locator(name).bounding_box() for name in ("#labels [aria-pressed=true]", "#why"))
+    assert row["y"] + row["height"] <= sheet["y"]
+    page.tap("#close")
+    page.wait_for_selector("#why", state="hidden")
+    context.close()
+
+
+def test_a_vector_is_pasted_as_pairs(browser):
+    with listening(vector_model()) as address:
+        page = browser.new_page()
+        page.goto(address)
+        page.wait_for_selector(".vectors")
+        assert "index:value" in page.text_content("#note")
+        type_text(page, "1:1 3:2.5")
+        assert page.locator("#labels li").count() > 0
+        page.locator("#labels button").first.hover()
+        page.wait_for_selector("#why:visible")
+        page.fill("#text", "1:1 three")
+        page.wait_for_selector("#note.bad")
+        assert "three" in page.text_content("#note")
+        page.fill("#text", "40:1")
+        expect(page.locator("#note")).to_contain_text("outside 0..39")
+        page.close()
+
+
+def test_a_token_is_asked_for_once(browser):
+    with listening(text_model(), Settings(token="s3cret")) as address:
+        page = browser.new_page()
+        page.goto(address)
+        for given in ("wrong", "s3cret"):
+            page.wait_for_selector("#token[open]")
+            page.fill("#secret", given)
+            page.keyboard.press("Enter")
+        page.wait_for_selector("#examples:visible")
+        type_text(page, "apple")
+        page.reload()
+        page.wait_for_selector("#examples:visible")
+        assert not page.is_visible("#token")
+        page.close()
+
+
+def test_the_description_is_drawn_without_another_server(browser, address):
+    page, elsewhere = browser.new_page(), []
+    page.on("request", lambda asked: asked.url.startswith(address) or elsewhere.append(asked.url))
+    page.goto(f"{address}/docs")
+    page.wait_for_selector("article")
+    told = page.locator("article h2").all_text_contents()
+    assert {"POST/predict", "POST/explain", "GET/labels", "GET/health", "GET/metrics", "GET/model"} <= set(told)
+    assert re.search(r"threshold\s*number, at least 0, at most 1", page.text_content("main"))
+    assert not elsewhere
+    page.close()
+
+
+def test_labels_are_text_whatever_they_hold(browser, address):
+    page = browser.new_page()
+    hostile = "<img src=x onerror=document.title='owned'>"
+    labels = {"predictions": [{"labels": [{"label": hostile, "probability": 0.9}], "features": 1}]}
+    page.route("**/predict", lambda route: route.fulfill(json=labels))
+    page.goto(address)
+    page.wait_for_selector("#examples:visible")
+    type_text(page, hostile)
+    assert names(page) == [hostile]
+    assert page.locator("#labels img, #behind img").count() == 0
+    page.close()

@@ -1,0 +1,177 @@
+"""`smoothlink.explain`: parts of each model's own scores, names, labels asked for, and what is refused."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from small import classes, dense, fixed, multilabel, words
+
+import smoothlink
+from smoothlink.reasons import explain, neighbours, spelled
+
+
+def parts_sum_up(model, X, labels=None, tolerance=2e-5):
+    """Base and all parts of the explanation are the scores that the model itself gives; what is shown comes sorted."""
+    for row in range(0, 20, 5):
+        for one in explain(model, X[[row]], labels, k=3, top=None):
+            total = one.base + sum(reason.added for reason in one.reasons)
+            assert total == pytest.approx(one.score, abs=tolerance)
+            assert one.rest == pytest.approx(0, abs=1e-12)
+            sizes = [abs(reason.added) for reason in one.reasons]
+            assert sizes == sorted(sizes, reverse=True)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"kernel": "linear"},
+        {"kernel": "laplacian", "bandwidth": 3.0},
+        {"normalize_embedding": True},
+        {"scale": "none", "loss": "logistic", "passes": 2},
+        {"scale": "variance"},
+        {"embedding": "none"},
+        {"embedding": "identity"},
+        {"input_kernel": "gaussian", "input_bandwidth": 1.0, "input_features": 30, "input_map": "random"},
+        {"embedding": "none", "input_kernel": "gaussian", "input_bandwidth": 1.0, "input_map": "random"},
+    ],
+    ids=str,
+)
+def test_parts_and_base_are_the_score_of_sparse_rows(rng, changes):
+    X, Y = words(rng)
+    parts_sum_up(fixed(**changes).fit(X, Y), X)
+
+
+@pytest.mark.parametrize("kernel", [None, "gaussian", "matern(3)", "laplacian"])
+def test_parts_and_base_are_the_score_of_dense_rows(rng, kernel):
+    X, Y = multilabel(rng)
+    given = {} if kernel is None else {"input_bandwidth": 1.0, "input_features": 40}
+    parts_sum_up(fixed(input_kernel=kernel, **given).fit(X, Y), X)
+
+
+def test_parts_and_base_are_the_score_where_labels_are_drawn(rng):
+    """There labels have weights for single features too, and embedded rows unit length."""
+    X, Y = words(rng, 200, 60, 30)
+    model = smoothlink.SmoothLinkClassifier(negatives=8, passes=2, rank=4, calibrate=False).fit(X, Y)
+    assert model.model_.D is not None
+    parts_sum_up(model, X)
+    assert neighbours(model, [0])[0]
+
+
+def test_parts_and_base_are_the_score_of_halves(rng, tmp_path):
+    X, Y = words(rng)
+    fixed().fit(X, Y).save(tmp_path / "m.safetensors", dtype="float16")
+    parts_sum_up(smoothlink.load(tmp_path / "m.safetensors"), X)
+
+
+def test_scores_and_probabilities_are_those_of_the_classifier(rng):
+    X, y = classes(rng)
+    model = fixed(rank=2, loss="auto").fit(X, y)
+    best = model.predict_topk(X[[4]], k=3)
+    found = explain(model, X[[4]], k=3)
+    assert [one.label for one in found] == best.indices.tolist()
+    assert [one.probability for one in found] == pytest.approx(best.data.tolist(), rel=1e-5)
+    given = explain(model, X[4], labels=[2, 0])
+    assert [one.probability for one in given] == pytest.approx(model.predict_proba(X[[4]], labels=[2, 0])[0].tolist())
+    assert [one.score for one in given] == pytest.approx(model.decision_function(X[[4]])[0, [2, 0]].tolist(), rel=1e-4)
+
+
+def test_the_best_label_is_as_likely_when_it_is_asked_for(rng):
+    X, Y = words(rng)
+    model = fixed(calibrate=True).fit(X, Y)
+    for i in range(5):
+        best = model.predict_topk(X[[i]], k=1)
+        (found,) = explain(model, X[[i]], labels=best.indices.tolist())
+        assert found.probability == pytest.approx(float(best.data[0]))
+        assert found.probability == pytest.approx(float(model.predict_proba(X[[i]])[0, best.indices[0]]))
+
+
+def test_what_is_not_shown_is_the_rest(rng):
+    X, Y = words(rng)
+    model = fixed().fit(X, Y)
+    whole, short = (explain(model, X[[3]], k=1, top=top)[0] for top in (None, 2))
+    assert short.reasons == whole.reasons[:2]
+    assert short.rest == pytest.approx(sum(reason.added for reason in whole.reasons[2:]))
+    values = dense(X)[3]
+    assert all(reason.value == pytest.approx(values[reason.feature]) for reason in whole.reasons)
+    assert {reason.feature for reason in whole.reasons} == set(np.flatnonzero(values).tolist())
+
+
+def test_a_feature_that_a_label_hangs_on_comes_first(rng):
+    X = sp.csr_array(rng.poisson(0.5, (300, 12)).astype(float))
+    Y = dense(X)[:, :3] > 0
+    model = smoothlink.SmoothLinkClassifier(effort="quick").fit(X, Y.astype(int))
+    row = int(np.flatnonzero(Y.all(axis=1))[0])
+    for label in range(3):
+        reason = explain(model, X[[row]], labels=[label], top=1)[0].reasons[0]
+        assert reason.feature == label
+        assert reason.added > 0
+
+
+def test_a_row_without_features_and_a_label_never_seen_have_no_reasons(rng):
+    X, Y = words(rng)
+    Y[:, 2] = 0
+    model = fixed().fit(X, Y)
+    (empty,) = explain(model, sp.csr_array((1, 40)), k=1)
+    assert (empty.reasons, empty.base) == ((), pytest.approx(empty.score))
+    (unseen,) = explain(model, X[[0]], labels=[2])
+    assert (unseen.reasons, unseen.score, unseen.base) == ((), -np.inf, -np.inf)
+    assert 0 < unseen.probability < 0.1
+
+
+def test_names_of_labels_and_features_come_back(rng):
+    X, Y = words(rng)
+    model = fixed().fit(X, Y)
+    model.label_names_ = [f"label{j}" for j in range(6)]
+    model.feature_names_in_ = np.array([f"word{j}" for j in range(40)], dtype=object)
+    (one,) = explain(model, X[[0]], labels=["label4"])
+    assert (one.label, one.name) == (4, "label4")
+    assert all(reason.name == f"word{reason.feature}" for reason in one.reasons)
+    assert all(near.name == f"label{near.label}" for near in one.neighbours)
+    assert neighbours(model, ["label4"])[0] == list(one.neighbours)
+
+
+def test_labels_that_always_come_together_are_neighbours(rng):
+    X, Y = words(rng, 300)
+    Y = np.hstack([Y, Y[:, :2]])
+    for first, near in zip((0, 1, 6), neighbours(fixed(rank=8).fit(X, Y), [0, 1, 6], k=3), strict=True):
+        assert near[0].label == (first + 6) % 12
+        assert near[0].similarity == pytest.approx(1, abs=1e-3)
+        assert [one.similarity for one in near] == sorted((one.similarity for one in near), reverse=True)
+
+
+def test_a_model_without_directions_has_no_neighbours(rng):
+    X, Y = words(rng)
+    assert neighbours(fixed(embedding="none").fit(X, Y), [0, 3]) == [[], []]
+
+
+def test_ngrams_that_share_a_column_are_all_named():
+    assert spelled([(3, "a b"), (1, "c"), (3, "d"), (3, "a b")]) == {3: "a b / d", 1: "c"}
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "words_of_it"),
+    [
+        ({"row": "a text"}, TypeError, "not texts"),
+        ({"row": sp.csr_array(np.ones((2, 40)))}, smoothlink.DataError, "2 rows came"),
+        ({"row": np.ones(3)}, ValueError, "3 features"),
+        ({"labels": ["nothing"]}, smoothlink.DataError, "no label 'nothing'; it has 6 labels"),
+        ({"labels": [6]}, smoothlink.DataError, "no label number 6"),
+        ({"labels": 3}, TypeError, r"labels=\[3\]"),
+        ({"k": 0}, ValueError, "k is 0"),
+        ({"top": 0}, ValueError, "top is 0"),
+    ],
+)
+def test_what_cannot_be_explained_is_refused_in_words(rng, given, error, words_of_it):
+    X, Y = words(rng)
+    model = fixed().fit(X, Y)
+    with pytest.raises(error, match=words_of_it):
+        explain(model, **{"row": X[[0]]} | given)
+
+
+def test_a_first_stage_that_is_not_linear_is_refused(rng):
+    from sklearn.tree import DecisionTreeClassifier
+
+    X, Y = multilabel(rng)
+    model = fixed(embedding="identity", first_stage=DecisionTreeClassifier(max_depth=2)).fit(X, Y)
+    with pytest.raises(ValueError, match="DecisionTreeClassifier, which is not looked into"):
+        explain(model, X[[0]])
