@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all check bench clean
+.PHONY: demo test test-all check docs bench clean
 
 $(BIN)/smoothlink: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -13,6 +13,10 @@ $(BIN)/smoothlink: pyproject.toml
 $(VENV)/dev: $(BIN)/smoothlink
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $(VENV)/dev
+
+$(VENV)/docs: $(BIN)/smoothlink
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	@touch $(VENV)/docs
 
 # PECOS wants an environment of its own: the table says how. SMOOTHLINK_PEERS may name a Python that has the others.
 $(VENV)/bench: $(VENV)/dev
@@ -33,6 +37,12 @@ check: $(VENV)/dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# Pages that come from the program are written anew; a link that leads nowhere fails the build.
+docs: $(VENV)/docs
+	$(BIN)/python docs/generate
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "Open site/index.html."
+
 # Hours on quiet cores; stopped and started again it goes on. Needs SMOOTHLINK_DATA, the folder of the data sets.
 bench: $(VENV)/bench
 	$(BIN)/python benchmarks/peers.py
@@ -40,4 +50,4 @@ bench: $(VENV)/bench
 	$(BIN)/python benchmarks/growth.py
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis

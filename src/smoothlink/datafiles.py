@@ -66,9 +66,10 @@ class Reading(NamedTuple):
         format = self.text_format(path)
         if format is None:
             raise DataError(f"{path}: the format {self.format_of(path)} holds no texts.\nLeave --text out.")
-        for name, value in (("--features", self.features), ("--labels-file", self.labels_file)):
-            if value is not None:
-                raise DataError(f"{path}: {name} means nothing to the format {format}.\nLeave it out.")
+        for name in ("features", "labels_file", "zero_based", "label_names", "feature_names"):
+            if getattr(self, name) is not None:
+                flag = "--zero-based/--one-based" if name == "zero_based" else f"--{name.replace('_', '-')}"
+                raise DataError(f"{path}: {flag} means nothing to the format {format}.\nLeave it out.")
         known = trained if trained is not None and trained.format == format else Source(format)
         given: dict[str, Any] = {
             "text": self.text,
@@ -101,12 +102,25 @@ class Reading(NamedTuple):
                 f"{path} holds texts (format {format}), and rows of numbers are wanted here.\n"
                 "`smoothlink train` makes a text model of it, which `predict` and `evaluate` take such files for."
             )
+        self.check_rows(path)
         data = read(path, **self.options(labels_matter=labels_matter))
         if self.label_names is not None and labels_matter:
             data = data._replace(label_names=names_in(self.label_names, data.Y.shape[1], "label"))
         if self.feature_names is not None:
             data = data._replace(feature_names=names_in(self.feature_names, data.X.shape[1], "feature"))
         return data
+
+    def check_rows(self, path: str) -> None:
+        """Whether nothing was said that only raw-text files can mean."""
+        given = {
+            "--text": self.text,
+            "--label-separator": self.label_separator,
+            "--label-prefix": self.label_prefix,
+            "--header/--no-header": self.header,
+        }
+        for flag, value in given.items():
+            if value not in (None, (), ""):
+                raise DataError(f"{path} holds rows of numbers, not texts: {flag} means nothing.\nLeave it out.")
 
     @property
     def others(self) -> list[str]:

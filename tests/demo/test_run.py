@@ -164,3 +164,12 @@ def test_the_whole_demo_beats_its_baseline_in_the_time_it_may_take():
     assert {"scipy", "sparse"} <= likely[0]
     assert {"sklearn", "ensemble"} <= likely[1]
     assert found["seconds"] < 120  # half of that on two idle cores
+
+
+def test_saved_docstrings_are_read_as_texts_with_their_labels(corpus, monkeypatch, tmp_path):
+    monkeypatch.setattr("smoothlink.demo.corpus.build_corpus", lambda: corpus)
+    assert succeed("demo", "--save", tmp_path / "docs.jsonl", "--json").json["documents"] == len(corpus.texts)
+    seen = succeed("info", tmp_path / "docs.jsonl", "--json").json
+    assert seen["rows"] == len(corpus.texts)
+    assert seen["labels"] == len(corpus.label_names)
+    assert run("demo", "a question", "--save", tmp_path / "docs.jsonl").code == 2

@@ -93,6 +93,17 @@ def test_valid_shows_what_to_expect_and_fits_all_rows(folder, tmp_path):
     assert "of a model that was fitted without them" in succeed(*given, "--valid", 0.25, *out(tmp_path)).out
 
 
+def test_valid_of_rows_of_numbers_shows_what_to_expect(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = [f"{label} {label}:1 {2 + rng.integers(4)}:1" for label in rng.integers(0, 2, 100)]
+    (tmp_path / "rows.txt").write_text("\n".join(["100 6 2", *rows]))
+    given = ("--effort", "quick", "--task", "multilabel", "--loss", "squared")
+    ran = succeed("train", tmp_path / "rows.txt", *out(tmp_path), *given, "--valid", 0.2, "--json")
+    assert ran.json["expected"]["rows"] == 20
+    assert ran.json["expected"]["p@1"]["value"] == 1
+    assert ran.json["rows"] == 100
+
+
 def test_options_of_the_features_reach_the_model(folder, tmp_path):
     given = ("--word-ngrams", "1,1", "--char-ngrams", "2,3", "--keep-case", "--examples", 0, "--max-features", 50)
     common = ("train", folder / "docs.jsonl", "--text", "title", "--labels", "tags", *FAST, *out(tmp_path))
@@ -185,6 +196,10 @@ def written(path, texts, labels):
             ["train", "rows.txt", "--labels", "tags", "-o", "x.safetensors"],
             "--labels tags is neither auto nor a number",
         ),
+        (["train", "rows.txt", "--label-prefix", "x:", "-o", "x.safetensors"], "--label-prefix means nothing"),
+        (["train", "rows.txt", "--no-header", "-o", "x.safetensors"], "--header/--no-header means nothing"),
+        (["train", "docs.jsonl", "--label-names", "n", "-o", "x.safetensors"], "--label-names means nothing"),
+        (["train", "docs.jsonl", "--one-based", "-o", "x.safetensors"], "--zero-based/--one-based means nothing"),
         (["train", "rows.txt", "docs.jsonl", "-o", "x.safetensors"], "docs.jsonl holds texts"),
         (["predict", "rows.safetensors", "docs.jsonl"], "trained on rows of numbers"),
         (["convert", "docs.jsonl", "x.txt"], "holds texts"),

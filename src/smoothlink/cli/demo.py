@@ -10,6 +10,7 @@ import typer
 from smoothlink.cli.evaluate import interval
 from smoothlink.cli.options import AsJson, Quiet
 from smoothlink.cli.screen import Screen, number, print_json, table
+from smoothlink.datafiles import writable
 from smoothlink.errors import plural
 
 if TYPE_CHECKING:
@@ -37,15 +38,25 @@ def demo(
     sentence: Annotated[
         list[str] | None, typer.Argument(metavar="SENTENCE", help="Answer this instead.", show_default=False)
     ] = None,
+    save: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Only write the docstrings and their labels, as JSON lines.")
+    ] = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Learn from the docstrings of Python and SciPy, and answer questions.
 
     Example: smoothlink demo "solve a sparse linear system"
+
+    Example: smoothlink demo --save docs.jsonl
     """
     began = time.perf_counter()
     screen = Screen(quiet)
+    if save is not None:
+        if sentence:
+            raise typer.BadParameter("A sentence is answered, --save only writes: give one of them.")
+        save_corpus(writable(save), screen, as_json)
+        return
     report = work(" ".join(sentence or ()), screen, told=not as_json and not quiet)
     seconds = time.perf_counter() - began
     if as_json:
@@ -56,6 +67,19 @@ def demo(
     show_answers(report, screen)
     if not quiet:
         screen.out.print(f"{seconds:.0f} s in all. {'' if sentence else YOURS}", markup=False)
+
+
+def save_corpus(path: str, screen: Screen, as_json: bool) -> None:
+    """The corpus as a file of texts, as `train` takes it."""
+    with screen.working("reading docstrings"):
+        from smoothlink.demo.corpus import build_corpus
+
+        corpus = build_corpus()
+        written = corpus.save(path)
+    if as_json:
+        print_json({"documents": written, "labels": len(corpus.label_names), "output": path})
+        return
+    screen.note(f"{path}: {plural(written, 'docstring')}, {plural(len(corpus.label_names), 'label')}.")
 
 
 def work(sentence: str, screen: Screen, *, told: bool) -> Report:

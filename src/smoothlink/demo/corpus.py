@@ -11,6 +11,7 @@ import ast
 import gc
 import importlib.util
 import inspect
+import json
 import re
 import sysconfig
 import warnings
@@ -40,6 +41,15 @@ class Corpus(NamedTuple):
     label_names: list[str]  # c, sorted
     labels: csr_array  # (n, c) float32, 1 where the document has the label
     names: list[str]  # n, such as "scipy.sparse.linalg.spsolve"
+
+    def save(self, path: str | Path) -> int:
+        """Writes a JSON object a document, with its name, text and labels; returns how many."""
+        ends = zip(self.labels.indptr[:-1].tolist(), self.labels.indptr[1:].tolist(), strict=True)
+        labels = [[self.label_names[j] for j in self.labels.indices[a:b].tolist()] for a, b in ends]
+        with open(path, "w", encoding="utf-8") as file:
+            for name, text, of_it in zip(self.names, self.texts, labels, strict=True):
+                file.write(json.dumps({"name": name, "text": text, "labels": of_it}, ensure_ascii=False) + "\n")
+        return len(self.names)
 
 
 class Document(NamedTuple):

@@ -1,0 +1,23 @@
+"""`python docs/generate`: writes the generated pages, and README's table of figures, anew."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from generate.api_page import api_page
+from generate.command_page import command_page
+from generate.figures import with_table
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def main() -> None:
+    (ROOT / "docs" / "commands.md").write_text(command_page(), encoding="utf-8")
+    (ROOT / "docs" / "api.md").write_text(api_page(), encoding="utf-8")
+    readme = ROOT / "README.md"
+    readme.write_text(with_table(readme.read_text(encoding="utf-8"), ROOT), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

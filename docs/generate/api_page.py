@@ -1,0 +1,131 @@
+"""docs/api.md from the docstrings of the public names, read from the sources without running them."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import smoothlink
+
+HEAD = """# The Python names
+
+Written by `python docs/generate` from the docstrings. All names are those of `smoothlink` itself:
+`from smoothlink import SmoothLinkClassifier`. Whatever is not here may change without notice.
+"""
+GROUPS = {
+    "Classifiers": "SmoothLinkClassifier TextSmoothLink TextFeatures load",
+    "Data": "read write Data Reading Files stratified_split",
+    "How good, and why": "evaluate report compare explain neighbours tune",
+    "Many files, many machines": "cluster predict_files evaluate_files",
+    "Solvers": "Cholesky DualCholesky ConjugateGradient",
+    "Errors": "SmoothLinkError DataError ModelFileError ClusterError",
+}
+INNER = ("Reading", "TextFeatures")  # their methods serve the other names
+WIDEST = 100  # characters of a signature on one line
+SECTION = re.compile(r"^(\w[\w ]*)\n-+\n", re.MULTILINE)
+Definition = ast.FunctionDef | ast.ClassDef
+
+
+def api_page() -> str:
+    """The whole text, group by group."""
+    grouped = [name for names in GROUPS.values() for name in names.split()]
+    missing = set(smoothlink.__all__) - {"__version__"} ^ set(grouped)
+    if missing:
+        raise SystemExit(f"docs/generate/api_page.py and smoothlink.__all__ differ in {', '.join(sorted(missing))}.")
+    lines = [HEAD]
+    for title, names in GROUPS.items():
+        lines += [f"## {title}", ""]
+        for name in names.split():
+            lines += public(name)
+    return "\n".join(lines)
+
+
+def public(name: str) -> list[str]:
+    """A function, or a class with its public methods."""
+    found = definition(getattr(smoothlink, name))
+    lines = [f"### {name}", "", *described(found, name)]
+    if isinstance(found, ast.ClassDef) and name not in INNER:
+        for method in found.body:
+            if isinstance(method, ast.FunctionDef) and shown(method):
+                lines += [f"#### {name}.{method.name}", "", *described(method, method.name)]
+    return lines
+
+
+def definition(thing: Any) -> Definition:
+    """Where a name is defined, as a tree."""
+    source = Path(inspect.getsourcefile(importlib.import_module(thing.__module__)) or "").read_text(encoding="utf-8")
+    kinds = ast.FunctionDef, ast.ClassDef
+    return next(n for n in ast.parse(source).body if isinstance(n, kinds) and n.name == thing.__name__)
+
+
+def shown(method: ast.FunctionDef) -> bool:
+    """Public methods that say what they do."""
+    return not method.name.startswith("_") and ast.get_docstring(method) is not None
+
+
+def described(found: Definition, name: str) -> list[str]:
+    """Signature and docstring."""
+    return [*signature(found, name), *markdown(ast.get_docstring(found) or "")]
+
+
+def signature(found: Definition, name: str) -> list[str]:
+    """The call as a block; classes by their __init__, or by their fields."""
+    init = found if isinstance(found, ast.FunctionDef) else constructor(found)
+    if init is None:
+        return []
+    if isinstance(init, ast.FunctionDef):
+        arguments = [a for a in split(init.args) if a not in ("self", "cls")]
+        arrow = f" -> {ast.unparse(init.returns)}" if found is init and init.returns is not None else ""
+    else:
+        arguments, arrow = [ast.unparse(field) for field in init], ""
+    whole = f"{name}({', '.join(arguments)}){arrow}"
+    if len(whole) > WIDEST:
+        whole = "\n".join([f"{name}(", *(f"    {argument}," for argument in arguments), f"){arrow}"])
+    return ["``` { .python .signature }", whole, "```", ""]
+
+
+def constructor(found: ast.ClassDef) -> ast.FunctionDef | list[ast.AnnAssign] | None:
+    """__init__; the fields of a named tuple or dataclass; None where there is nothing to pass."""
+    for node in found.body:
+        if isinstance(node, ast.FunctionDef) and node.name == "__init__":
+            return node
+    return [node for node in found.body if isinstance(node, ast.AnnAssign)] or None
+
+
+def split(given: ast.arguments) -> list[str]:
+    """The arguments with their types and defaults, one text each."""
+    ordinary = [*given.posonlyargs, *given.args]
+    defaults: list[ast.expr | None] = [None] * (len(ordinary) - len(given.defaults)) + list(given.defaults)
+    texts = [argument(a, d) for a, d in zip(ordinary, defaults, strict=True)]
+    if given.kwonlyargs:
+        texts.append("*" if given.vararg is None else f"*{given.vararg.arg}")
+    texts += [argument(a, d) for a, d in zip(given.kwonlyargs, given.kw_defaults, strict=True)]
+    return texts + ([f"**{given.kwarg.arg}"] if given.kwarg else [])
+
+
+def argument(a: ast.arg, default: ast.expr | None) -> str:
+    kind = f": {ast.unparse(a.annotation)}" if a.annotation is not None else ""
+    value = "" if default is None else f"{' = ' if kind else '='}{ast.unparse(default)}"
+    return f"{a.arg}{kind}{value}"
+
+
+def markdown(docstring: str) -> list[str]:
+    """Prose as it is; the sections of numpydoc as lists."""
+    first, *rest = SECTION.split(docstring)
+    lines = [first.strip(), ""]
+    for title, body in zip(rest[::2], rest[1::2], strict=True):
+        entries = re.findall(r"^(\S[^\n:]*?)(?: : (.*))?\n((?:[ \t]+.*\n?|\n(?=[ \t]))*)", body + "\n", re.MULTILINE)
+        if title in ("Parameters", "Attributes"):
+            lines += [f"**{title}**", "", *(entry(*parts) for parts in entries), ""]
+        else:
+            lines += [f"**{title}**", "", body.strip(), ""]
+    return lines
+
+
+def entry(name: str, kind: str, text: str) -> str:
+    said = " ".join(text.split())
+    return f"- `{name}`" + (f" : {kind}" if kind else "") + (f"  \n  {said}" if said else "")

@@ -1,0 +1,81 @@
+"""README's table of figures, from the cells that docs/benchmarks.md is made of."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+BEGIN, END = "<!-- figures: written by python docs/generate -->", "<!-- end of figures -->"
+ABOUT = {
+    "bibtex": "bookmarks",
+    "delicious": "web pages",
+    "rcv1-topics-28k": "news",
+    "debtags": "package descriptions",
+    "cooking-stackexchange": "questions on cooking",
+    "yso-finna-en": "titles of books",
+    "citeulike-t": "titles of papers",
+}
+OURS = ("smoothlink", "smoothlink-quick")
+PEERS = {
+    "omikuji": "omikuji",
+    "omikuji-bonsai": "omikuji, Bonsai-like",
+    "omikuji-logistic": "omikuji, logistic",
+    "napkinxc-plt": "napkinXC PLT",
+    "napkinxc-br": "napkinXC BR",
+    "pecos": "PECOS",
+    "sklearn-logistic": "one-vs-rest logistic",
+    "sklearn-ridge": "ridge",
+}
+HEAD = (
+    "| data | rows | labels | smoothlink | quick | best of the others | seconds: full, quick, omikuji |\n"
+    "|---|---|---|---|---|---|---|"
+)
+
+
+def with_table(readme: str, root: Path) -> str:
+    """The text with the table between the two marks written anew."""
+    table = "\n".join([BEGIN, "", HEAD, *rows(root / "benchmarks" / "results" / "peers"), "", END])
+    return re.sub(f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: table, readme, flags=re.DOTALL)
+
+
+def rows(results: Path) -> list[str]:
+    return [row(name, measured(results / name)) for name in ABOUT]
+
+
+def measured(folder: Path) -> dict[str, Any]:
+    """method -> cell, of those that have figures."""
+    cells = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
+    return {method: cell for method, cell in cells.items() if "metrics" in cell}
+
+
+def row(name: str, cells: dict[str, Any]) -> str:
+    """| data | rows | labels | ours | quick | the peer of the highest P@1 | seconds |"""
+    ours, shape = cells["smoothlink"], cells["smoothlink"]["shape"]
+    best = max((m for m in cells if m not in OURS), key=lambda m: cells[m]["metrics"]["p@1"]["value"])
+    quick = cells.get("smoothlink-quick")
+    shown = [
+        f"{name}: {ABOUT[name]}",
+        f"{shape['rows']:,}",
+        f"{shape['labels']:,}",
+        f"**{both(ours)}**" if value(ours) > value(cells[best]) else both(ours),
+        both(quick) if quick else "-",
+        f"{PEERS[best]} {both(cells[best])}",
+        ", ".join(seconds(cell) if cell else "-" for cell in (ours, quick, cells["omikuji"])),
+    ]
+    return f"| {' | '.join(shown)} |"
+
+
+def seconds(cell: dict[str, Any]) -> str:
+    found = cell["costs"]["train_seconds"]
+    return f"{found:.0f}" if found >= 10 else f"{found:.1f}"
+
+
+def value(cell: dict[str, Any]) -> float:
+    return float(cell["metrics"]["p@1"]["value"])
+
+
+def both(cell: dict[str, Any]) -> str:
+    """P@1 / P@5 in percent, to a tenth."""
+    return " / ".join(f"{100 * cell['metrics'][key]['value']:.1f}" for key in ("p@1", "p@5"))
