@@ -72,6 +72,18 @@ def test_sums_are_those_of_one_process(workers, problem, rng):
     np.testing.assert_allclose(*counts)
 
 
+def test_rows_stay_where_they_were_read(workers, problem, rng):
+    """Dask would copy them to where larger arrays are, until each worker has all of them."""
+    p, there = problem, rows_of(workers, problem)
+    for m in range(3000, 3008):
+        Q = rng.standard_normal((p.Y.shape[1], m)).astype(np.float32)
+        there.sum(xt_yq, Q, out=(p.X.shape[1], m))
+    there.map(embed_rows, rng.standard_normal((p.X.shape[1], 2)).astype(np.float32))[np.arange(5)]
+    holders = workers.client.who_has(there.parts)
+    assert [len(holders[part.key]) for part in there.parts] == [1] * len(there.parts)
+    assert len({worker for found in holders.values() for worker in found}) == len(workers.workers)
+
+
 def test_two_uses_of_one_client_do_not_mix_their_rows(two, rng):
     """Dask knows results by the names of tasks, and keeps those that somebody still holds."""
     outs = []

@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import scipy.sparse as sp
@@ -54,8 +55,10 @@ class Cluster:
         self.client, self.stage, self.plan = client, "work", plan
         self.shards = shards  # the model file beside which workers write V; None: it comes to the client
         self.moved: dict[str, int] = {}  # bytes of arrays that went over the network, by stage
+        self._future = library("distributed").Future
         self._mark, self._count = secrets.token_hex(8), itertools.count()  # names of tasks must be ours alone
         self.direct = reached(self.workers)  # whether arrays need not pass through the scheduler
+        self._homes: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # workers that tasks were put on
 
     @property
     def workers(self) -> list[str]:
@@ -106,11 +109,19 @@ class Cluster:
             wave *= 2
 
     def submit(self, what: str, f: Callable[..., Any], *arguments: Any, worker: str | None = None) -> Any:
-        """A task; `worker` is where it should run while that one lives."""
+        """A task; `worker` is where it should run while that one lives, else where the first of what it is given is.
+
+        Left to itself Dask would copy rows to where larger arrays are, until each worker has all of them.
+        """
+        if worker is None:
+            worker = next((self._homes[A] for A in arguments if isinstance(A, self._future) and A in self._homes), None)
         where = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
         key = f"{self.stage}-{what}-{self._mark}{next(self._count):08x}"
         with self.speaking():
-            return self.client.submit(f, *arguments, key=key, pure=False, retries=RETRIES, **where)
+            task = self.client.submit(f, *arguments, key=key, pure=False, retries=RETRIES, **where)
+        if worker is not None:
+            self._homes[task] = worker
+        return task
 
     def holder(self, future: Any) -> str | None:
         """A worker that has a result; None: none at the moment."""
