@@ -104,7 +104,7 @@ def test_a_study_goes_on_where_it_ended(rng, tmp_path):
     assert more.best["hamming"].value <= first.best["hamming"].value
 
 
-@pytest.mark.parametrize("sparse", [True, False])
+@pytest.mark.parametrize("sparse", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_processes_share_the_trials_of_one_study(rng, tmp_path, sparse):
     X, Y = problem(rng)
     asked = {"metrics": METRICS, "space": QUICK, "study": tmp_path / "study"}
@@ -165,6 +165,7 @@ def test_nothing_can_be_resumed_without_a_study(rng):
         searched(rng, resume=True)
 
 
+@pytest.mark.slow
 def test_a_killed_search_loses_no_finished_trial(tmp_path):
     files = prepared(tmp_path, 0)
     journal = tmp_path / "study"

@@ -132,6 +132,7 @@ def test_an_absent_set_is_told_with_what_to_type(tmp_path, capsys, trusted):
     assert "gpu.py pack --to FOLDER" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_every_check_passes_on_the_processor(seed):
     needs("torch")
     found = list(checks("torch", seed))

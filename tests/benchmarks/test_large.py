@@ -6,6 +6,7 @@ import large
 import pytest
 
 
+@pytest.mark.slow
 def test_a_small_run_reports_memory_and_time_beside_their_floors(tmp_path, capsys):
     folder = tmp_path / "data"
     folder.mkdir()

@@ -137,7 +137,7 @@ def test_every_label_drawn_is_the_exact_descent(data):
         ({"label_smoothing": 0.9}, "label_smoothing is 0.9"),
         ({"memory": "4G"}, "memory is '4G'"),
         ({"class_weight": "balanced"}, "labels have weights"),
-        ({"input_kernel": "gaussian"}, "input_kernel is 'gaussian'"),
+        pytest.param({"input_kernel": "gaussian"}, "input_kernel is 'gaussian'", marks=pytest.mark.slow),
     ],
 )
 def test_what_drawn_labels_have_no_room_for_is_refused(data, change, said):

@@ -79,7 +79,7 @@ CALLS = {
     "turn": [lambda g: call(g.A, g.B, g.w, STEPS)],
     "weighted_squares": [lambda g: call(g.A, g.w)],
 }
-ALONE = {"on_host", "sent"}  # tested below
+ALONE = {"on_host", "sent", "brought"}  # tested below; the last by benchmarks/gpu.py, it needs a card
 UNSIGNED = {"full_eigh"}  # LAPACKs choose signs of eigenvectors
 BLANK = {"empty", "empty_as"}  # whatever was there
 CHANGED = {"cosines", "curvature", "advance", "turn"}  # by their work in place

@@ -58,6 +58,11 @@ class TensorSparse:
         A = self.forward
         return TensorTranspose(transposed(self.places, A.col_indices(), A.values(), (self.shape[1], self.shape[0])))
 
+    def let_go(self) -> None:
+        """Forgets what was prepared for products, which can be made again."""
+        for name in ("forward", "places", "T"):
+            self.__dict__.pop(name, None)
+
     @property
     def nbytes(self) -> int:
         """What it holds once it is prepared for products."""
@@ -131,6 +136,9 @@ class TensorDense:
         self.array = A
         self.shape: tuple[int, int] = (A.shape[0], A.shape[1])
         self.nbytes: int = A.nbytes
+
+    def let_go(self) -> None:
+        """Nothing was prepared."""
 
     @property
     def T(self) -> TensorDenseTranspose:
