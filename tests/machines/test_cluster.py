@@ -72,6 +72,18 @@ def test_sums_are_those_of_one_process(workers, problem, rng):
     np.testing.assert_allclose(*counts)
 
 
+def test_rows_stay_where_they_were_read(workers, problem, rng):
+    """Dask would copy them to where larger arrays are, until each worker has all of them."""
+    p, there = problem, rows_of(workers, problem)
+    for m in range(3000, 3008):
+        Q = rng.standard_normal((p.Y.shape[1], m)).astype(np.float32)
+        there.sum(xt_yq, Q, out=(p.X.shape[1], m))
+    there.map(embed_rows, rng.standard_normal((p.X.shape[1], 2)).astype(np.float32))[np.arange(5)]
+    holders = workers.client.who_has(there.parts)
+    assert [len(holders[part.key]) for part in there.parts] == [1] * len(there.parts)
+    assert len({worker for found in holders.values() for worker in found}) == len(workers.workers)
+
+
 def test_two_uses_of_one_client_do_not_mix_their_rows(two, rng):
     """Dask knows results by the names of tasks, and keeps those that somebody still holds."""
     outs = []
@@ -102,11 +114,19 @@ def test_an_array_for_one_worker_goes_there_alone_and_through_the_scheduler_wher
     two.direct = False
     try:
         future = two.send(A)
-        assert set(two.client.who_has(future).popitem()[1]) == set(two.workers)
+        assert len(two.client.who_has(future).popitem()[1]) == 1
         np.testing.assert_array_equal(two.gather(future), A)
     finally:
         two.direct = True
     assert not reached(["tcp://127.0.0.1:9"])
+
+
+def test_many_workers_pass_an_array_on_in_waves(two, rng, monkeypatch):
+    monkeypatch.setattr("smoothlink.machines.cluster.FEW", 1)
+    waves, submit = [], two.submit
+    monkeypatch.setattr(two, "submit", lambda what, *more, **where: waves.append(where) or submit(what, *more, **where))
+    two.send(rng.standard_normal((200, 200)).astype(np.float32))
+    assert [where["worker"] for where in waves] == two.workers
 
 
 def test_maps_stay_on_the_workers_and_rows_of_them_can_be_asked_for(workers, problem, rng):

@@ -90,6 +90,15 @@ def spread_decoder(rows: ClusterRows, sums: LinkSums, job: Job, loss: str, passe
     """V by squared or logistic loss, labels shared out: each worker sums the targets of its labels, fits and writes
     them. V is never whole, and never comes to the client."""
     cluster, parts = rows.cluster, label_parts(rows.c, len(rows.cluster.workers))
+    beside.parent.mkdir(parents=True, exist_ok=True)
+    files = [beside.parent / shard_name(beside.stem, i + 1, len(parts)) for i in range(len(parts))]
+    cluster.again(lambda: write_parts(rows, sums, job, loss, passes, dict(zip(files, parts, strict=True))))
+    return open_shards(beside.parent, [file.name for file in files])
+
+
+def write_parts(rows: ClusterRows, sums: LinkSums, job: Job, loss: str, passes: int, shards: dict[Path, slice]) -> None:
+    """V of some labels into each file, by the workers."""
+    cluster, parts = rows.cluster, list(shards.values())
     features = cluster.send(job.features)
     targets = [rows.kept_sum("targets", shares.share_targets, features, labels) for labels in parts]
     if loss == "squared":
@@ -101,12 +110,8 @@ def spread_decoder(rows: ClusterRows, sums: LinkSums, job: Job, loss: str, passe
         for _ in range(max(1, passes)):
             states = next(steps)
         found = [cluster.submit("decoder", weights_of, state) for state in states]
-    folder = beside.parent
-    folder.mkdir(parents=True, exist_ok=True)
-    files = [folder / shard_name(beside.stem, i + 1, len(parts)) for i in range(len(parts))]
-    written = [cluster.submit("write", write_shard, V, str(file)) for V, file in zip(found, files, strict=True)]
-    cluster.gather(written)
-    return open_shards(folder, [file.name for file in files])
+    written = [cluster.submit("write", write_shard, V, str(file)) for V, file in zip(found, shards, strict=True)]
+    cluster.client.gather(written)
 
 
 def open_shards(folder: Path, names: Any, *, mmap: bool = True, verify: bool = False) -> Shards:

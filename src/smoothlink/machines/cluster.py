@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import scipy.sparse as sp
@@ -33,6 +34,7 @@ Array = NDArray[Any]
 OUTSIDE = 1.6  # times as slow as inside a panel of 64 is a column outside
 SENT = 1 << 15  # bytes from which on an array is sent to the workers by itself
 LOST = (asyncio.CancelledError, concurrent.futures.CancelledError, OSError, TimeoutError)
+FEW = 4  # workers that may fetch an array from one
 REACHED = 2.0  # seconds to try whether a worker can be reached
 PIECE = 32 << 20  # bytes of a (d, m) array that are sent and added at a time
 RETRIES = 3  # of a task that fails for other reasons than the death of its worker
@@ -53,8 +55,10 @@ class Cluster:
         self.client, self.stage, self.plan = client, "work", plan
         self.shards = shards  # the model file beside which workers write V; None: it comes to the client
         self.moved: dict[str, int] = {}  # bytes of arrays that went over the network, by stage
+        self._future = library("distributed").Future
         self._mark, self._count = secrets.token_hex(8), itertools.count()  # names of tasks must be ours alone
         self.direct = reached(self.workers)  # whether arrays need not pass through the scheduler
+        self._homes: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # workers that tasks were put on
 
     @property
     def workers(self) -> list[str]:
@@ -73,10 +77,11 @@ class Cluster:
         return f"{self.client.dashboard_link}{missing}"
 
     def send(self, A: Any, worker: str | None = None) -> Any:
-        """A large array, or a tuple of arrays, on every worker, or on one; anything small as it is.
+        """A large array, or a tuple of arrays, for all workers, or for one; anything small as it is.
 
-        Workers pass on to others what they got: it leaves here once. Where this process cannot reach them, and where
-        one of them just died, the scheduler passes it on.
+        It leaves here once, for one worker, and those whose tasks need it fetch it from there. Dask's own broadcast
+        would wait for ever where a worker dies meanwhile. Where this process cannot reach workers, or one just died,
+        the scheduler passes the array on.
         """
         parts = A if isinstance(A, tuple) else (A,)
         size = sum(getattr(part, "nbytes", 0) for part in parts)
@@ -84,18 +89,39 @@ class Cluster:
             return A
         self.count(size * (len(self.workers) if worker is None else 1))
         with self.speaking():
-            if self.direct:
-                where = {"broadcast": True} if worker is None else {"workers": [worker]}
-                with suppress(OSError, TimeoutError):
-                    return self.client.scatter(A, hash=False, direct=True, **where)
-            return self.client.scatter(A, hash=False, direct=False, broadcast=True)
+            sent = self._scattered(A, worker)
+        if worker is None:
+            self._pass_on(sent)
+        return sent
+
+    def _scattered(self, A: Any, worker: str | None) -> Any:
+        if self.direct:
+            with suppress(OSError, TimeoutError):
+                return self.client.scatter(A, hash=False, direct=True, workers=None if worker is None else [worker])
+        return self.client.scatter(A, hash=False, direct=False)
+
+    def _pass_on(self, sent: Any) -> None:
+        """Where many workers would fetch from one, twice as many do so in each wave."""
+        workers, wave = self.workers, FEW
+        while len(workers) > FEW and wave // 2 < len(workers):
+            some = workers[wave // 2 if wave > FEW else 0 : wave]
+            self.client.gather([self.submit("pass-on", shares.touch, sent, worker=name) for name in some])
+            wave *= 2
 
     def submit(self, what: str, f: Callable[..., Any], *arguments: Any, worker: str | None = None) -> Any:
-        """A task; `worker` is where it should run while that one lives."""
+        """A task; `worker` is where it should run while that one lives, else where the first of what it is given is.
+
+        Left to itself Dask would copy rows to where larger arrays are, until each worker has all of them.
+        """
+        if worker is None:
+            worker = next((self._homes[A] for A in arguments if isinstance(A, self._future) and A in self._homes), None)
         where = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
         key = f"{self.stage}-{what}-{self._mark}{next(self._count):08x}"
         with self.speaking():
-            return self.client.submit(f, *arguments, key=key, pure=False, retries=RETRIES, **where)
+            task = self.client.submit(f, *arguments, key=key, pure=False, retries=RETRIES, **where)
+        if worker is not None:
+            self._homes[task] = worker
+        return task
 
     def holder(self, future: Any) -> str | None:
         """A worker that has a result; None: none at the moment."""

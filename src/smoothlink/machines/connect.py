@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,23 @@ def cluster(client: Any, plan: str = "auto", shards: str | os.PathLike[str] | No
     with connected(client) as found:
         found.plan, found.shards = plan, None if shards is None else Path(shards).absolute()
         check_versions(found)
-        with using(found):
+        with copies_kept(found), using(found):
             yield found
+
+
+@contextmanager
+def copies_kept(found: Cluster) -> Iterator[None]:
+    """Dask's memory manager leaves copies of arrays on other workers, where they make good for one that dies."""
+    with found.speaking():
+        managed = found.client.amm.running()
+        if managed:
+            found.client.amm.stop()
+    try:
+        yield
+    finally:
+        if managed and found.client.status == "running":
+            with suppress(OSError, TimeoutError):
+                found.client.amm.start()
 
 
 @contextmanager

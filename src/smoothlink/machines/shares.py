@@ -76,6 +76,10 @@ def told(f: Callable[..., Any], *arguments: Any) -> Any:
         return error
 
 
+def touch(_: Any) -> None:
+    """What a task was given is on its worker now, for others to fetch."""
+
+
 def missing(paths: list[str]) -> list[str]:
     """Those that this worker does not see."""
     return [path for path in paths if not seen(path)]
