@@ -23,7 +23,7 @@ from results import DATA, results, shown, store
 
 COLUMNS = ["--text", "3,4", "--labels", "2", "--label-separator", ","]
 SETS = {"debtags": COLUMNS, "reuters21578": [*COLUMNS, "--label-prefix", "topics:"]}
-PENALTIES = (1.0, 3.0, 10.0, 30.0, 100.0)
+PENALTIES = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10000.0)  # tried until past the best
 SHOWN = {"p@1": "P@1", "p@5": "P@5", "micro_f1": "micro-F1", "macro_f1": "macro-F1", "logloss": "log-loss"}
 METRICS = (*SHOWN, "ece_top", "macro_f1_alg4")
 
@@ -47,12 +47,30 @@ def peer(name: str) -> dict[str, Any]:
     train, test = documents(name, "train"), documents(name, "test")
     order = np.random.default_rng(0).permutation(len(train[0]))
     held, kept = np.split(order, [len(order) // 5])
-    tried = {C: scored(C, some(train, kept), some(train, held)) for C in PENALTIES}
-    best = max(tried, key=lambda C: tried[C]["micro_f1"]["value"] + tried[C]["p@1"]["value"])
+    tried: dict[str, dict[str, float]] = kept_trials(name)
+    for C in PENALTIES:
+        if str(C) not in tried:
+            found = scored(C, some(train, kept), some(train, held))
+            tried[str(C)] = {key: found[key]["value"] for key in ("p@1", "micro_f1")}
+            store("texts-tried", name, {"tried": tried})  # a run that is cut off goes on from here
+            print(name, C, tried[str(C)], flush=True)
+        if worth(tried[str(C)]) < max(map(worth, tried.values())):
+            break
+    C = float(max(tried, key=lambda setting: worth(tried[setting])))
     began = time.perf_counter()
-    metrics = scored(best, train, test, bootstraps=1000)
-    held_out = {str(C): {key: m[key]["value"] for key in ("p@1", "micro_f1")} for C, m in tried.items()}
-    return {"C": best, "tried": held_out, "metrics": metrics, "seconds": time.perf_counter() - began}
+    metrics = scored(C, train, test, bootstraps=1000)
+    return {"C": C, "tried": tried, "metrics": metrics, "seconds": time.perf_counter() - began}
+
+
+def kept_trials(name: str) -> dict[str, dict[str, float]]:
+    """What an earlier run found of held-out rows."""
+    path = results("texts-tried")
+    return json.loads(path.read_text()).get(name, {}).get("tried", {}) if path.exists() else {}
+
+
+def worth(found: dict[str, float]) -> float:
+    """What chooses the peer's C."""
+    return found["p@1"] + found["micro_f1"]
 
 
 def documents(name: str, part: str) -> tuple[list[str], list[list[str]]]:
@@ -106,8 +124,10 @@ def section() -> list[str]:
         "`python benchmarks/texts.py`; the test set is used once, by each. smoothlink: `smoothlink train train.tsv.xz",
         "--text 3,4 --labels 2 --label-separator ,`, nothing else set; reuters21578 with `--label-prefix topics:`, the",
         "usual task: rows without a topic stay as rows that have none, and no P@1 exceeds the share of rows with one.",
-        "Logistic: scikit-learn's TF-IDF (words, sublinear, min_df 2) and one-vs-rest logistic regression (liblinear),",
-        f"C of {', '.join(f'{C:g}' for C in PENALTIES)} by P@1 + micro-F1 on a fifth of the training rows.",
+        "Logistic: scikit-learn's TF-IDF (single words, sublinear, min_df 2) and one-vs-rest logistic regression",
+        "(liblinear), C from 1 in steps of about 3 until past the best P@1 + micro-F1 on a fifth of the training rows.",
+        "Its Reuters test rows were looked at once before, when C ended at 100 (P@1 .8609, micro-F1 .8394). Pairs of",
+        "words, which smoothlink has, made it worse on held-out Reuters rows (C to 100) and were not tried on debtags.",
         "",
         f"| set | | {' | '.join(SHOWN.values())} | seconds |",
         f"|---|---|{'---|' * len(SHOWN)}---|",

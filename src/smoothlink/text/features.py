@@ -26,8 +26,8 @@ Array = NDArray[Any]
 Analyzer = Callable[[str], list[str]]
 
 TOKEN = r"(?u)\b\w\w+\b"  # scikit-learn's: words of two characters and more
-# What held-out rows of training sets liked (docs/results.md): characters help short texts, and cost long ones time;
-# rare pairs of words help nobody.
+# By held-out rows of four training sets (docs/text.md): characters help short texts, change little for long ones and
+# cost those time; pairs of words help one set of three.
 WORDS, CHARACTERS = (1, 2), (3, 5)
 SHORT = 250  # characters of the median text, below which those within words are features too
 FEATURES, A_TEXT, MOST_FEATURES = 30_000, 2, 200_000  # of each kind: at least, for each text, at most
