@@ -18,6 +18,19 @@ _PLACES = {
     "write": "smoothlink.steps.read",
     "Data": "smoothlink.steps.read",
     "SmoothLinkClassifier": "smoothlink.estimator",
+    "Gaussian": "smoothlink.choices",
+    "Laplacian": "smoothlink.choices",
+    "Exponential": "smoothlink.choices",
+    "Matern": "smoothlink.choices",
+    "Linear": "smoothlink.choices",
+    "Squared": "smoothlink.choices",
+    "Logistic": "smoothlink.choices",
+    "Softmax": "smoothlink.choices",
+    "Randomized": "smoothlink.choices",
+    "PerLabel": "smoothlink.choices",
+    "Joint": "smoothlink.choices",
+    "FineTune": "smoothlink.choices",
+    "InputKernel": "smoothlink.choices",
     "TextSmoothLink": "smoothlink.text.estimator",
     "TextFeatures": "smoothlink.text.features",
     "cluster": "smoothlink.machines.connect",
@@ -38,6 +51,7 @@ _PLACES = {
     "neighbours": "smoothlink.reasons",
     "ClusterError": "smoothlink.errors",
     "DataError": "smoothlink.errors",
+    "DeviceError": "smoothlink.errors",
     "ModelFileError": "smoothlink.errors",
     "SmoothLinkError": "smoothlink.errors",
 }
@@ -45,9 +59,23 @@ _PLACES = {
 __all__ = ["__version__", *_PLACES]
 
 if TYPE_CHECKING:
+    from smoothlink.choices import Exponential as Exponential
+    from smoothlink.choices import FineTune as FineTune
+    from smoothlink.choices import Gaussian as Gaussian
+    from smoothlink.choices import InputKernel as InputKernel
+    from smoothlink.choices import Joint as Joint
+    from smoothlink.choices import Laplacian as Laplacian
+    from smoothlink.choices import Linear as Linear
+    from smoothlink.choices import Logistic as Logistic
+    from smoothlink.choices import Matern as Matern
+    from smoothlink.choices import PerLabel as PerLabel
+    from smoothlink.choices import Randomized as Randomized
+    from smoothlink.choices import Softmax as Softmax
+    from smoothlink.choices import Squared as Squared
     from smoothlink.datafiles import Reading as Reading
     from smoothlink.errors import ClusterError as ClusterError
     from smoothlink.errors import DataError as DataError
+    from smoothlink.errors import DeviceError as DeviceError
     from smoothlink.errors import ModelFileError as ModelFileError
     from smoothlink.errors import SmoothLinkError as SmoothLinkError
     from smoothlink.estimator import SmoothLinkClassifier as SmoothLinkClassifier

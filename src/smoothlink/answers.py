@@ -27,7 +27,7 @@ class Ask(NamedTuple):
     f1: bool = False  # those at the model's thresholds
     sets: bool = False  # those more likely than not
     only: tuple[Any, ...] = ()  # names or numbers; resolved: positions
-    rank_by: str | None = None
+    rank_by: str = "probability"
 
     @property
     def whole(self) -> bool:
@@ -58,7 +58,7 @@ def positions(text: str, place: dict[str, int], c: int) -> list[int]:
 def answers(model: SmoothLinkClassifier, X: Any, ask: Ask) -> Iterator[tuple[list[int], list[float]]]:
     """The labels of each row and their probabilities, the best first."""
     if not ask.whole and not ask.only:
-        ranked = model.predict_topk(X, k=ask.k or BEST)
+        ranked = model.predict_topk(X, k=ask.k or BEST, rank_by=ask.rank_by)
         ptr, labels, probabilities = ranked.indptr, ranked.indices, ranked.data
     else:
         ptr, labels, probabilities = selected(model, X, ask)
@@ -74,7 +74,7 @@ def selected(model: SmoothLinkClassifier, X: Any, ask: Ask) -> tuple[Any, Any, A
 
     among = np.array(ask.only, np.int64) if ask.only else np.arange(model.model_.n_labels)
     P = model.predict_proba(X, labels=among)
-    worth = P * label_gains(model.model_)[among] if model.rank_by == "psp" else P
+    worth = P * label_gains(model.model_)[among] if ask.rank_by == "psp" else P
     rows, columns = np.nonzero(members(model, X, P, among, ask))
     order = np.lexsort((-worth[rows, columns], rows))
     rows, columns = rows[order], columns[order]

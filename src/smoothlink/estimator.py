@@ -16,7 +16,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from smoothlink import persist
-from smoothlink.fitting.checks import check_options, check_weights, one_of, whole
+from smoothlink.choices import refuse_nested
+from smoothlink.fitting.checks import check_loss, check_weights
 from smoothlink.fitting.cluster import spread_arrays, spread_files, train_spread
 from smoothlink.fitting.files import Files
 from smoothlink.fitting.options import Options
@@ -26,6 +27,7 @@ from smoothlink.machines.cluster import current
 from smoothlink.machines.files import Mapped
 from smoothlink.machines.threads import alone
 from smoothlink.model import Model
+from smoothlink.parameters import PARAMETERS, RANK_BY, Values, check, check_value, documented, unknown_parameter
 from smoothlink.predict import (
     Placement,
     one_each,
@@ -42,194 +44,51 @@ from smoothlink.targets import read_classes, read_indicator, read_targets, weigh
 Array = NDArray[Any]
 Answer = TypeVar("Answer")
 
-RANKINGS = ("probability", "psp")
 FEW_ENTRIES = 1 << 16  # of rows that are looked through in the blink that scikit-learn's own checks take
 
 
 class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
     """Multilabel and multiclass classification through a smooth, low-rank link function.
 
-    Nothing has to be tuned: whatever is "auto" is settled on held-out rows, cut before anything is fitted.
+    Nothing has to be tuned: what is "auto" is chosen on rows that are held out before anything is fitted. A value that
+    is not possible, and a parameter that the chosen learner does not use, is an error.
 
     Parameters
     ----------
-    rank : "auto", int, float in (0, 1] or "adaptive", default="auto"
-        Label directions kept. A share is the paper's rule: the fewest that hold this much of tr Y'Y (multiclass: of
-        tr Y'PY). "adaptive" adds 64 at a time while they pay. "auto": all where labels are few, else by held-out rows.
-    embedding : {"randomized", "random", "principal", "identity", "none", "plst", "cplst"}, default="randomized"
-        Which label directions: those the features predict best (Algorithm 1), Gaussian ones (compressed sensing), top
-        eigenvectors of Y'Y, one a label (Algorithm 2), or none (the link sees x itself). "plst" and "cplst" are the
-        published baselines, decoded linearly and cut at 1/2: most parameters do not apply to them (see Notes).
-    ridge : "auto" or float, default="auto"
-        Relative ridge of the first stage: a multiple of the mean diagonal of X'X.
-    kernel : str, default="auto"
-        "gaussian", "matern(NU)", "exponential", "laplacian" or "linear" (no random features, so no bandwidth). "auto":
-        "gaussian", but "linear" where labels are drawn (see `negatives`).
-    bandwidth : "auto" or float, default="auto"
-        Kernel width in units of the median distance between embedded rows; larger is smoother.
-    n_features : "auto" or int, default="auto"
-        Random features.
-    final_ridge : "auto" or float, default="auto"
-        Relative ridge of the decoder.
-    loss : {"auto", "squared", "logistic", "softmax"}, default="auto"
-        Loss of the decoder; softmax is for multiclass.
-    task : {"auto", "multilabel", "multiclass"}, default="auto"
-        "auto" is multiclass when every training row has exactly one label.
-    passes : "auto" or int, default="auto"
-        Passes of the logistic or softmax descent; "auto" stops on held-out rows.
-    learning_rate : float, default=1.0
-        Of the descent, in units of the rate that stays stable with this ridge, batch and momentum.
-    momentum : float, default=0.9
-        Of the descent.
-    decay : float, default=0.9
-        Of the learning rate, a pass.
-    batch_rows : int or None, default=None
-        Rows a step of the descent; None is a tenth of all, of very many rows a 64th; 544 where labels are drawn, 512 in
-        fine-tuning.
-    negatives : "auto", "all" or int, default="auto"
-        With very many labels and sparse rows: labels drawn at random for each batch of alike rows, which sees these and
-        those that its rows have; embedding and decoder are then trained together. "all": every batch sees every label,
-        as in the paper. "auto": all, or 500 where from 2000 labels on passes over all of them would take too long.
-    direct : bool, default=True
-        Whether labels also have weights for the single features they were seen with, where labels are drawn or the
-        model is fine-tuned, and such pairs are less than 200 million.
-    label_smoothing : float in (0.5, 1], default=1.0
-        a: labels become (2a-1) y + (1-a), or for multiclass a y + (1-a)/c. 1 leaves them as they are.
-    class_weight : None, "balanced", dict or array, default=None
-        One weight a label, by id or in the order of classes_. Multiclass: example weights by class, as in
-        scikit-learn. Multilabel: weights of labels in the embedding, where embedding has one to weigh.
-    rank_by : {"probability", "psp"}, default="probability"
-        What `predict_topk` sorts by; "psp" favours rare labels by their inverse propensity.
-    scale : {"auto", "none", "unit", "variance"}, default="auto"
-        Rows to unit length (text) or dense columns to unit variance; part of the model.
-    normalize_embedding : bool, default=False
-        Whether embedded rows are scaled to unit length.
-    quasi_random : {None, "sobol", "latin"}, default=None
-        Evenly spread instead of independent frequencies.
-    input_kernel : "auto", str or None, default="auto"
-        A kernel that the first stage sees x through; None: x itself. "auto": a Gaussian where X is a dense table,
-        `ridge` is "auto" and held-out rows clearly like it.
-    input_bandwidth : "auto" or float, default="auto"
-        Its width, in units of the median distance between rows.
-    input_features : "auto" or int, default="auto"
-        How many landmarks or random features it has; "auto" is one a row up to 2000.
-    input_map : {"auto", "landmarks", "random"}, default="auto"
-        Kernel values at training rows, exact where every row is one, or random Fourier features, as embedding="none"
-        and a `first_stage` need them. "auto": landmarks where possible.
-    first_stage : scikit-learn classifier or None, default=None
-        With embedding="identity": its decision functions, one clone a label, are what the link sees (Algorithm 2).
-    power : int, default=1
-        Power steps of the embedding, at least 1.
-    oversample : int, default=20
-        Directions probed beyond the rank.
-    half_step : bool, default=False
-        Directions from the left singular vectors of Y'XZ: half a power step, for one more solve.
-    penalize_constant : bool, default=False
-        Whether the ridge of the first stage counts and penalises the constant, as the authors' code does.
-    solver : {"auto", "cholesky", "dual", "cg"} or a solver of smoothlink.solve, default="auto"
-        How ridge systems are solved: exactly over features, exactly over rows, or by conjugate gradients; "auto" by
-        predicted cost. `summary_` has the iterations and the residual of the last.
-    effort : {"full", "quick"}, default="full"
-        "quick": what is "auto" follows rules of thumb instead of trials, and one fit does without the 5 % of the rows
-        (5000 at most) that calibrate it. Often within a point of P@1 of "full", in a tenth of its time.
-    finetune : bool or int, default=False
-        Beyond the paper: from the fitted embedding on, W, the frequencies and phases, V and, for sparse rows, weights
-        of labels for single features are trained together by gradient steps (torch), as long as held-out rows gain, at
-        most 4 passes; a number: that many. The loss is logistic or softmax.
-    dropout : float in [0, 1), default=0.3
-        Share of the features of a row that a step of the fine-tuning does not see.
-    device : str, default="cpu"
-        "cpu", "cuda", "cuda:1" and so on (torch), "auto" for a card where there is one, or "torch" for torch on the
-        processor. Where the fit and the predictions run; results differ by rounding alone.
-    holdout : float, default=0.1
-        Share of rows held out by each "auto" and by the calibration.
-    calibrate : bool, default=True
-        Whether scores become probabilities through a map fitted on held-out rows.
-    block_rows : int or None, default=None
-        Rows a block; results do not depend on it beyond rounding.
-    memory : int, str or None, default=None
-        What the process may hold while it fits, such as "4G" (or bytes): X, the embedding and V then go in parts or
-        to files. Too little is refused at once, with what is needed. None: as much as it takes.
-    checkpoint : str or None, default=None
-        A folder where the fit puts its state by: killed and started again in the same way, it goes on from there and
-        ends with the same model. Remove the folder afterwards.
-    random_state : int, RandomState or None, default=0
-        Seeds every draw; a number makes runs repeat exactly on one machine.
-    verbose : int, default=0
-        1 writes each stage to standard error.
+    {parameters}
 
     Attributes
     ----------
     classes_ : class ids, or 0 .. c - 1 for an indicator matrix.
-    summary_ : rank, captured share, ridges, what chose them, seconds and memory of each stage.
-    thresholds_ : one a label, fitted by Algorithm 4 on held-out rows.
+    summary_ : rank, captured share, ridges, what each was chosen by, seconds and memory of each step.
+    thresholds_ : one per label, fitted by Algorithm 4 on held-out rows.
     label_directions_ : U (c, k), or None.
     label_names_, n_features_in_, feature_names_in_ : as usual.
-
-    Notes
-    -----
-    A parameter speaks to one part of the model, and is not looked at where that part is absent:
-
-    - `rank`: not with embedding="identity" or "none". `power`, `oversample`, `half_step`: only with "randomized", and
-      without effect where rank + oversample reaches the number of labels, since then every direction is probed.
-    - `ridge`, `penalize_constant`, `solver`: not with embedding="none", nor with a `first_stage`, which has its own.
-    - `bandwidth`, `n_features`, `quasi_random`: not with kernel="linear".
-    - `passes`, `learning_rate`, `momentum`, `decay`, `batch_rows`: only with the logistic and softmax losses.
-    - `dropout`: only with `finetune`. `direct`: only there and where labels are drawn. Where they are, embedded rows
-      always have unit length, `momentum` and `decay` are not looked at, `ridge`, `power` and `oversample` only serve to
-      find alike rows, and `rank` "auto" is 512.
-    - `input_bandwidth`, `input_features`, `input_map`: only with an `input_kernel`; `quasi_random` applies to its
-      draws as well where they are random features.
-    - `effort`: not with embedding="plst" or "cplst", nor where labels are drawn, which has no trials. `holdout`: not
-      with effort="quick".
-    - embedding="plst" and "cplst" have no link. Only `rank`, `ridge`, `task`, `scale`, `input_kernel` and what goes
-      with it, `penalize_constant`, `solver`, `holdout`, `block_rows`, `random_state`, `verbose`, `rank_by` and, for
-      one class a row, `class_weight` apply; probabilities are not calibrated.
     """
 
     def __init__(
         self,
         rank: Any = "auto",
         *,
-        embedding: str = "randomized",
+        embedding: Any = "randomized",
         ridge: Any = "auto",
-        kernel: str = "auto",
-        bandwidth: Any = "auto",
-        n_features: Any = "auto",
+        kernel: Any = "auto",
         final_ridge: Any = "auto",
-        loss: str = "auto",
+        loss: Any = "auto",
+        training: Any = "auto",
         task: str = "auto",
-        passes: Any = "auto",
-        learning_rate: float = 1.0,
-        momentum: float = 0.9,
-        decay: float = 0.9,
-        batch_rows: int | None = None,
-        negatives: Any = "auto",
-        direct: bool = True,
         label_smoothing: float = 1.0,
         class_weight: Any = None,
-        rank_by: str = "probability",
         scale: str = "auto",
         normalize_embedding: bool = False,
-        quasi_random: str | None = None,
-        input_kernel: str | None = "auto",
-        input_bandwidth: Any = "auto",
-        input_features: Any = "auto",
-        input_map: str = "auto",
-        first_stage: Any = None,
-        power: int = 1,
-        oversample: int = 20,
-        half_step: bool = False,
-        penalize_constant: bool = False,
+        input_kernel: Any = "auto",
         solver: Any = "auto",
         effort: str = "full",
-        finetune: Any = False,
-        dropout: float = 0.3,
-        device: str = "cpu",
         holdout: float = 0.1,
         calibrate: bool = True,
-        block_rows: int | None = None,
+        device: str = "cpu",
         memory: Any = None,
+        block_rows: int | None = None,
         checkpoint: Any = None,
         random_state: Any = 0,
         verbose: int = 0,
@@ -238,42 +97,22 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         self.embedding = embedding
         self.ridge = ridge
         self.kernel = kernel
-        self.bandwidth = bandwidth
-        self.n_features = n_features
         self.final_ridge = final_ridge
         self.loss = loss
+        self.training = training
         self.task = task
-        self.passes = passes
-        self.learning_rate = learning_rate
-        self.momentum = momentum
-        self.decay = decay
-        self.batch_rows = batch_rows
-        self.negatives = negatives
-        self.direct = direct
         self.label_smoothing = label_smoothing
         self.class_weight = class_weight
-        self.rank_by = rank_by
         self.scale = scale
         self.normalize_embedding = normalize_embedding
-        self.quasi_random = quasi_random
         self.input_kernel = input_kernel
-        self.input_bandwidth = input_bandwidth
-        self.input_features = input_features
-        self.input_map = input_map
-        self.first_stage = first_stage
-        self.power = power
-        self.oversample = oversample
-        self.half_step = half_step
-        self.penalize_constant = penalize_constant
         self.solver = solver
         self.effort = effort
-        self.finetune = finetune
-        self.dropout = dropout
-        self.device = device
         self.holdout = holdout
         self.calibrate = calibrate
-        self.block_rows = block_rows
+        self.device = device
         self.memory = memory
+        self.block_rows = block_rows
         self.checkpoint = checkpoint
         self.random_state = random_state
         self.verbose = verbose
@@ -286,6 +125,12 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
 
     def set_params(self, **params: Any) -> Self:
         """As in scikit-learn; another `device` lets go of what the last one holds of the model."""
+        for name in params:
+            parameter, nested, own = name.partition("__")
+            if parameter not in self._get_param_names():
+                raise ValueError(unknown_parameter(name, self._get_param_names()))
+            if nested and parameter not in params and not hasattr(getattr(self, parameter), own):
+                raise refuse_nested(parameter, own, getattr(self, parameter))
         super().set_params(**params)
         if "device" in params and hasattr(self, "_placement"):
             self._placement.drop()
@@ -300,10 +145,12 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         Weights count rows: weight 2 is the row seen twice. So they should be about 1 on average, not sum to 1: label
         frequencies are smoothed by half a row, and propensities depend on how many rows there are.
         """
+        cluster = current()
+        options = self._options(cluster=cluster is not None)
         if isinstance(X, Files):
             if y is not None or sample_weight is not None:
                 raise ValueError("Files hold their labels and have no weights: pass nothing but them.")
-            return self._fit_files(X)
+            return self._fit_files(X, options)
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None.")
         if isinstance(X, Mapped):  # looked through when it was read
@@ -313,14 +160,11 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         targets = read_targets(y, self.task)
         if targets.Y.shape[0] != X.shape[0]:
             raise ValueError(f"X has {X.shape[0]} rows and y has {targets.Y.shape[0]}; they must be as many.")
-        options = check_options(self._options(), multiclass=targets.multiclass)
-        one_of("rank_by", self.rank_by, RANKINGS)
-        whole("verbose", self.verbose if not isinstance(self.verbose, bool) else int(self.verbose), 0)
+        check_loss(options, multiclass=targets.multiclass)
         w = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         w, label_weight = weigh(targets, w, self.class_weight)
         check_weights(w, targets.Y, label_weight, options)
         notify = getattr(self, "_notify", None) or (_to_stderr if self.verbose else None)
-        cluster = current()
         if cluster is not None:
             spread = spread_arrays(cluster, X, targets.Y)
             task = "multiclass" if targets.multiclass else "multilabel"
@@ -339,17 +183,16 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
             )
         return self._keep(trained, targets.classes, indicator=targets.indicator, sparse=targets.sparse)
 
-    def _fit_files(self, files: Files) -> Self:
+    def _fit_files(self, files: Files, options: Options) -> Self:
         """Fits to files that the workers of a cluster read themselves."""
         cluster = current()
         if cluster is None:
             raise ValueError("Files are for clusters: use `with smoothlink.cluster(...)`, or pass X and y.")
         if self.class_weight is not None:
             raise ValueError(f"class_weight is {self.class_weight!r}, which files cannot have; pass X and y, or None.")
-        one_of("rank_by", self.rank_by, RANKINGS)
         notify = getattr(self, "_notify", None) or (_to_stderr if self.verbose else None)
         spread = spread_files(cluster, files)
-        trained, _ = train_spread(spread, None, self._options(), self.task, None, notify, self._noted())
+        trained, _ = train_spread(spread, None, options, self.task, None, notify, self._noted())
         header = spread.header
         self.n_features_in_ = header.features
         self._keep(trained, np.arange(header.labels), indicator=True, sparse=True, names=header.label_names)
@@ -374,17 +217,16 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         self._indicator, self._sparse = indicator, sparse
         return self
 
-    def _options(self) -> Options:
+    def _options(self, *, cluster: bool = False) -> Options:
+        """Returns the checked parameters as the fit takes them."""
+        parameters = self.get_params(deep=False)
+        check(parameters, cluster=cluster)
         seed = self.random_state
-        if isinstance(seed, Integral):
-            whole("random_state", seed, 0)
-        elif seed is None and self.checkpoint is not None:
+        if seed is None and self.checkpoint is not None:
             raise ValueError("random_state is None, but a fit with a checkpoint must repeat itself: give it a number.")
-        else:
+        if not isinstance(seed, Integral):
             seed = check_random_state(seed).randint(np.iinfo(np.int32).max)
-        return Options(
-            seed=int(seed), **{name: getattr(self, name) for name in Options.__dataclass_fields__ if name != "seed"}
-        )
+        return Options.of(parameters, int(seed))
 
     def _checked(self, X: Any) -> Any:
         """Rows as the model wants them."""
@@ -441,15 +283,16 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
             return np.asarray(S[:, 1] - S[:, 0])
         return S
 
-    def predict_topk(self, X: Any, k: int = 5) -> sp.csr_array:
-        """The k best labels of each row with their probabilities: CSR, k entries a row in descending order.
+    def predict_topk(self, X: Any, k: int = 5, *, rank_by: str = "probability") -> sp.csr_array:
+        """The k best labels of each row with their probabilities: CSR, k entries per row in descending order.
+
+        rank_by="psp" ranks by probability times inverse propensity, which favours rare labels.
 
         `P.indices.reshape(n, -1)` are the ranked labels (positions in classes_). Never makes an n x c array.
         """
-        whole("k", k, 1)
-        X = self._checked(X)
-        one_of("rank_by", self.rank_by, RANKINGS)
-        return self._ask(X, predict_topk, int(k), rank_by=self.rank_by)
+        check_value("k", k, Values(whole=1))
+        check_value("rank_by", rank_by, RANK_BY)
+        return self._ask(self._checked(X), predict_topk, int(k), rank_by=rank_by)
 
     def predict_f1(self, X: Any, over: str = "thresholds") -> Any:
         """Label sets for a high F1 of each label (Algorithm 4).
@@ -460,12 +303,15 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         sets = self._ask(self._checked(X), predict_f1, over=over)
         return sets if self._sparse or not self._indicator else sets.toarray()
 
-    def evaluate(self, X: Any, y: Any, *, bootstraps: int = 1000, seed: int = 0) -> Evaluation:
+    def evaluate(
+        self, X: Any, y: Any, *, bootstraps: int = 1000, seed: int = 0, rank_by: str = "probability"
+    ) -> Evaluation:
         """All metrics with 90 % intervals; y as in `fit`, or with more columns than labels known."""
+        check_value("rank_by", rank_by, RANK_BY)
         X, truth = self._checked(X), self._truth(y)
         if truth.shape[0] != X.shape[0]:
             raise ValueError(f"X has {X.shape[0]} rows and y has {truth.shape[0]}; they must be as many.")
-        return self._measured(truth, self._ask(X, predictions, truth, rank_by=self.rank_by), bootstraps, seed)
+        return self._measured(truth, self._ask(X, predictions, truth, rank_by=rank_by), bootstraps, seed)
 
     def _measured(self, truth: sp.csr_array, said: Predictions, bootstraps: int, seed: int) -> Evaluation:
         """The metrics of what the model said of rows whose labels are known."""
@@ -499,6 +345,9 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self)
         persist.save(self, path, dtype)
+
+
+SmoothLinkClassifier.__doc__ = (SmoothLinkClassifier.__doc__ or "").replace("{parameters}", documented(PARAMETERS))
 
 
 def _largest_product(X: Any, c: int, options: Options) -> float:

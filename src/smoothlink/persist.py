@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from smoothlink.choices import from_former, from_json, to_json
 from smoothlink.errors import ModelFileError
 from smoothlink.fitting.spread import open_shards
 from smoothlink.machines.direct import Direct
@@ -24,7 +25,7 @@ from smoothlink.model import Model
 from smoothlink.predict import Placement
 from smoothlink.solve import Cholesky, ConjugateGradient, DualCholesky
 from smoothlink.steps.calibrate import Calibration
-from smoothlink.steps.featurize import Features, Kernel, parse_kernel
+from smoothlink.steps.featurize import Features, parse_kernel
 from smoothlink.steps.landmarks import Landmarks
 from smoothlink.steps.save import Loaded, pack_names, replacing, unpack_names
 from smoothlink.steps.save import load as load_file
@@ -58,8 +59,8 @@ def save(
     model = classifier.model_
     if model.classifier is not None:
         raise ModelFileError(
-            f"This model's first stage is a fitted {type(classifier.first_stage).__name__}, which a model file cannot "
-            "hold without running code.\nUse a linear classifier (with coef_ and intercept_), or pickle the estimator."
+            f"The embedding of this model is a fitted {type(classifier.embedding.classifier).__name__}, which a file "
+            "cannot hold without running code.\nUse a classifier with coef_ and intercept_, or pickle the estimator."
         )
     if isinstance(model.V, Shards):
         save_sharded(classifier, Path(path), model.V, dtype, text)
@@ -155,6 +156,7 @@ def model_meta(classifier: SmoothLinkClassifier) -> dict[str, Any]:
     inputs = model.input_features
     return {
         "parameters": {name: storable(name, value) for name, value in classifier.get_params(deep=False).items()},
+        "parameters_of": "0.2",
         "n_features_in": int(classifier.n_features_in_),
         "indicator": classifier._indicator,
         "sparse_labels": classifier._sparse,
@@ -180,22 +182,21 @@ def finite(value: Any) -> Any:
 
 
 def storable(name: str, value: Any) -> Any:
-    """A parameter as JSON. A linear first stage is already in W; a RandomState and a foreign solver are not kept."""
+    """A parameter as JSON. A linear classifier of PerLabel is already in W; a RandomState and a foreign solver are not
+    kept."""
     if type(value) in SOLVERS.values():
         return {"solver": type(value).__name__, **dataclasses.asdict(value)}
     if name == "solver":
         return value if isinstance(value, str) else "auto"
-    if name == "first_stage" or isinstance(value, np.random.RandomState):
+    if isinstance(value, np.random.RandomState):
         return None
     if name == "class_weight" and isinstance(value, dict):
         return {"pairs": [[storable("", key), float(weight)] for key, weight in value.items()]}
-    if isinstance(value, Kernel):
-        return str(value)
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if isinstance(value, (np.generic, np.ndarray)):
         return value.tolist()
-    return value
+    return to_json(value)
 
 
 def restored(value: Any) -> Any:
@@ -204,7 +205,7 @@ def restored(value: Any) -> Any:
         return kind(**{k: v for k, v in value.items() if k != "solver"})
     if isinstance(value, dict) and "pairs" in value:
         return dict(value["pairs"])
-    return value
+    return from_json(value)
 
 
 def load(
@@ -258,6 +259,8 @@ def classifier_of(
     meta, arrays = loaded.meta, loaded.arrays
     model = rebuild(loaded)
     parameters = {k: restored(v) for k, v in meta["parameters"].items() if k != "device"}  # which another may lack
+    if "parameters_of" not in meta:
+        parameters = from_former(parameters)
     classifier = SmoothLinkClassifier(**parameters)
     classifier.model_ = model
     classifier._placement = Placement()

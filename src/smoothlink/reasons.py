@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from smoothlink.datafiles import label_names, unnamed
 from smoothlink.errors import DataError, plural
-from smoothlink.fitting.checks import whole
 from smoothlink.machines.half import Half
 from smoothlink.machines.sharded import Shards
 from smoothlink.model import Model
+from smoothlink.parameters import Values, check_value
 from smoothlink.predict import likely, ranked
 from smoothlink.steps.explain import (
     Parts,
@@ -86,8 +86,8 @@ def explain(
     classifier, X, words = opened(model, row)
     if classifier.model_.classifier is not None:
         raise ValueError(
-            f"The first stage of this model is a fitted {type(classifier.first_stage).__name__}, which is not looked "
-            "into.\nUse a linear classifier (with coef_ and intercept_), or first_stage=None."
+            f"The embedding of this model is a fitted {type(classifier.embedding.classifier).__name__}, which cannot "
+            "be explained.\nUse a linear classifier (with coef_ and intercept_), or PerLabel() without one."
         )
     names = label_names(classifier)
     with unnamed():
@@ -108,11 +108,11 @@ def explain(
 
 def answered(classifier: SmoothLinkClassifier, X: Any, labels: Array | None, k: int) -> tuple[Array, Array, Array]:
     """Labels, the k best where none are given, with their scores and probabilities; the row is featurized once."""
-    whole("k", k, 1)
+    check_value("k", k, Values(whole=1))
     model = classifier.model_
     seen = model.see(model.sight(X))
     if labels is None:
-        best = ranked(model, seen, k, classifier.rank_by)
+        best = ranked(model, seen, k)
         return best.indices[0], model.score(seen, best.indices[0])[0], best.values[0]
     return labels, model.score(seen, labels)[0], likely(model, seen, labels)[0]
 

@@ -29,7 +29,7 @@ def compare(
     ] = None,
     bootstraps: Bootstraps = 1000,
     seed: Seed = 0,
-    rank_by: RankBy = None,
+    rank_by: RankBy = "probability",
     device: Device = "cpu",
     strict: Strict = False,
     quiet: Quiet = False,

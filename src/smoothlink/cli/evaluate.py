@@ -39,7 +39,7 @@ def evaluate(
     ],
     bootstraps: Annotated[int, typer.Option(min=0, help="Draws of rows behind the intervals; 0: none.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Of these draws.")] = 0,
-    rank_by: RankBy = None,
+    rank_by: RankBy = "probability",
     device: Device = "cpu",
     cluster: Cluster = None,
     strict: Strict = False,

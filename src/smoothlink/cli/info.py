@@ -9,11 +9,11 @@ import typer
 
 from smoothlink.cli.data import read_data, reading
 from smoothlink.cli.options import AsJson, Quiet, grouped
-from smoothlink.cli.parameters import parameters
 from smoothlink.cli.screen import Screen, facts, number, plain_text, print_json, size, table
 from smoothlink.cli.train import show as show_summary
 from smoothlink.datafiles import Reading, inside, label_names
 from smoothlink.errors import plural
+from smoothlink.parameters import PARAMETERS
 
 if TYPE_CHECKING:
     from smoothlink.steps.read import Data
@@ -126,7 +126,7 @@ def model_facts(path: str) -> dict[str, Any]:
 
     whole, versions = load(path), load_file(path).versions
     model = inside(whole)
-    defaults = {p.name: p.default for p in parameters()}
+    defaults = {p.name: p.default for p in PARAMETERS}
     given = {k: v for k, v in model.get_params(deep=False).items() if k in defaults and v != defaults[k]}
     return {
         "kind": "model",

@@ -12,6 +12,7 @@ import typer
 
 from smoothlink.cli.screen import Screen
 from smoothlink.errors import plural
+from smoothlink.parameters import RANK_BY
 
 if TYPE_CHECKING:
     from smoothlink.estimator import SmoothLinkClassifier
@@ -22,10 +23,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Errors only: no note
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Refuse a file with features the model does not know.")]
 RankBy = Annotated[
-    str | None,
-    typer.Option(
-        metavar="probability|psp", help="What sorts the labels of a row, if not as trained; psp favours rare ones."
-    ),
+    str, typer.Option(metavar="probability|psp", help="What sorts the labels of a row; psp favours rare labels.")
 ]
 Device = Annotated[
     str,
@@ -98,16 +96,15 @@ def dashboard(screen: Screen) -> None:
         screen.note(f"{plural(len(cluster.workers), 'worker')}. Dashboard: {cluster.dashboard}")
 
 
-def load_model(path: str, rank_by: str | None = None, device: str = "cpu") -> SmoothLinkClassifier | TextSmoothLink:
-    """The model in a file, set to rank labels as asked, on a device that is there."""
+def load_model(path: str, rank_by: str = "probability", device: str = "cpu") -> SmoothLinkClassifier | TextSmoothLink:
+    """The model in a file, on a device that is there."""
     from smoothlink.machines.machine import NAMES, find_machine
     from smoothlink.persist import load
 
-    if rank_by not in (None, "probability", "psp"):
+    if rank_by not in RANK_BY:
         raise typer.BadParameter(f"{rank_by!r} is none of probability|psp.", param_hint="--rank-by")
     try:
         find_machine(device)
     except ValueError:
         raise typer.BadParameter(f"{device!r} is none of {NAMES}.", param_hint="--device") from None
-    model = load(path).set_params(device=device)
-    return model if rank_by is None else model.set_params(rank_by=rank_by)
+    return load(path).set_params(device=device)

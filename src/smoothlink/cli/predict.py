@@ -41,7 +41,7 @@ def asked(
     only: Annotated[
         list[str] | None, option(metavar="LABELS", help="Only these, by name or number: --only numpy,scipy.")
     ] = None,
-    rank_by: RankBy = None,
+    rank_by: RankBy = "probability",
 ) -> Ask:
     """Which labels are wanted of each row."""
     if (threshold is not None) + f1 + sets > 1:

@@ -33,7 +33,7 @@ def report(
     title: Annotated[str | None, typer.Option(help="Its title, if not the name of the model.")] = None,
     bootstraps: Bootstraps = 1000,
     seed: Seed = 0,
-    rank_by: RankBy = None,
+    rank_by: RankBy = "probability",
     device: Device = "cpu",
     strict: Strict = False,
     quiet: Quiet = False,

@@ -13,7 +13,6 @@ from smoothlink.cli.evaluate import as_object
 from smoothlink.cli.evaluate import show as show_metrics
 from smoothlink.cli.options import AsJson, Cluster, Quiet, grouped, on_cluster
 from smoothlink.cli.parameters import chosen
-from smoothlink.cli.parameters import parameters as known
 from smoothlink.cli.screen import Screen, number, print_json, size, table
 from smoothlink.cli.text import Texts, fit_texts, hold_texts, read_texts, texts
 from smoothlink.datafiles import Reading, names_in, writable
@@ -84,7 +83,9 @@ def train(
     paths = expanded(data)
     writable(output, *paths)
     screen = Screen(quiet)
-    settings = parameters if params is None else {**tuned_settings(params, params_for), **parameters}
+    from smoothlink.choices import nest
+
+    settings = nest(parameters if params is None else {**tuned_settings(params, params_for), **parameters})
     expected = None
     if hold_texts(paths, reading, texts):
         if cluster is not None:
@@ -216,6 +217,9 @@ def tuned_settings(path: str, metric: str | None) -> dict[str, Any]:
     """The settings that a search found best for a metric."""
     import json
 
+    from smoothlink.choices import settings_from_former
+    from smoothlink.parameters import flat_table
+
     try:
         best = json.loads(Path(path).read_text())["best"]
         found = {name: dict(entry["params"]) for name, entry in best.items()}
@@ -225,10 +229,11 @@ def tuned_settings(path: str, metric: str | None) -> dict[str, Any]:
         metric = next(iter(found))
     if metric not in found:
         raise typer.BadParameter(f"{path} has settings for {', '.join(found)}; name one.", param_hint="--params-for")
-    unknown = set(found[metric]) - {p.name for p in known()}
+    settings = settings_from_former(found[metric])
+    unknown = settings.keys() - flat_table().keys()
     if unknown:
         raise DataError(f"{path} has settings that this version does not know: {', '.join(sorted(unknown))}.")
-    return found[metric]
+    return settings
 
 
 def fit(parameters: dict[str, Any], screen: Screen, *data: Any) -> SmoothLinkClassifier:

@@ -134,7 +134,6 @@ class Trials:
     stage: FirstStage
     kernel: Kernel
     n_features: int
-    quasi: str | None
     normalize: bool
     smoothing: Smoothing
     seed: int
@@ -171,7 +170,7 @@ class Trials:
                 fold.embedded.pop(next(iter(fold.embedded)))
             H = shaped(H, int(rank), self.normalize)
         rows = fold.train.with_inputs(H)
-        features = seeded_features(rows, H, self.kernel, self.n_features, float(bandwidth), self.seed, self.quasi)
+        features = seeded_features(rows, H, self.kernel, self.n_features, float(bandwidth), self.seed)
         fold.links.clear()
         judged = judged_labels(rows.sum(label_counts, out=(rows.c,), dtype=np.float64))
         if self.work is not None:
@@ -285,7 +284,6 @@ def trials_over(
         stage=setup.stage,
         kernel=setup.kernel,
         n_features=min(setup.n_features, most_features),
-        quasi=options.quasi_random,
         normalize=options.normalize_embedding,
         smoothing=setup.smoothing,
         seed=options.seed,
@@ -302,11 +300,9 @@ def judged_labels(counts: Array) -> Array:
     return np.sort(by_frequency[:: -(-len(counts) // JUDGED_LABELS)])
 
 
-def seeded_features(
-    rows: Rows, H: Any, kernel: Kernel, count: int, bandwidth: float, seed: int, quasi: str | None
-) -> Features:
+def seeded_features(rows: Rows, H: Any, kernel: Kernel, count: int, bandwidth: float, seed: int) -> Features:
     """Random features for embedded rows: the same seed gives the same draws up to their scale."""
     sample = rows.sample(1000, seed)
     length = 1.0 if kernel.name == "linear" else median_squared_distance(host(rows_at(H, sample)), rows.w[sample])
     rng = np.random.default_rng([seed, 2])
-    return draw_features(kernel, H.shape[1], count, length, bandwidth, rng, quasi=quasi)
+    return draw_features(kernel, H.shape[1], count, length, bandwidth, rng)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from smoothlink.errors import plural
 from smoothlink.fitting.checkpoint import checksum, job_with, working
-from smoothlink.fitting.checks import check_options
+from smoothlink.fitting.checks import check_loss
 from smoothlink.fitting.files import (
     Files,
     Piece,
@@ -126,24 +126,6 @@ def spread_arrays(cluster: Cluster, X: Any, Y: sp.csr_array) -> Spread:
     return Spread(cluster, pieces, edges[:-1], header, contents)
 
 
-def check_spreadable(options: Options) -> None:
-    """Whether the options leave a fit that a cluster can do."""
-    wrong = {
-        "device": repr(options.device) != "cpu" and options.device != "cpu",
-        "finetune": bool(options.finetune),
-        "negatives": options.negatives not in ("auto", "all"),
-        "memory": options.memory is not None,
-        "input_kernel": options.input_kernel not in (None, "auto"),
-        "first_stage": options.first_stage is not None,
-        "solver": options.solver == "dual",
-        "embedding": options.embedding in ("plst", "cplst"),
-    }
-    for name, conflicts in wrong.items():
-        if conflicts:
-            value = getattr(options, name)
-            raise ValueError(f"{name} is {value!r}, which a cluster cannot do; leave {name} as it is by default.")
-
-
 def train_spread(
     spread: Spread,
     w: Array | None,
@@ -154,7 +136,6 @@ def train_spread(
     note: Callable[[str], None] | None = None,
 ) -> tuple[Trained, bool]:
     """`train` over rows on workers, and whether the model is multiclass."""
-    check_spreadable(options)
     spread.cluster.moved.clear()
     cluster, clock = spread.cluster, StageClock(spread.cluster, notify)
     with clock.stage("scale"):
@@ -172,7 +153,7 @@ def train_spread(
         rows = spread.load(scaling.__call__, w, options.block_rows, whole=plan.by == "columns")
         seen = answered(cluster, [cluster.submit("check", shares.looked_at, share) for share in rows.parts])
     multiclass = asked_multiclass(seen, task, rows.c)
-    check_options(options, multiclass=multiclass)
+    check_loss(options, multiclass=multiclass)
     with working(options.checkpoint, lambda: spread.job(w, label_weight, options), lambda: Plan()) as work:
         options = replace(options, input_kernel=None)
 

@@ -56,8 +56,7 @@ class Tuned(NamedTuple):
 
 def fit_tuned(setup: Setup, options: Options, clock: Clock, fit: Fit) -> Tuned:
     """Fits and trains without some held-out rows, which say when to stop; where rows are few, once more with them."""
-    check_tunable(setup, options)
-    rows, asked = setup.rows, None if options.finetune is True else int(options.finetune)
+    rows, asked = setup.rows, None if options.training_passes == "auto" else int(options.training_passes)
     held = held_rows(setup, options) if asked is None or options.calibrate else np.zeros(0, np.int64)
     model, first = fit(without(rows, held))
     with clock.stage("finetune"):
@@ -76,25 +75,6 @@ def fit_tuned(setup: Setup, options: Options, clock: Clock, fit: Fit) -> Tuned:
     return Tuned(replace(model, **calibrated, **label_totals(rows)), first, passes, len(held), float(value))
 
 
-def check_tunable(setup: Setup, options: Options) -> None:
-    """Whether the model that is asked for has weights to train."""
-    wrong = {
-        "loss": options.loss == "squared",
-        "embedding": options.embedding in ("none", "plst", "cplst"),
-        "input_kernel": setup.inputs.kernel is not None,
-        "first_stage": options.first_stage is not None,
-        "memory": setup.work.plan.memory is not None,
-        "checkpoint": options.checkpoint is not None,
-        "label_smoothing": options.label_smoothing != 1,
-    }
-    for name, conflicts in wrong.items():
-        if conflicts:
-            said = (
-                f"finetune is {options.finetune!r}, but {name} is {getattr(options, name)!r}, for which it has no room"
-            )
-            raise ValueError(f"{said}; leave {name} as it is by default, or finetune False.")
-
-
 def held_rows(setup: Setup, options: Options) -> Array:
     """Numbers of rows that say when to stop: a few of many, or the first of the holdouts that every "auto" shares."""
     if setup.rows.n >= MANY_ROWS:
@@ -108,8 +88,8 @@ def tuning_machine(setup: Setup) -> Any:
         return find_machine("torch") if setup.rows.machine is HOST else setup.rows.machine
     except DeviceError:
         raise DeviceError(
-            "finetune is asked for, and torch is not installed.\n"
-            "pip install 'smoothlink[gpu]', or leave finetune False."
+            "training is 'finetune', which needs torch, and torch is not installed.\n"
+            "pip install 'smoothlink[gpu]', or leave training 'auto'."
         ) from None
 
 
@@ -127,7 +107,7 @@ def tune(
 
     Where held-out rows may say so it is the best of them all; rates fall to 0 over `passes`, `stop` comes earlier.
     """
-    free = options.finetune is True and len(held) > 0
+    free = options.training_passes == "auto" and len(held) > 0
     stop = passes if stop is None else stop
     if not stop:
         return model, 0
@@ -168,12 +148,12 @@ def tune(
 
 def trained(joint: Any, rates: Any, live: Array, options: Options, passes: int, clock: Clock) -> Iterator[int]:
     """Trains pass after pass; yields how many are done."""
-    a_pass = len(batches(live, 0, options.seed, options.batch_rows))
+    a_pass = len(batches(live, 0, options.seed, options.training_batch))
     pace = paces(a_pass * passes)
     for sweep in range(passes):
-        for i, batch in enumerate(batches(live, sweep, options.seed, options.batch_rows)):
+        for i, batch in enumerate(batches(live, sweep, options.seed, options.training_batch)):
             rng = np.random.default_rng([options.seed, 12, sweep, i])
-            joint.step(batch, rates.times(options.learning_rate * next(pace)), dropping(options.dropout, rng))
+            joint.step(batch, rates.times(options.training_rate * next(pace)), dropping(options.dropout, rng))
             if i % 64 == 0:
                 clock.tell("finetune", (sweep + i / a_pass) / passes)
         yield sweep + 1
@@ -196,7 +176,7 @@ def held_value(joint: Any, held: Array, setup: Setup) -> float:
 def pairs_of(X: Any, Y: sp.csr_array, live: Array, options: Options) -> sp.csr_array:
     """Features and labels (d + 1, c) that have a weight for each other: none where X is dense or they are too many."""
     none = sp.csr_array((X.shape[1], Y.shape[1]), dtype=np.float32)
-    if not options.direct or not sp.issparse(X):
+    if not options.sparse_weights or not sp.issparse(X):
         return none
     work = int(np.diff(X.indptr)[live] @ np.diff(Y.indptr)[live])
     return seen_with(X, Y, live) if work <= MOST_PAIRS else none

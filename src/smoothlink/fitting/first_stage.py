@@ -22,8 +22,6 @@ from smoothlink.steps.embed import Basis, Embedding
 Array = NDArray[Any]
 Keep = Callable[[Callable[[], Basis]], Basis]
 
-EMBEDDINGS = ("randomized", "random", "principal", "identity", "none", "plst", "cplst")
-
 
 class Effort(NamedTuple):
     """What the last solve of conjugate gradients took; nothing where the solver is exact."""
@@ -55,8 +53,6 @@ class FirstStage:
     share: float | None = None  # of tr Y'PY: cut the embedding there
     power: int = 1
     oversample: int = 20
-    half_step: bool = False
-    penalize_constant: bool = False
     classifier: Any = None
     seed: int = 0
     label_scale: Array | None = None  # (c,) square roots of label weights
@@ -64,7 +60,7 @@ class FirstStage:
     def prepare(self, rows: Rows) -> System | None:
         if self.embedding == "none" or self.classifier is not None:
             return None
-        return self.solver.prepare(rows, penalize_constant=self.penalize_constant)
+        return self.solver.prepare(rows)
 
     def fit(self, rows: Rows, system: System | None, ridge: float) -> Embedded:
         """Fits the stage to the rows of positive weight and embeds them all."""
@@ -114,12 +110,11 @@ class FirstStage:
             return steps.random_directions(rows, k, solve, rng)
         if self.embedding == "principal":
             return steps.principal_directions(rows, k, solve, rng)
-        if self.embedding == "identity":
+        if self.embedding == "per_label":
             return steps.every_label(rows, solve)
         if self.adaptive:
-            return steps.adaptive_embedding(rows, k, solve, rng, power=self.power, half_step=self.half_step)
-        knobs: dict[str, Any] = {"oversample": self.oversample, "power": self.power, "half_step": self.half_step}
-        found = steps.label_embedding(rows, k, solve, rng, **knobs, kept=kept)
+            return steps.adaptive_embedding(rows, k, solve, rng, power=self.power)
+        found = steps.label_embedding(rows, k, solve, rng, oversample=self.oversample, power=self.power, kept=kept)
         return found if self.share is None else steps.share_of_predictable(found, self.share)
 
 
@@ -214,7 +209,9 @@ def fit_classifier(classifier: Any, rows: Rows) -> Embedded:
     weights = {"sample_weight": w[live]}
     if not has_fit_parameter(classifier, "sample_weight"):
         if (w[live] != w[live][0]).any():
-            raise ValueError(f"first_stage {type(classifier).__name__} takes no sample_weight, and weights differ.")
+            raise ValueError(
+                f"The classifier {type(classifier).__name__} of PerLabel takes no sample_weight, and weights differ."
+            )
         weights = {}
     stage = Activations()
     for label in range(rows.c):

@@ -36,7 +36,7 @@ def draw_inputs(A: Any, w: Array | None, options: Options) -> tuple[Inputs, Arra
     order = rng.permutation(live)
     sample = np.sort(order[:1000])
     length = median_squared_distance(plain(A, sample), None if w is None else w[sample])
-    kernel, bandwidth = parse_kernel(options.input_kernel), float(options.input_bandwidth)
+    kernel, bandwidth = parse_kernel(str(options.input_kernel)), float(options.input_bandwidth)
     count = min(KERNEL_FEATURES, len(live)) if options.input_features == "auto" else int(options.input_features)
     if draws_landmarks(options):
         landmarks = Landmarks(plain(A, np.sort(order[:count])), kernel, bandwidth**2 * length)
@@ -49,7 +49,6 @@ def draw_inputs(A: Any, w: Array | None, options: Options) -> tuple[Inputs, Arra
         length,
         bandwidth,
         np.random.default_rng([options.seed, 4]),
-        quasi=options.quasi_random,
     )
     return Inputs(kernel, bandwidth, features), features(A[:, :-1])
 
@@ -57,7 +56,7 @@ def draw_inputs(A: Any, w: Array | None, options: Options) -> tuple[Inputs, Arra
 def draws_landmarks(options: Options) -> bool:
     """Landmarks are folded into W, so there must be one."""
     if options.input_map == "auto":
-        return options.embedding != "none" and options.first_stage is None
+        return options.embedding != "none" and options.classifier is None
     return options.input_map == "landmarks"
 
 
@@ -141,7 +140,7 @@ def worth_trying(setup: Setup, options: Options) -> bool:
         setup.table
         and options.ridge == "auto"
         and options.embedding != "none"
-        and options.first_stage is None
+        and options.classifier is None
         and kernel_bytes(options, setup.rows.n) <= KERNEL_BYTES
     )
 

@@ -15,9 +15,11 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from smoothlink.choices import FineTune, InputKernel, Joint, Logistic, Matern, Randomized, Softmax, as_choice
 from smoothlink.fitting.checkpoint import Work
 from smoothlink.fitting.first_stage import FirstStage
 from smoothlink.machines.rows import Rows
+from smoothlink.parameters import CHOICES, JOINT, chosen_word, conflict
 from smoothlink.steps.featurize import Features, Kernel
 from smoothlink.steps.fit import Smoothing
 from smoothlink.steps.landmarks import Landmarks, folded
@@ -28,12 +30,18 @@ Notify = Callable[[str, float], None]
 
 @dataclass(frozen=True)
 class Options:
-    """Everything that can be asked of a fit; names, meanings and defaults are SmoothLinkClassifier's."""
+    """Everything that was asked of a fit, with the parameters of choices beside the others; much of it may be "auto".
+
+    Names, meanings and defaults are those of smoothlink.parameters.
+    """
 
     rank: Any
     embedding: str
+    power: int
+    oversample: int
+    classifier: Any  # of PerLabel; None: ridge regression
     ridge: Any
-    kernel: Any
+    kernel: str
     bandwidth: Any
     n_features: Any
     final_ridge: Any
@@ -43,37 +51,84 @@ class Options:
     momentum: float
     decay: float
     batch_rows: int | None
-    negatives: Any
-    direct: bool
+    training: str  # "auto", "stepwise", "joint" or "finetune"
+    negatives: Any  # of joint training
+    sparse_weights: bool  # of joint training and fine-tuning, as the next three
+    training_passes: Any
+    training_rate: float
+    training_batch: int | None
+    dropout: float
     label_smoothing: float
     scale: str
     normalize_embedding: bool
-    quasi_random: str | None
-    input_kernel: Any
+    input_kernel: str | None
     input_bandwidth: Any
     input_features: Any
     input_map: str
-    first_stage: Any
-    power: int
-    oversample: int
-    half_step: bool
-    penalize_constant: bool
     solver: Any
     effort: str
-    finetune: Any
-    dropout: float
-    device: Any
     holdout: float
     calibrate: bool
-    block_rows: int | None
+    device: Any
     memory: Any
+    block_rows: int | None
     checkpoint: Any
+    joint_conflict: str | None  # why joint training is not possible with these parameters
     seed: int
+
+    @classmethod
+    def of(cls, parameters: dict[str, Any], seed: int) -> Options:
+        """Returns the options of checked parameters of the estimator."""
+        own = cls.__dataclass_fields__.keys()
+        found = {name: value for name, value in parameters.items() if name in own}
+        kernel = as_choice("kernel", parameters["kernel"])
+        loss = as_choice("loss", parameters["loss"])
+        inputs = as_choice("input_kernel", parameters["input_kernel"])
+        training = as_choice("training", parameters["training"])
+        embedding = as_choice("embedding", parameters["embedding"])
+        sgd = loss if isinstance(loss, (Logistic, Softmax)) else Logistic()
+        probes = embedding if isinstance(embedding, Randomized) else Randomized()
+        trained = training if isinstance(training, (Joint, FineTune)) else Joint()
+        seen = inputs if isinstance(inputs, InputKernel) else InputKernel(kernel=inputs)
+        found |= {
+            "kernel": kernel_name(kernel),
+            "bandwidth": getattr(kernel, "bandwidth", "auto"),
+            "n_features": getattr(kernel, "features", "auto"),
+            "loss": chosen_word(parameters, "loss"),
+            **sgd.get_params(),
+            "embedding": chosen_word(parameters, "embedding"),
+            **probes.get_params(),
+            "classifier": getattr(embedding, "classifier", None),
+            "input_kernel": seen.kernel,
+            "input_bandwidth": seen.bandwidth,
+            "input_features": seen.features,
+            "input_map": seen.map,
+            "training": chosen_word(parameters, "training"),
+            "negatives": getattr(training, "negatives", "auto"),
+            "sparse_weights": trained.sparse_weights,
+            "training_passes": trained.passes,
+            "training_rate": trained.learning_rate,
+            "training_batch": trained.batch_rows,
+            "dropout": getattr(training, "dropout", FineTune().dropout),
+            "joint_conflict": conflict(JOINT, parameters),
+        }
+        return cls(**found, seed=seed)
 
     @property
     def given(self) -> bool:
         """Whether every setting is given, so that held-out rows only calibrate."""
         return "auto" not in (self.rank, self.ridge, self.bandwidth, self.final_ridge, self.loss)
+
+
+def kernel_name(kernel: Any) -> str:
+    """Returns the name of a kernel choice as `parse_kernel` reads it."""
+    return (
+        kernel
+        if isinstance(kernel, str)
+        else f"matern({kernel.nu:g})"
+        if isinstance(kernel, Matern)
+        else next(choice.word for choice in CHOICES if choice.name == type(kernel).__name__)
+    )
 
 
 class Inputs(NamedTuple):

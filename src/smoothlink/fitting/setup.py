@@ -103,9 +103,7 @@ def arranged(
         share=share,
         power=options.power,
         oversample=options.oversample,
-        half_step=options.half_step,
-        penalize_constant=options.penalize_constant,
-        classifier=options.first_stage,
+        classifier=options.classifier,
         seed=options.seed,
         label_scale=None if label_weight is None else np.sqrt(label_weight).astype(np.float32),
     )
@@ -152,7 +150,7 @@ def candidate_ranks(rows: Rows, options: Options, n: int, multiclass: bool) -> t
     """The ranks to choose among, ascending, and the share of tr Y'PY to cut the embedding at, if any."""
     if options.embedding == "none":
         return (rows.d - 1,), None
-    if options.embedding == "identity":
+    if options.embedding == "per_label":
         return (rows.c,), None
     most, rank = max(1, min(rows.c, rows.d, n)), options.rank
     if options.memory is not None and not isinstance(rank, (int, np.integer)):
@@ -214,7 +212,7 @@ def sizes_of(
     return Sizes(
         *(n, d + 1, c, entries, Y.nnz, k, probes, s + 1),
         dense=dense,
-        spare=(probes if options.rank == "adaptive" else 0) + (k if options.half_step else 0),
+        spare=probes if options.rank == "adaptive" else 0,
         ranks=2 if several else 1,
         folds=fold_count(n, options),
         search_folds=fold_count(min(n, SEARCH_ROWS), options) if searched else 0,
@@ -230,7 +228,7 @@ def sizes_of(
 
 def largest_rank(options: Options, n: int, d: int, c: int) -> int:
     """The most directions that may be asked for."""
-    if options.embedding in ("none", "identity"):
+    if options.embedding in ("none", "per_label"):
         return d if options.embedding == "none" else c
     asked = options.rank if isinstance(options.rank, (int, np.integer)) else LARGEST_RANK
     return max(1, min(int(asked), c, d + 1, n))

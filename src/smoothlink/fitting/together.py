@@ -13,7 +13,6 @@ from smoothlink.fitting.judge import LOGISTIC_FLOPS
 from smoothlink.fitting.options import Chosen, Clock, Options, Setup
 from smoothlink.fitting.quick import calibrate, label_totals, one_holdout, small_holdout, without
 from smoothlink.machines.direct import Direct
-from smoothlink.machines.machine import HOST
 from smoothlink.machines.matrix import Sparse
 from smoothlink.machines.rows import Rows, stack
 from smoothlink.model import Model
@@ -54,50 +53,31 @@ class Fitted(NamedTuple):
     criterion: float
 
 
-def obstacle(setup: Setup, options: Options) -> str | None:
-    """Why labels cannot be drawn, where that is so: the joint descent has its own link and loss, and sees x itself."""
-    given = {
-        **{name: getattr(options, name) != "auto" for name in ("bandwidth", "n_features", "final_ridge")},
-        "kernel": options.kernel not in ("auto", "linear"),
-        "loss": options.loss == "squared",
-        "embedding": options.embedding != "randomized",
-        "label_smoothing": options.label_smoothing != 1,
-        "rank": isinstance(options.rank, float),
-        "input_kernel": setup.inputs.kernel is not None,
-        "memory": setup.work.plan.memory is not None,
-    }
-    given["device"] = setup.rows.machine is not HOST
-    for name, conflicts in given.items():
-        if conflicts:
-            return f"{name} is {getattr(options, name)!r}, for which drawn labels have no room"
-    if setup.stage.label_scale is not None:
-        return "labels have weights, for which drawn labels have no room"
-    return None if isinstance(setup.rows.blocks[0].X, Sparse) else "X is dense or in files, where labels are not drawn"
-
-
 def considered(options: Options, c: int) -> bool:
-    """Whether labels may be drawn at all: asked for, or "auto" and very many."""
-    return options.negatives != "all" and (options.negatives != "auto" or c >= MANY_LABELS)
+    """Whether joint training comes into question: it was asked for, or left to us and labels are very many."""
+    return options.training == "joint" or (options.training == "auto" and c >= MANY_LABELS)
 
 
 def drawn(setup: Setup, options: Options) -> bool:
-    """Whether labels are drawn: that was asked for, or passes over all of them would cost too much."""
-    reason = obstacle(setup, options)
-    if options.negatives != "auto":
-        if reason is not None:
-            raise ValueError(f"negatives is {options.negatives!r}, but {reason}; leave negatives 'auto' or 'all'.")
-        return True
+    """Whether to train jointly: that was asked for, or passes over all labels would cost too much."""
+    reason = options.joint_conflict
+    if setup.stage.label_scale is not None:
+        reason = "class_weight is given for multilabel y, which training='joint' cannot use."
+    elif not isinstance(setup.rows.blocks[0].X, Sparse):
+        reason = "X is dense or in files, and training='joint' needs sparse rows in memory."
+    if options.training == "joint" and reason is not None:
+        raise ValueError(f"{reason}\nLeave training 'auto', or say 'stepwise'.")
     exact = 4.0 * setup.rows.n * setup.n_features * setup.rows.c
-    return reason is None and exact > LOGISTIC_FLOPS
+    return options.training == "joint" or (reason is None and exact > LOGISTIC_FLOPS)
 
 
 def knobs_for(options: Options) -> Together:
-    """The knobs that the options ask for."""
-    passes = PASSES if options.passes == "auto" else int(options.passes)
-    knobs = Together(passes=passes, learning_rate=float(options.learning_rate), direct=options.direct)
+    """The parameters of joint training."""
+    passes = PASSES if options.training_passes == "auto" else int(options.training_passes)
+    knobs = Together(passes=passes, learning_rate=float(options.training_rate), direct=options.sparse_weights)
     if options.negatives != "auto":
         knobs = knobs._replace(negatives=int(options.negatives))
-    return knobs if options.batch_rows is None else knobs._replace(batch=int(options.batch_rows))
+    return knobs if options.training_batch is None else knobs._replace(batch=int(options.training_batch))
 
 
 def fit_together(setup: Setup, scaling: Scaling, options: Options, clock: Clock) -> Fitted:

@@ -16,7 +16,7 @@ ROWS, FEATURES, LABELS = 40, 30, 5
 UNKNOWN = 400 << 20  # bytes, where the system does not say
 GIVEN: dict[str, Any] = {"rank": 2, "ridge": 1.0, "bandwidth": 1.0, "final_ridge": 0.1, "n_features": 4, "passes": 1}
 PLAIN: dict[str, Any] = {"scale": "unit", "input_kernel": None, "holdout": 0.5, "block_rows": 25, "batch_rows": None}
-PLAIN |= {"negatives": "all", "memory": None, "checkpoint": None, "finetune": False}
+PLAIN |= {"training": "stepwise", "memory": None, "checkpoint": None}
 
 
 def loaded_bytes(options: Options, multiclass: bool) -> int:

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from smoothlink.datafiles import Reading, label_names, matched, matched_labels, truth, unnamed
 from smoothlink.errors import DataError, plural
-from smoothlink.fitting.checks import one_of
 from smoothlink.fitting.files import answered
 from smoothlink.fitting.spread import label_parts
 from smoothlink.machines.cluster import Cluster, current
@@ -20,6 +19,7 @@ from smoothlink.machines.rows import stack
 from smoothlink.machines.shares import fetched, told
 from smoothlink.many.predict import Question, asked, check_workers
 from smoothlink.model import Sight
+from smoothlink.parameters import RANK_BY, check_value
 from smoothlink.predict import Batch, LabelPart, label_part, predictions, put_together
 from smoothlink.steps.evaluate import Evaluation
 
@@ -49,7 +49,7 @@ def evaluate_files(
     model: str | os.PathLike[str],
     paths: Any,
     *,
-    rank_by: str | None = None,
+    rank_by: str = "probability",
     how: Reading | None = None,
     strict: bool = False,
     device: str = "cpu",
@@ -67,7 +67,7 @@ def evaluate_files(
     bootstraps, seed: as for the command `smoothlink evaluate`. how: `smoothlink.Reading`, where files do not speak for
     themselves. note: is told what there is to say of the files.
     """
-    one_of("rank_by", rank_by, (None, "probability", "psp"))
+    check_value("rank_by", rank_by, RANK_BY)
     question, inputs = asked(model, paths, rank_by, how, strict, device)
     loaded, cluster = question.opened(), current()
     if cluster is None:
@@ -75,11 +75,11 @@ def evaluate_files(
         Y = all_labels([tested.truth for tested in found], inputs, note)
         with unnamed():
             X = loaded._checked(stack([tested.rows for tested in found]))
-        said = loaded._ask(X, predictions, Y, rank_by=loaded.rank_by)
+        said = loaded._ask(X, predictions, Y, rank_by=rank_by)
     else:
         check_workers(cluster, question, inputs)
         Y, parts = on_workers(cluster, question, inputs, loaded.model_.n_labels, note)
-        said = put_together(loaded.model_, parts, Y, rank_by=loaded.rank_by)
+        said = put_together(loaded.model_, parts, Y, rank_by=rank_by)
     return loaded._measured(Y, said, bootstraps, seed)
 
 
@@ -147,7 +147,7 @@ def judge_labels(question: Question, files: list[Tested], labels: slice) -> Labe
     normalisers = np.concatenate([f.normalisers for f in files]) if loaded.model_.multiclass else None
     Y = stack([f.truth.Y[:, : loaded.model_.n_labels] for f in files])
     batch = Batch(loaded.model_, rows, normalisers)
-    return label_part(loaded.model_, batch, Y, labels, rank_by=loaded.rank_by)
+    return label_part(loaded.model_, batch, Y, labels, rank_by=question.rank_by)
 
 
 # Here

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from smoothlink.answers import WRITERS, Ask, target, write
 from smoothlink.datafiles import Note, Reading, inside, matched, read_for, unnamed, writable
 from smoothlink.errors import ClusterError, DataError
-from smoothlink.fitting.checks import one_of
 from smoothlink.fitting.files import check_seen, for_all
 from smoothlink.machines.cluster import Cluster, current, library
 from smoothlink.machines.sharded import Shards
 from smoothlink.machines.shares import fetched, told
+from smoothlink.parameters import RANK_BY, Values, check_value
 from smoothlink.persist import load
 from smoothlink.steps.formats._files import bare_name, expanded
 
@@ -29,7 +29,7 @@ class Question(NamedTuple):
     """What is asked of every file."""
 
     model: str  # its path
-    rank_by: str | None
+    rank_by: str
     how: Reading
     strict: bool  # whether features unknown to the model are refused
     device: str = "cpu"
@@ -41,7 +41,7 @@ class Question(NamedTuple):
     def whole(self) -> SmoothLinkClassifier | TextSmoothLink:
         """The model with the features of its texts, if it has any."""
         stamp = os.stat(self.model)
-        return opened(self.model, (stamp.st_mtime_ns, stamp.st_size), self.rank_by, self.device)
+        return opened(self.model, (stamp.st_mtime_ns, stamp.st_size), self.device)
 
     def read(self, path: str, *, labels_matter: bool = True, note: Note) -> Data:
         """The rows of a file for the model."""
@@ -57,12 +57,9 @@ class Written(NamedTuple):
 
 
 @functools.lru_cache(maxsize=1)
-def opened(
-    path: str, stamp: tuple[int, int], rank_by: str | None, device: str
-) -> SmoothLinkClassifier | TextSmoothLink:
+def opened(path: str, stamp: tuple[int, int], device: str) -> SmoothLinkClassifier | TextSmoothLink:
     """The model in a file of this time and size."""
-    model = load(path).set_params(device=device)
-    return model if rank_by is None else model.set_params(rank_by=rank_by)
+    return load(path).set_params(device=device)
 
 
 def predict_files(
@@ -75,7 +72,7 @@ def predict_files(
     f1: bool = False,
     sets: bool = False,
     only: Sequence[Any] = (),
-    rank_by: str | None = None,
+    rank_by: str = "probability",
     output_format: str = "jsonl",
     how: Reading | None = None,
     strict: bool = False,
@@ -92,8 +89,8 @@ def predict_files(
     rank_by, output_format, strict, device: as for the command `smoothlink predict`. how: `smoothlink.Reading`, where
     files do not speak for themselves. notify: told of each file that was written.
     """
-    one_of("output_format", output_format, tuple(WRITERS))
-    one_of("rank_by", rank_by, (None, "probability", "psp"))
+    check_value("output_format", output_format, Values(tuple(WRITERS)))
+    check_value("rank_by", rank_by, RANK_BY)
     question, inputs = asked(model, paths, rank_by, how, strict, device)
     ask = Ask(k, threshold, f1, sets, tuple(str(name) for name in only), rank_by).resolved(question.opened())
     cluster = current()
@@ -131,7 +128,7 @@ def predict_file(question: Question, ask: Ask, form: str, path: str, output: str
 
 
 def asked(
-    model: str | os.PathLike[str], paths: Any, rank_by: str | None, how: Reading | None, strict: bool, device: str
+    model: str | os.PathLike[str], paths: Any, rank_by: str, how: Reading | None, strict: bool, device: str
 ) -> tuple[Question, list[str]]:
     """What is asked of which files; on a cluster by names that all machines understand."""
     inputs = expanded(paths)

@@ -72,7 +72,7 @@ def compare(
 def compared(trials: tuple[Trial, Trial], names: tuple[str, str], source: str, drawn: Drawn) -> Comparison:
     """Two models and rows that are ready for each."""
     check_rows(trials)
-    sides = [measure(trial.case.classifier, trial.case.X, trial.Y, bootstraps=0) for trial in trials]
+    sides = [measure(t.case.classifier, t.case.X, t.Y, bootstraps=0, rank_by=t.rank_by) for t in trials]
     models = [trial.case.classifier.model_ for trial in trials]
     shared = union([[str(name) for name in side.names] for side in sides])
     truth = joint_truth([side.Y for side in sides], shared)

@@ -105,14 +105,20 @@ class Measured(NamedTuple):
 
 
 def measure(
-    classifier: SmoothLinkClassifier, X: Any, Y: sp.csr_array, *, bootstraps: int = 1000, seed: int = 0
+    classifier: SmoothLinkClassifier,
+    X: Any,
+    Y: sp.csr_array,
+    *,
+    bootstraps: int = 1000,
+    seed: int = 0,
+    rank_by: str = "probability",
 ) -> Measured:
     """Measures a model on checked rows X whose labels are Y (n, >= c), canonical, those unknown to it last."""
     model, c = classifier.model_, classifier.model_.n_labels
     Y = sp.csr_array(Y)
     ks = tuple(range(1, min(DEPTH, c) + 1))
     pairs = Pairs(c)
-    said = classifier._ask(X, predictions, Y, k=max(ks), rank_by=classifier.rank_by, watch=pairs)
+    said = classifier._ask(X, predictions, Y, k=max(ks), rank_by=rank_by, watch=pairs)
     evaluation = evaluate(
         Y,
         said,

@@ -80,7 +80,14 @@ def report(
 
 def reported(trial: Trial, title: str, source: str, drawn: Drawn) -> Report:
     """The report on a model and rows that are ready for it."""
-    found = measure(trial.case.classifier, trial.case.X, trial.Y, bootstraps=drawn.bootstraps, seed=drawn.seed)
+    found = measure(
+        trial.case.classifier,
+        trial.case.X,
+        trial.Y,
+        bootstraps=drawn.bootstraps,
+        seed=drawn.seed,
+        rank_by=trial.rank_by,
+    )
     return Report(found, rendered(trial.case, found, title, source, drawn))
 
 

@@ -23,6 +23,7 @@ class Trial(NamedTuple):
 
     case: Case
     Y: sp.csr_array  # (n, >= c), labels unknown to the classifier last
+    rank_by: str = "probability"
 
 
 def given_trial(model: Any, X: Any, y: Any) -> Trial:
@@ -42,7 +43,7 @@ def trial_in_files(
     model: str | os.PathLike[str],
     paths: Any,
     *,
-    rank_by: str | None = None,
+    rank_by: str = "probability",
     how: Reading | None = None,
     strict: bool = False,
     device: str = "cpu",
@@ -57,7 +58,7 @@ def trial_in_files(
     with unnamed():
         X = loaded._checked(stack([tested.rows for tested in found]))
     texts = [text for path in inputs for text in texts_in(path, question)] if whole is not loaded else None
-    return Trial(Case(loaded, X, getattr(whole, "features_", None), texts), Y)
+    return Trial(Case(loaded, X, getattr(whole, "features_", None), texts), Y, rank_by)
 
 
 def texts_in(path: str, question: Question) -> list[str]:

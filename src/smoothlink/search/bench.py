@@ -137,7 +137,6 @@ class Bench:
             "kernel": trial.suggest_categorical("kernel", list(s.kernel)),
             "bandwidth": trial.suggest_float("bandwidth", *s.bandwidth, log=True),
             "n_features": trial.suggest_int("n_features", s.n_features[0], most, log=True),
-            "quasi_random": trial.suggest_categorical("quasi_random", list(s.quasi_random)),
             "label_smoothing": trial.suggest_float("label_smoothing", *s.label_smoothing),
             "loss": "squared" if loss == "squared" else descent,
         }
@@ -158,7 +157,6 @@ class Bench:
             stage=stand.setup.stage,
             kernel=parse_kernel(drawn["kernel"]),
             n_features=drawn["n_features"],
-            quasi=drawn["quasi_random"],
             normalize=False,
             smoothing=self.smoothing(drawn),
             seed=self.options.seed,

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from smoothlink.choices import nest
+
 Params = dict[str, Any]
 
 LOWER_IS_BETTER = ("hamming", "logloss", "ece_top", "error")
@@ -31,7 +33,6 @@ class Space:
     decay: tuple[float, float] = (0.8, 1.0)
     passes: int = 15
     label_smoothing: tuple[float, float] = (0.98, 1.0)
-    quasi_random: tuple[str | None, ...] = (None, "latin")
     input_kernel: tuple[str | None, ...] = (None, "gaussian")  # kernels only where X is a dense table
     input_bandwidth: tuple[float, float] = (0.35, 2.9)  # on half octaves
 
@@ -43,7 +44,6 @@ class Space:
             "input_kernel": None,
             "rank": "all",
             "kernel": "gaussian",
-            "quasi_random": None,
             "bandwidth": 2.0,
             "n_features": 3 * n // 5,
             "label_smoothing": 1.0,
@@ -62,8 +62,13 @@ class Best(NamedTuple):
     """The best settings of a search for one metric."""
 
     value: float  # on the holdout
-    params: Params  # what SmoothLinkClassifier takes
+    params: Params  # by name, as `smoothlink train --set` takes them: "kernel.bandwidth"
     trial: int
+
+    @property
+    def parameters(self) -> Params:
+        """Returns the settings as SmoothLinkClassifier takes them."""
+        return nest(self.params)
 
 
 class Tuned(NamedTuple):

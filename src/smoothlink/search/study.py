@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from smoothlink.choices import settings_from_former
 from smoothlink.search.space import LOWER_IS_BETTER, Best, Tuned, better
 
 NAME = "smoothlink"
@@ -58,7 +59,7 @@ def outcome(run: Any, metrics: Sequence[str]) -> Tuned:
     for trial in run.trials:
         for metric, (value, params) in trial.user_attrs.get("best", {}).items():
             if metric in metrics and (metric not in best or better(metric, value, best[metric].value)):
-                best[metric] = Best(value, params, trial.number)
+                best[metric] = Best(value, settings_from_former(params), trial.number)
     states = [t.state for t in run.trials]
     failed = {
         t.number: t.user_attrs.get("reason", "killed before it ended") for t in run.trials if t.state == TrialState.FAIL

@@ -139,8 +139,7 @@ class Oracle:
     def alike(self, ask: Ask) -> Ask:
         """What two questions share if one answer serves both: of labels in the order of their probability the k best
         and those above a threshold are first parts of one list."""
-        ordered = self.classifier.rank_by == "probability"
-        return ask if ask.only or (ask.whole and not ordered) else Ask()
+        return ask if ask.only else Ask()
 
     def answers(self, X: sp.csr_array, ask: Ask) -> list[Answer]:
         """A row each, in blocks that have room."""

@@ -77,8 +77,6 @@ def draw_features(
     length: float,
     bandwidth: float,
     rng: np.random.Generator,
-    *,
-    quasi: str | None = None,
 ) -> Features:
     """`count` frequencies and phases for a kernel on k numbers; `length` is the median squared distance m.
 
@@ -87,7 +85,7 @@ def draw_features(
     """
     if kernel.name == "linear":
         return Features(np.zeros((k, 0), np.float32), np.zeros(0, np.float32))
-    u = uniforms(count, k + 2, rng, quasi)  # coordinates, chi2 and phase together
+    u = np.clip(rng.random((count, k + 2)), 1e-12, 1 - 1e-12)  # coordinates, chi2 and phase together
     if kernel.name == "laplacian":
         R = np.tan(np.pi * (u[:, :k] - 0.5)) * np.sqrt(2 / length)
     elif kernel.name == "matern":
@@ -98,25 +96,6 @@ def draw_features(
         R = ndtri(u[:, :k]) * np.sqrt(2 / length)
     R = np.clip(R / bandwidth, -FASTEST, FASTEST)
     return Features(np.ascontiguousarray(R.T, np.float32), (2 * np.pi * u[:, k + 1]).astype(np.float32))
-
-
-def uniforms(count: int, width: int, rng: np.random.Generator, quasi: str | None) -> Array:
-    """(count, width) numbers strictly inside (0, 1): independent, scrambled Sobol, or Latin hypercube."""
-    if quasi not in (None, "sobol", "latin"):
-        raise ValueError(f"quasi_random is {quasi!r}; possible are None, 'sobol' and 'latin'.")
-    if quasi is None:
-        return np.clip(rng.random((count, width)), 1e-12, 1 - 1e-12)
-    from scipy.stats import qmc  # slow to import, and seldom needed
-
-    if quasi == "sobol":
-        if width > qmc.Sobol.MAXDIM:
-            raise ValueError(
-                f"Sobol points have at most {qmc.Sobol.MAXDIM} coordinates, {width} are needed: use 'latin'."
-            )
-        u = qmc.Sobol(width, rng=rng).random_base2(int(np.ceil(np.log2(max(2, count)))))[:count]
-    else:
-        u = qmc.LatinHypercube(width, rng=rng).random(count)
-    return np.clip(u, 1e-12, 1 - 1e-12)
 
 
 def median_squared_distance(H: Array, w: Array | None = None) -> float:

@@ -24,8 +24,6 @@ from smoothlink.text.store import section
 
 Array = NDArray[Any]
 
-AFTERWARDS = ("device", "rank_by")  # what predictions look at: a change reaches a fitted classifier
-
 
 def _options(kind: type[BaseEstimator]) -> dict[str, inspect.Parameter]:
     own = inspect.signature(kind.__init__).parameters
@@ -71,10 +69,10 @@ class TextSmoothLink(BaseEstimator):
     )
 
     def set_params(self, **params: Any) -> Self:
-        """As in scikit-learn; `device` and `rank_by` reach a model that is fitted."""
+        """As in scikit-learn; `device` reaches a model that is fitted."""
         super().set_params(**params)
-        if hasattr(self, "classifier_"):
-            self.classifier_.set_params(**{name: params[name] for name in AFTERWARDS if name in params})
+        if hasattr(self, "classifier_") and "device" in params:
+            self.classifier_.set_params(device=params["device"])
         return self
 
     def fit(self, texts: Iterable[str], labels: Any, sample_weight: Any = None) -> Self:
