@@ -34,7 +34,7 @@ _PLACES = {
     "TextSmoothLink": "smoothlink.text.estimator",
     "TextFeatures": "smoothlink.text.features",
     "cluster": "smoothlink.machines.connect",
-    "Files": "smoothlink.fitting.files",
+    "Files": "smoothlink.distributed.files",
     "Reading": "smoothlink.datafiles",
     "predict_files": "smoothlink.many.predict",
     "evaluate_files": "smoothlink.many.evaluate",
@@ -73,13 +73,13 @@ if TYPE_CHECKING:
     from smoothlink.choices import Softmax as Softmax
     from smoothlink.choices import Squared as Squared
     from smoothlink.datafiles import Reading as Reading
+    from smoothlink.distributed.files import Files as Files
     from smoothlink.errors import ClusterError as ClusterError
     from smoothlink.errors import DataError as DataError
     from smoothlink.errors import DeviceError as DeviceError
     from smoothlink.errors import ModelFileError as ModelFileError
     from smoothlink.errors import SmoothLinkError as SmoothLinkError
     from smoothlink.estimator import SmoothLinkClassifier as SmoothLinkClassifier
-    from smoothlink.fitting.files import Files as Files
     from smoothlink.machines.connect import cluster as cluster
     from smoothlink.many.evaluate import evaluate_files as evaluate_files
     from smoothlink.many.predict import predict_files as predict_files

@@ -181,7 +181,7 @@ def names_in(path: str, count: int | None, noun: str) -> list[str]:
 
 def joined(paths: Sequence[str], found: Iterable[Data]) -> Data:
     """The rows of several files, which must agree on their columns, as those of one."""
-    from smoothlink.fitting.files import check_alike, header_of
+    from smoothlink.distributed.files import check_alike, header_of
     from smoothlink.machines.rows import stack
     from smoothlink.steps.read import Data
 

@@ -17,12 +17,13 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from smoothlink import persist
 from smoothlink.choices import refuse_nested
+from smoothlink.distributed.files import Files
+from smoothlink.distributed.fit import spread_arrays, spread_files, train_spread
 from smoothlink.fitting.checks import check_loss, check_weights
-from smoothlink.fitting.cluster import spread_arrays, spread_files, train_spread
-from smoothlink.fitting.files import Files
-from smoothlink.fitting.options import Options
-from smoothlink.fitting.setup import feature_count
-from smoothlink.fitting.train import Trained, train
+from smoothlink.fitting.prepare import feature_count
+from smoothlink.fitting.run import run
+from smoothlink.fitting.settings import Request, TrainingData
+from smoothlink.fitting.summary import Fitted
 from smoothlink.machines.cluster import current
 from smoothlink.machines.files import Mapped
 from smoothlink.machines.threads import alone
@@ -146,11 +147,11 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         frequencies are smoothed by half a row, and propensities depend on how many rows there are.
         """
         cluster = current()
-        options = self._options(cluster=cluster is not None)
+        request = self._request(cluster=cluster is not None)
         if isinstance(X, Files):
             if y is not None or sample_weight is not None:
                 raise ValueError("Files hold their labels and have no weights: pass nothing but them.")
-            return self._fit_files(X, options)
+            return self._fit_files(X, request)
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None.")
         if isinstance(X, Mapped):  # looked through when it was read
@@ -160,30 +161,22 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         targets = read_targets(y, self.task)
         if targets.Y.shape[0] != X.shape[0]:
             raise ValueError(f"X has {X.shape[0]} rows and y has {targets.Y.shape[0]}; they must be as many.")
-        check_loss(options, multiclass=targets.multiclass)
+        check_loss(request, multiclass=targets.multiclass)
         w = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         w, label_weight = weigh(targets, w, self.class_weight)
-        check_weights(w, targets.Y, label_weight, options)
+        check_weights(w, targets.Y, label_weight, request)
         notify = getattr(self, "_notify", None) or (_to_stderr if self.verbose else None)
         if cluster is not None:
             spread = spread_arrays(cluster, X, targets.Y)
             task = "multiclass" if targets.multiclass else "multilabel"
-            trained, _ = train_spread(spread, w.astype(np.float32), options, task, label_weight, notify, self._noted())
+            trained, _ = train_spread(spread, w.astype(np.float32), request, task, label_weight, notify, self._noted())
             return self._keep(trained, targets.classes, indicator=targets.indicator, sparse=targets.sparse)
-        with alone(_largest_product(X, targets.Y.shape[1], options)):
-            trained = train(
-                X,
-                targets.Y,
-                w,
-                options,
-                multiclass=targets.multiclass,
-                label_weight=label_weight,
-                notify=notify,
-                note=self._noted(),
-            )
+        with alone(_largest_product(X, targets.Y.shape[1], request)):
+            data = TrainingData(X, targets.Y, w, targets.multiclass, label_weight)
+            trained = run(data, request, notify=notify, note=self._noted())
         return self._keep(trained, targets.classes, indicator=targets.indicator, sparse=targets.sparse)
 
-    def _fit_files(self, files: Files, options: Options) -> Self:
+    def _fit_files(self, files: Files, request: Request) -> Self:
         """Fits to files that the workers of a cluster read themselves."""
         cluster = current()
         if cluster is None:
@@ -192,7 +185,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError(f"class_weight is {self.class_weight!r}, which files cannot have; pass X and y, or None.")
         notify = getattr(self, "_notify", None) or (_to_stderr if self.verbose else None)
         spread = spread_files(cluster, files)
-        trained, _ = train_spread(spread, None, options, self.task, None, notify, self._noted())
+        trained, _ = train_spread(spread, None, request, self.task, None, notify, self._noted())
         header = spread.header
         self.n_features_in_ = header.features
         self._keep(trained, np.arange(header.labels), indicator=True, sparse=True, names=header.label_names)
@@ -204,7 +197,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         return getattr(self, "_note", None) or (_note_to_stderr if self.verbose else None)
 
     def _keep(
-        self, trained: Trained, classes: Array, *, indicator: bool, sparse: bool, names: list[str] | None = None
+        self, trained: Fitted, classes: Array, *, indicator: bool, sparse: bool, names: list[str] | None = None
     ) -> Self:
         """What a fit leaves."""
         self.classes_ = classes
@@ -217,7 +210,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         self._indicator, self._sparse = indicator, sparse
         return self
 
-    def _options(self, *, cluster: bool = False) -> Options:
+    def _request(self, *, cluster: bool = False) -> Request:
         """Returns the checked parameters as the fit takes them."""
         parameters = self.get_params(deep=False)
         check(parameters, cluster=cluster)
@@ -226,7 +219,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError("random_state is None, but a fit with a checkpoint must repeat itself: give it a number.")
         if not isinstance(seed, Integral):
             seed = check_random_state(seed).randint(np.iinfo(np.int32).max)
-        return Options.of(parameters, int(seed))
+        return Request.of(parameters, int(seed))
 
     def _checked(self, X: Any) -> Any:
         """Rows as the model wants them."""
@@ -350,12 +343,12 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
 SmoothLinkClassifier.__doc__ = (SmoothLinkClassifier.__doc__ or "").replace("{parameters}", documented(PARAMETERS))
 
 
-def _largest_product(X: Any, c: int, options: Options) -> float:
+def _largest_product(X: Any, c: int, request: Request) -> float:
     """About how many operations the largest product of a fit takes: X'X, Phi'Phi or Phi V."""
     n, d = X.shape
-    s = feature_count(options, n, c)
-    kernel = 0 if options.input_features == "auto" else options.input_features
-    inputs = n * kernel**2 if options.input_kernel else (X.nnz if sp.issparse(X) else n * d) * d
+    s = feature_count(request, n, c)
+    kernel = 0 if request.input_features == "auto" else request.input_features
+    inputs = n * kernel**2 if request.input_kernel else (X.nnz if sp.issparse(X) else n * d) * d
     return float(max(inputs, n * s * max(s, c)))
 
 

@@ -62,7 +62,7 @@ class Values:
                 value in self.words or bool(self.pattern and re.fullmatch(self.pattern, value)) or self.accepts(value)
             )
         if type(value).__name__ in ("bool", "bool_"):
-            return self.flag
+            return self.flag or self.accepts(value)
         if self.whole is not None and isinstance(value, Integral):
             return int(value) >= self.whole
         if self.number is not None and value in self.number:

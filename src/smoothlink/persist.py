@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothlink.choices import from_former, from_json, to_json
+from smoothlink.distributed.sgd import open_shards
 from smoothlink.errors import ModelFileError
-from smoothlink.fitting.spread import open_shards
 from smoothlink.machines.direct import Direct
 from smoothlink.machines.files import PIECE
 from smoothlink.machines.half import Half, halved

@@ -175,7 +175,7 @@ def held_out(data: Data, parameters: dict[str, Any], screen: Screen, valid: floa
 
 def fit_there(paths: list[str], how: Reading, parameters: dict[str, Any], screen: Screen) -> SmoothLinkClassifier:
     """A classifier fitted to files that the workers of a cluster read."""
-    from smoothlink.fitting.files import Files
+    from smoothlink.distributed.files import Files
 
     how = how.for_many(paths)
     names = {
@@ -190,9 +190,9 @@ def fit_there(paths: list[str], how: Reading, parameters: dict[str, Any], screen
 
 def allowed(parameters: dict[str, Any], paths: list[str]) -> int | None:
     """The memory budget in bytes; what is wrong with it is said before the data are read."""
-    from smoothlink.fitting.plan import parse_memory
+    from smoothlink.parameters import memory_bytes
 
-    budget = parse_memory(parameters.get("memory"))
+    budget = memory_bytes(parameters["memory"]) if parameters.get("memory") is not None else None
     if budget is not None and len(paths) > 1:
         raise DataError(
             f"--memory plans the reading of one file, and there are {len(paths)}.\n"
@@ -203,7 +203,7 @@ def allowed(parameters: dict[str, Any], paths: list[str]) -> int | None:
 
 def check_reading(path: str, budget: int) -> None:
     """Whether the data could be read within the budget; a data folder always can."""
-    from smoothlink.fitting.options import peak_memory_mb
+    from smoothlink.fitting.settings import peak_memory_mb
 
     peak, folder = peak_memory_mb() * (1 << 20), Path(path).with_name(Path(path).name.split(".")[0] + ".sl")
     if peak > budget and not os.path.isdir(path):

@@ -1,4 +1,4 @@
-"""Where the state of a fit is put by, so that one that was killed goes on, and where its large arrays live."""
+"""Checkpoints: a fit saves its state in a folder, so that one that was killed goes on, and keeps large arrays there."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from smoothlink.fitting.plan import Plan, size
+from smoothlink.fitting.memory import Plan, size
 from smoothlink.machines.files import FileArray, fresh
 from smoothlink.machines.rows import SavedSums
 
 Array = NDArray[Any]
 
 EVERY = 60.0  # seconds between two states of one sum
-HASHED = 1 << 16  # rows at a time
-JOB = "job.json"
+CHECKSUM_ROWS = 1 << 16
+FIT = "job.json"  # what the fit is
 
 
-class Work:
-    """The plan of a fit, a folder for arrays that do not fit memory, and the states put by, if any are."""
+class FitState:
+    """The plan of a fit, a folder for arrays that do not fit memory, and the states that were saved, if any are."""
 
-    def __init__(self, plan: Plan | None = None, folder: Path | None = None, *, keeps: bool = False) -> None:
-        self.plan, self.folder, self.keeps = plan or Plan(), folder, keeps
+    def __init__(self, plan: Plan | None = None, folder: Path | None = None, *, saves: bool = False) -> None:
+        self.plan, self.folder, self.saves = plan or Plan(), folder, saves
 
-    def tidy(self) -> None:
+    def trim(self) -> None:
         """Where memory is counted, has the C library return what was freed: it holds back tens of megabytes."""
         if self.plan.memory is not None and sys.platform == "linux":
             trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it, musl does without
@@ -47,56 +47,56 @@ class Work:
                 trim(0)
 
     def array(self, name: str, shape: tuple[int, int]) -> FileArray:
-        """An array of zeros in a file."""
+        """Returns a new array of zeros in a file."""
         assert self.folder is not None
         return fresh(self.folder / f"{name}.array", shape)
 
-    def kept_array(self, name: str, shape: tuple[int, int]) -> FileArray:
-        """An array in a file as an earlier run left it; zeros where there was none."""
+    def saved_array(self, name: str, shape: tuple[int, int]) -> FileArray:
+        """Returns an array in a file as an earlier run left it; zeros where there was none."""
         assert self.folder is not None
         return FileArray(self.folder / f"{name}.array", shape)
 
-    def recall(self, name: str) -> tuple[dict[str, Any], dict[str, Array]] | None:
-        """What an earlier run put by under this name."""
-        if not self.keeps or self.folder is None or not (self.folder / f"{name}.npz").exists():
+    def load(self, name: str) -> tuple[dict[str, Any], dict[str, Array]] | None:
+        """Returns what an earlier run saved under this name, or None."""
+        if not self.saves or self.folder is None or not (self.folder / f"{name}.npz").exists():
             return None
         try:
             with np.load(self.folder / f"{name}.npz", allow_pickle=False) as found:
                 arrays = {key: found[key] for key in found.files}
             return json.loads(arrays.pop("meta").tobytes()), arrays
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-            raise self.damage(f"{name}.npz", str(error)) from error
+            raise self.damaged(f"{name}.npz", str(error)) from error
 
-    def damage(self, name: str, what: str) -> ValueError:
-        """What to say of a file that is not as it was put by."""
+    def damaged(self, name: str, what: str) -> ValueError:
+        """Returns the error for a file that is not as it was saved."""
         return ValueError(f"checkpoint {self.folder}: {name} is damaged ({what}).\nRemove the folder to start anew.")
 
-    def keep(self, name: str, meta: dict[str, Any], **arrays: Array) -> None:
-        """Puts a state by: the old one stays until the new one is on disk."""
-        if not self.keeps or self.folder is None:
+    def save(self, name: str, meta: dict[str, Any], **arrays: Array) -> None:
+        """Saves a state; the old one stays until the new one is on disk."""
+        if not self.saves or self.folder is None:
             return
         text = np.frombuffer(json.dumps(meta).encode(), np.uint8)
         with replacing(self.folder / f"{name}.npz") as file:
             np.savez(file, allow_pickle=False, meta=text, **arrays)
 
-    def forget(self, prefix: str) -> None:
+    def remove(self, prefix: str) -> None:
         """Removes states and arrays that a later state made superfluous."""
         for path in () if self.folder is None else self.folder.glob(f"{prefix}*"):
             path.unlink(missing_ok=True)
 
     def sums(self, prefix: str) -> Callable[[str], SavedSums] | None:
-        """Where the sums of a pass over the rows are put by, by the name of the sum."""
-        return None if not self.keeps else lambda name: States(self, f"{prefix}-{name}")
+        """Returns where the sums of a pass over the rows are saved, by the name of the sum."""
+        return None if not self.saves else lambda name: SumState(self, f"{prefix}-{name}")
 
 
-class States:
-    """The totals of one sum, put by once in a while and at its end."""
+class SumState:
+    """The totals of one sum over rows, saved once in a while and at its end."""
 
-    def __init__(self, work: Work, name: str) -> None:
-        self.work, self.name, self.last = work, name, time.monotonic()
+    def __init__(self, state: FitState, name: str) -> None:
+        self.state, self.name, self.last = state, name, time.monotonic()
 
     def load(self) -> tuple[int, list[Array] | None]:
-        found = self.work.recall(self.name)
+        found = self.state.load(self.name)
         if found is None:
             return 0, None
         meta, arrays = found
@@ -104,7 +104,7 @@ class States:
 
     def put(self, rows: int, totals: list[Array], *, last: bool) -> None:
         if last or time.monotonic() - self.last >= EVERY:
-            self.work.keep(self.name, {"rows": rows}, **{f"total{i}": total for i, total in enumerate(totals)})
+            self.state.save(self.name, {"rows": rows}, **{f"total{i}": total for i, total in enumerate(totals)})
             self.last = time.monotonic()
 
 
@@ -125,33 +125,33 @@ def replacing(path: Path) -> Iterator[Any]:
 
 
 @contextmanager
-def working(checkpoint: Any, describe: Callable[[], dict[str, Any]], plan: Callable[[], Plan]) -> Iterator[Work]:
-    """The work of one fit: in the folder named, going on with what is there, else in one that is removed afterwards.
+def open_state(checkpoint: Any, describe: Callable[[], dict[str, Any]], plan: Callable[[], Plan]) -> Iterator[FitState]:
+    """Opens the state of one fit: in the folder named, going on with what is there, else in one that is removed.
 
     The plan is part of the state: what a process holds when it starts differs a little from run to run.
     """
     if checkpoint is None:
         made = plan()
         if made.memory is None:
-            yield Work(made)
+            yield FitState(made)
             return
         folder = Path(tempfile.mkdtemp(prefix="smoothlink-"))
         try:
             check_disk(folder, made)
-            yield Work(made, folder)
+            yield FitState(made, folder)
         finally:
             shutil.rmtree(folder, ignore_errors=True)  # what is still mapped stays until it is not
         return
     folder = Path(checkpoint)
-    with owned(folder):
-        agree(folder, describe())
-        work = Work(folder=folder, keeps=True)
-        found = work.recall("plan")
-        work.plan = plan() if found is None else Plan(**found[0])
+    with locked(folder):
+        check_same_fit(folder, describe())
+        state = FitState(folder=folder, saves=True)
+        found = state.load("plan")
+        state.plan = plan() if found is None else Plan(**found[0])
         if found is None:
-            check_disk(folder, work.plan)
-            work.keep("plan", vars(work.plan))
-        yield work
+            check_disk(folder, state.plan)
+            state.save("plan", vars(state.plan))
+        yield state
 
 
 def check_disk(folder: Path, plan: Plan) -> None:
@@ -165,8 +165,8 @@ def check_disk(folder: Path, plan: Plan) -> None:
 
 
 @contextmanager
-def owned(folder: Path) -> Iterator[None]:
-    """Makes the folder and keeps other fits out of it; the lock goes with a process that is killed."""
+def locked(folder: Path) -> Iterator[None]:
+    """Makes the folder and locks it against other fits; the lock goes with a process that is killed."""
     import fcntl  # which Windows does not have
 
     try:
@@ -186,17 +186,17 @@ def owned(folder: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def agree(folder: Path, job: dict[str, Any]) -> None:
-    """Notes what the fit is, or refuses to go on with the state of another one."""
-    path = folder / JOB
+def check_same_fit(folder: Path, fit: dict[str, Any]) -> None:
+    """Writes down what the fit is, or refuses to go on with the state of another one."""
+    path = folder / FIT
     if path.exists():
         try:
             known = dict(json.loads(path.read_text()))
         except (TypeError, ValueError) as error:
-            raise ValueError(f"checkpoint {folder}: {JOB} cannot be read.\nName another folder.") from error
-        differ = [name for name in {**known, **job} if known.get(name) != job.get(name)]
+            raise ValueError(f"checkpoint {folder}: {FIT} cannot be read.\nName another folder.") from error
+        differ = [name for name in {**known, **fit} if known.get(name) != fit.get(name)]
         if differ:
-            said = "; ".join(f"{name} was {known.get(name)} and is {job.get(name)}" for name in differ)
+            said = "; ".join(f"{name} was {known.get(name)} and is {fit.get(name)}" for name in differ)
             raise ValueError(
                 f"checkpoint {folder} is of another fit: {said}.\nName another folder, or remove it to start anew."
             )
@@ -204,11 +204,11 @@ def agree(folder: Path, job: dict[str, Any]) -> None:
     if any(not entry.name.startswith(".") for entry in folder.iterdir()):
         raise ValueError(f"checkpoint {folder} is a folder with other files in it.\nName a new one.")
     with replacing(path) as file:
-        file.write(json.dumps(job, indent=1).encode())
+        file.write(json.dumps(fit, indent=1).encode())
 
 
-def job_of(X: Any, Y: sp.csr_array, w: Array | None, label_weight: Array | None, options: Any) -> dict[str, Any]:
-    """What makes two fits the same: the data by size and checksum, every option, and what computes."""
+def describe_fit(X: Any, Y: sp.csr_array, w: Array | None, label_weight: Array | None, request: Any) -> dict[str, Any]:
+    """Returns what makes two fits the same: the data by size and checksum, every parameter, and versions."""
     data = {
         "rows": X.shape[0],
         "features": X.shape[1],
@@ -216,12 +216,12 @@ def job_of(X: Any, Y: sp.csr_array, w: Array | None, label_weight: Array | None,
         "checksum of X": checksum(X),
         "checksum of Y": checksum(Y),
     }
-    return data | job_with(w, label_weight, options)
+    return data | describe_request(w, label_weight, request)
 
 
-def job_with(w: Array | None, label_weight: Array | None, options: Any) -> dict[str, Any]:
-    """What makes two fits of the same rows the same."""
-    asked = {name: repr(value) for name, value in vars(options).items() if name != "checkpoint"}
+def describe_request(w: Array | None, label_weight: Array | None, request: Any) -> dict[str, Any]:
+    """Returns what makes two fits of the same rows the same."""
+    asked = {name: repr(value) for name, value in vars(request).items() if name != "checkpoint"}
     asked["random_state"] = asked.pop("seed")
     return {
         **asked,
@@ -233,10 +233,10 @@ def job_with(w: Array | None, label_weight: Array | None, options: Any) -> dict[
 
 
 def checksum(A: Any) -> int:
-    """Of all rows, a block at a time."""
+    """Returns the checksum of all rows, a block at a time."""
     found = 0
-    for start in range(0, A.shape[0], HASHED):
-        part = A[start : start + HASHED]
+    for start in range(0, A.shape[0], CHECKSUM_ROWS):
+        part = A[start : start + CHECKSUM_ROWS]
         for array in (part.indptr.astype(np.int64), part.indices, part.data) if sp.issparse(part) else (part,):
             found = zlib.crc32(np.ascontiguousarray(array).data, found)
     return found

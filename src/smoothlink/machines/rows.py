@@ -217,14 +217,3 @@ def row_hash(numbers: Array, seed: int) -> Array:
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     mixed: Array = x ^ (x >> np.uint64(31))
     return mixed
-
-
-def folds(n: int, share: float, seed: int) -> Array:
-    """The fold (n,) of each row, of round(1/share) folds of equal size, by a hash of (seed, row number).
-
-    The holdout of DESIGN is fold 0; small data sets use several folds in turn.
-    """
-    count = max(2, round(1 / share))
-    fold = np.empty(n, np.int64)
-    fold[np.argsort(row_hash(np.arange(n), seed), kind="stable")] = np.arange(n) % count
-    return fold

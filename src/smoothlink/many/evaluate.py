@@ -11,9 +11,9 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from smoothlink.datafiles import Reading, label_names, matched, matched_labels, truth, unnamed
+from smoothlink.distributed.files import answered
+from smoothlink.distributed.sgd import label_parts
 from smoothlink.errors import DataError, plural
-from smoothlink.fitting.files import answered
-from smoothlink.fitting.spread import label_parts
 from smoothlink.machines.cluster import Cluster, current
 from smoothlink.machines.rows import stack
 from smoothlink.machines.shares import fetched, told

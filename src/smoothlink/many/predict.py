@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from smoothlink.answers import WRITERS, Ask, target, write
 from smoothlink.datafiles import Note, Reading, inside, matched, read_for, unnamed, writable
+from smoothlink.distributed.files import check_seen, for_all
 from smoothlink.errors import ClusterError, DataError
-from smoothlink.fitting.files import check_seen, for_all
 from smoothlink.machines.cluster import Cluster, current, library
 from smoothlink.machines.sharded import Shards
 from smoothlink.machines.shares import fetched, told

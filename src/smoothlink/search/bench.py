@@ -10,16 +10,19 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from smoothlink.fitting.choose import Fold, Link, Trials, cut
-from smoothlink.fitting.inputs import worth_trying
-from smoothlink.fitting.options import Options, Setup
-from smoothlink.fitting.setup import set_up
-from smoothlink.machines.rows import folds
+from smoothlink.fitting.calibration import criterion
+from smoothlink.fitting.checkpoint import FitState
+from smoothlink.fitting.choose import Fold, Trials, make_fold
+from smoothlink.fitting.holdout import hold_out
+from smoothlink.fitting.input_kernel import worth_trying
+from smoothlink.fitting.link import Link, sgd_passes
+from smoothlink.fitting.prepare import make_problem, number_of_entries, start_settings
+from smoothlink.fitting.settings import Problem, Request, Settings, TrainingData
 from smoothlink.model import Model
 from smoothlink.predict import predictions
 from smoothlink.search.space import Params, Space, better, half_decades, half_octaves
-from smoothlink.steps.calibrate import Histogram, fit_temperature, no_calibration
-from smoothlink.steps.descend import Descent, sweeps
+from smoothlink.steps.calibrate import no_calibration
+from smoothlink.steps.descend import Descent
 from smoothlink.steps.embed import rank_for_share
 from smoothlink.steps.evaluate import evaluate
 from smoothlink.steps.featurize import parse_kernel
@@ -32,7 +35,8 @@ Array = NDArray[Any]
 class Stand(NamedTuple):
     """The rows as the first stage sees them, and the holdouts cut from them."""
 
-    setup: Setup
+    problem: Problem
+    settings: Settings
     folds: list[Fold]
 
 
@@ -43,7 +47,7 @@ class Bench:
     A: Any  # (n, d + 1) scaled rows
     Y: sp.csr_array
     scaling: Scaling
-    options: Options
+    request: Request
     multiclass: bool
     metrics: tuple[str, ...]
     space: Space
@@ -66,31 +70,31 @@ class Bench:
     ) -> Bench:
         from smoothlink.estimator import SmoothLinkClassifier
 
-        options: Options = SmoothLinkClassifier(rank="auto", random_state=seed)._options()
+        request = SmoothLinkClassifier(rank="auto", random_state=seed)._request()
         scaling = choose_scaling(X)
-        return cls(scaling(X), Y, scaling, options, multiclass, metrics, space, holdouts)
+        return cls(scaling(X), Y, scaling, request, multiclass, metrics, space, holdouts)
 
     def __post_init__(self) -> None:
-        self.plain = self.stand(replace(self.options, input_kernel=None))
-        setup = self.plain.setup
-        may = worth_trying(setup, self.options)
+        self.plain = self.stand(replace(self.request, input_kernel=None))
+        rows = self.plain.problem.rows
+        may = worth_trying(self.plain.problem, self.request)
         self.kernels = [kernel for kernel in self.space.input_kernel if kernel is None or may] or [None]
-        most, self.ranks = setup.stage.rank, {}
+        most, self.ranks = self.plain.settings.embedder.rank, {}
         for rank in self.space.rank:
             if rank == "all":
                 self.ranks["all"] = most
             elif isinstance(rank, int):
                 self.ranks[str(rank)] = min(rank, most)
             else:
-                rng = np.random.default_rng([self.options.seed, 5])
-                self.ranks[str(rank)] = rank_for_share(setup.rows, rank, most, rng)
+                rng = np.random.default_rng([self.request.seed, 5])
+                self.ranks[str(rank)] = rank_for_share(rows, rank, most, rng)
 
-    def stand(self, options: Options) -> Stand:
-        table = self.scaling.dense and self.scaling.kind == "variance"
-        setup = set_up(self.A, self.Y, None, options, self.multiclass, None, table=table)
-        fold = folds(setup.rows.n, 0.1, options.seed)
-        held = [np.flatnonzero(fold == f) for f in range(min(self.holdouts, int(fold.max()) + 1))]
-        return Stand(setup, [cut(setup.rows, self.Y, h, setup.stage) for h in held])
+    def stand(self, request: Request) -> Stand:
+        data = TrainingData(self.A, self.Y, None, self.multiclass)
+        problem = make_problem(self.A, data, self.scaling, request, FitState())
+        settings = start_settings(problem, request, number_of_entries(self.A))
+        held = hold_out(problem.rows.w, request.holdout, request.seed, self.holdouts)
+        return Stand(problem, settings, [make_fold(problem.rows, self.Y, h, settings.embedder) for h in held])
 
     def seen_through(self, drawn: Params) -> Stand:
         """The rows through the input kernel drawn, if any; trials with the same one in a row share it."""
@@ -99,17 +103,21 @@ class Bench:
         key = drawn["input_kernel"], drawn["input_bandwidth"]
         if key not in self.curved:
             self.curved.clear()
-            self.curved[key] = self.stand(replace(self.options, input_kernel=key[0], input_bandwidth=key[1]))
+            self.curved[key] = self.stand(replace(self.request, input_kernel=key[0], input_bandwidth=key[1]))
         return self.curved[key]
 
     def run(self, trial: Any) -> float:
         """One trial: a draw of the link, then every final ridge (squared) or every pass (descent) on it."""
         drawn = self.draw(trial)
         stand = self.seen_through(drawn)
-        links = [self.link(stand, fold, drawn) for fold in stand.folds]
+        settings = self.settings(stand, drawn)
+        trials = Trials(stand.folds, settings)
+        for fold in stand.folds:
+            fold.links.clear()  # of other kernels and sizes
+        links = [trials.link(fold, settings) for fold in stand.folds]
         tries = self.ridges if drawn["loss"] == "squared" else self.passes
         best: dict[str, tuple[float, Params]] = {}
-        for step, found in enumerate(zip(*(tries(link, drawn) for link in links), strict=True)):
+        for step, found in enumerate(zip(*(tries(link, settings, drawn) for link in links), strict=True)):
             Vs, params = [V for V, _ in found], found[0][1]
             for calibrate, metrics in self.judge(stand, links, Vs, params):
                 for metric, value in metrics.items():
@@ -150,60 +158,41 @@ class Bench:
             drawn["decay"] = trial.suggest_float("decay", *s.decay)
         return drawn
 
-    def link(self, stand: Stand, fold: Fold, drawn: Params) -> Link:
-        """Random features on the embedding of this ridge, which trials share."""
-        trials = Trials(
-            folds=[fold],
-            stage=stand.setup.stage,
+    def settings(self, stand: Stand, drawn: Params) -> Settings:
+        """Returns the settings of a draw, complete but for a final ridge or passes that are tried in turn."""
+        return replace(
+            stand.settings,
+            ridge=drawn["ridge"],
+            rank=drawn["rank"],
             kernel=parse_kernel(drawn["kernel"]),
-            n_features=drawn["n_features"],
-            normalize=False,
-            smoothing=self.smoothing(drawn),
-            seed=self.options.seed,
+            bandwidth=drawn["bandwidth"],
+            features=drawn["n_features"],
+            final_ridge=drawn.get("final_ridge", 0.0),
+            loss=drawn["loss"],
+            sgd=Descent(*(drawn[name] for name in ("learning_rate", "momentum", "decay") if name in drawn)),
+            smoothing=Smoothing.of(drawn["label_smoothing"], self.Y.shape[1], multiclass=self.multiclass),
         )
-        fold.links.clear()  # of other kernels and sizes
-        return trials.link(fold, drawn["ridge"], drawn["rank"], drawn["bandwidth"])
 
-    def smoothing(self, drawn: Params) -> Smoothing:
-        return Smoothing.of(drawn["label_smoothing"], self.Y.shape[1], multiclass=self.multiclass)
-
-    def ridges(self, link: Link, drawn: Params) -> Iterator[tuple[Array, Params]]:
-        """The squared solution for a grid of final ridges: one pair of sums, one factor each."""
+    def ridges(self, link: Link, settings: Settings, drawn: Params) -> Iterator[tuple[Array, Params]]:
+        """Yields the squared solution for a grid of final ridges: one pair of sums, one factor each."""
         for ridge in half_decades(*self.space.final_ridge):
-            yield squared(link.sums, ridge, self.smoothing(drawn)), {**drawn, "final_ridge": ridge}
+            yield squared(link.sums, ridge, settings.smoothing), {**drawn, "final_ridge": ridge}
 
-    def passes(self, link: Link, drawn: Params) -> Iterator[tuple[Array, Params]]:
-        """The descent after each pass."""
-        run = sweeps(
-            link.rows,
-            link.features,
-            link.sums,
-            drawn["final_ridge"],
-            softmax=drawn["loss"] == "softmax",
-            descent=Descent(drawn["learning_rate"], drawn["momentum"], drawn["decay"]),
-            smoothing=self.smoothing(drawn),
-            seed=self.options.seed,
-        )
-        for sweep in range(1, self.space.passes + 1):
-            yield next(run), {**drawn, "passes": sweep}
+    def passes(self, link: Link, settings: Settings, drawn: Params) -> Iterator[tuple[Array, Params]]:
+        """Yields V after each pass of the SGD."""
+        run = sgd_passes(link, settings)
+        for done in range(1, self.space.passes + 1):
+            yield next(run), {**drawn, "passes": done}
 
     def judge(
         self, stand: Stand, links: list[Link], Vs: list[Array], params: Params
     ) -> Iterator[tuple[bool, dict[str, float]]]:
-        """The metrics of held-out rows, a mean over holdouts, with scores as they stand and after calibration."""
+        """Yields the metrics of held-out rows, a mean over holdouts, with scores as they are and after calibration."""
+        if not all(np.isfinite(V).all() for V in Vs):
+            raise FloatingPointError("the SGD diverged: a smaller learning rate is needed")
+        held = [fold.held_out(link, V) for fold, link, V in zip(stand.folds, links, Vs, strict=True)]
+        calibration = criterion(held, params["loss"], multiclass=self.multiclass)[1]
         models = [self.model(link, V, params["loss"]) for link, V in zip(links, Vs, strict=True)]
-        scores = [model.features(link.held) @ model.V for model, link in zip(models, links, strict=True)]
-        if not all(np.isfinite(S).all() for S in scores):
-            raise FloatingPointError("the descent diverged: a smaller learning rate is needed")
-        if self.multiclass:
-            classes = np.concatenate([fold.held_labels.indices for fold in stand.folds])
-            weights = np.concatenate([fold.held_weights for fold in stand.folds])
-            calibration = fit_temperature(np.concatenate(scores), classes, weights)[1]
-        else:
-            histogram = Histogram(params["loss"])
-            for S, fold in zip(scores, stand.folds, strict=True):
-                histogram.add(S, fold.held_labels, fold.held_weights)
-            calibration = histogram.monotone()
         for calibrate in (False, True):
             found = [
                 self.measured(replace(model, calibration=calibration if calibrate else no_calibration()), link, fold)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from smoothlink.steps.featurize import Features
 from smoothlink.steps.fit import LinkSums, Smoothing, prior_scores, smoothed_targets
 
 HostArray = NDArray[Any]
+Gradients = Callable[[HostArray, HostArray, Any], Iterator[tuple[slice, Array]]]  # (batch, weights, decoder)
 
 SOFTMAX_BYTES = 512 << 20  # of the scores of a batch, which must all be there before any is a probability
 STEPS = 64  # of a pass, at least, where rows are very many
@@ -101,6 +102,7 @@ def sweeps(
     seed: int = 0,
     run: Run | None = None,
     turned: bool | None = None,
+    gradients: Gradients | None = None,
 ) -> Iterator[Array]:
     """V (s + 1, c) after each pass of logistic (or softmax) descent, without end: the caller stops.
 
@@ -108,7 +110,7 @@ def sweeps(
     M = (Phi'Phi + rho)^-1 and p the predictions of the start: the label part and p's are full sums, and only what
     predictions differ from p is sampled. (Without p the first passes on frequent labels were worse than the start.)
     The array yielded may be overwritten by the next pass. A `run` is kept up to date, and gone on with. `turned` forces
-    the coordinates, which else follow from the sizes.
+    the coordinates, which else follow from the sizes. `gradients` are those of a batch, where rows are elsewhere.
     """
     s, run = features.width(rows.d), Run() if run is None else run
     size = descent.batch or default_batch(rows.n, rows.c, s, softmax=softmax)
@@ -122,16 +124,20 @@ def sweeps(
         run.velocity = zeros(run.V, tuple(run.V.shape)) if descent.momentum else None
     state = decoder(rows.place(run.V), rows.place(run.velocity), aims(sums, smoothing, p, frame), p, rows.machine)
     eta = descent.learning_rate * stable_rate(frame.freedom, size, descent.momentum) * descent.decay**run.sweep
-    H, w, features = rows.table, rows.w, rows.place(features)
+    w, features = rows.w, rows.place(features)
+
+    def block_gradients(batch: HostArray, weights: HostArray, state: Any) -> Iterator[tuple[slice, Array]]:
+        Phi, weights = state.see(frame.turn(features(rows.place(rows_at(rows.table, batch))))), rows.place(weights)
+        blocks = list(state.blocks(len(batch)))
+        total = state.normalisers(Phi) if softmax and len(blocks) > 1 else None
+        for labels in blocks:
+            yield labels, state.gradient(Phi, state.differences(Phi, labels, weights, softmax, total))
+
     while True:
         for batch in rows.batches(size, seed=seed, sweep=run.sweep):
-            Phi, weights = state.see(frame.turn(features(rows.place(rows_at(H, batch))))), w[batch]
-            weights = rows.place(weights * np.float32(sums.weight / weights.sum(dtype=np.float64)))
-            blocks = list(state.blocks(len(batch)))
-            total = state.normalisers(Phi) if softmax and len(blocks) > 1 else None
-            for labels in blocks:
-                P = state.differences(Phi, labels, weights, softmax, total)
-                state.advance(labels, state.gradient(Phi, P), frame.M, frame.rho, eta, descent.momentum)
+            weights = w[batch] * np.float32(sums.weight / w[batch].sum(dtype=np.float64))
+            for labels, gradient in (gradients or block_gradients)(batch, weights, state):
+                state.advance(labels, gradient, frame.M, frame.rho, eta, descent.momentum)
         run.sweep += 1
         run.V, run.velocity = state.weights(), state.speeds()
         yield frame.back(run.V)

@@ -1,4 +1,4 @@
-"""The first stage, whichever was chosen: from scaled rows to the embedding h that the link function sees."""
+"""The embedding, whichever was chosen: from scaled rows to h, the input of the link function."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from smoothlink.fitting.checkpoint import Work
+from smoothlink.fitting.checkpoint import FitState
 from smoothlink.machines.arrays import contiguous, host, unit_rows
 from smoothlink.machines.cluster import ClusterRows
 from smoothlink.machines.rows import Block, Rows, stack
@@ -20,18 +20,18 @@ from smoothlink.steps import embed as steps
 from smoothlink.steps.embed import Basis, Embedding
 
 Array = NDArray[Any]
-Keep = Callable[[Callable[[], Basis]], Basis]
+Saved = Callable[[Callable[[], Basis]], Basis]
 
 
-class Effort(NamedTuple):
-    """What the last solve of conjugate gradients took; nothing where the solver is exact."""
+class Convergence(NamedTuple):
+    """How the last solve of conjugate gradients ended; nothing where the solver is exact."""
 
-    iterations: int | None = None  # the most of a column
+    iterations: int | None = None  # the most of any column
     residual: float | None = None  # the largest, relative to the right-hand side
 
 
 class Embedded(NamedTuple):
-    """A fitted first stage and what it makes of all rows, held-out ones included."""
+    """A fitted embedding, and h of all rows, held-out ones included."""
 
     U: Any  # (c, k), or None; as W and H where the rows are
     W: Any  # (d, k); None where h is x itself or a classifier's activations
@@ -39,18 +39,18 @@ class Embedded(NamedTuple):
     H: Any  # (n, k), an array or in a file
     spectrum: Array
     captured: float
-    effort: Effort = Effort()
+    convergence: Convergence = Convergence()
 
 
 @dataclass(frozen=True)
-class FirstStage:
-    """How U and W are found. `fit` sees only rows of positive weight; `prepare` sums what all ridges share."""
+class Embedder:
+    """How U and W are found. `fit` uses only rows of positive weight; `prepare` sums what all ridges share."""
 
     embedding: str
     solver: Solver
     rank: int  # the largest that will be asked for
     adaptive: bool = False
-    share: float | None = None  # of tr Y'PY: cut the embedding there
+    share: float | None = None  # of tr Y'PY: as many directions as hold it
     power: int = 1
     oversample: int = 20
     classifier: Any = None
@@ -67,44 +67,45 @@ class FirstStage:
         if self.classifier is not None:
             return fit_classifier(self.classifier, rows)
         if system is None:
-            H = rows.map(plain_inputs)
+            H = rows.map(inputs_as_they_are)
             return Embedded(None, None, None, H, np.zeros(0), float("nan"))
-        e, effort = self.directions(rows, system, ridge)
-        return Embedded(e.U, e.W, None, rows.map(steps.embed_rows, e.W), e.spectrum, e.captured, effort)
+        e, convergence = self.directions(rows, system, ridge)
+        return Embedded(e.U, e.W, None, rows.map(steps.embed_rows, e.W), e.spectrum, e.captured, convergence)
 
-    def fit_in(self, work: Work, name: str, rows: Rows, ridge: float, rank: int, normalize: bool) -> Embedded:
-        """`fit` at full size, with h as the link sees it: from a state put by, and into a file, where work says so."""
+    def fit_saved(self, state: FitState, name: str, rows: Rows, ridge: float, rank: int, normalize: bool) -> Embedded:
+        """`fit` at full size, with h as the link gets it: from a saved state, or into a file, where `state` says so."""
         if self.classifier is not None or self.embedding == "none":
             found = self.fit(rows, None, ridge)
-            return found._replace(H=shaped(found.H, rank, normalize))
-        work.tidy()
-        kept = work.recall(name)
-        if kept is None:
-            basis = partial(basis_in, work, f"{name}-basis")
-            e, effort = self.directions(rows, self.prepare(rows), ridge, basis)
-            story = {"captured": e.captured, "effort": effort}
-            work.keep(name, story, U=host(e.U), W=host(e.W), spectrum=e.spectrum)
+            return found._replace(H=leading_coordinates(found.H, rank, normalize))
+        state.trim()
+        saved = state.load(name)
+        if saved is None:
+            basis = partial(saved_basis, state, f"{name}-basis")
+            e, convergence = self.directions(rows, self.prepare(rows), ridge, basis)
+            meta = {"captured": e.captured, "convergence": convergence}
+            state.save(name, meta, U=host(e.U), W=host(e.W), spectrum=e.spectrum)
         else:
-            e, effort = Embedding(captured=kept[0]["captured"], **kept[1]), Effort(*kept[0]["effort"])
-        work.forget(f"{name}-basis")
+            e = Embedding(captured=saved[0]["captured"], **saved[1])
+            convergence = Convergence(*saved[0]["convergence"])
+        state.remove(f"{name}-basis")
         W = contiguous(e.W[:, :rank])
-        into = work.array(f"{name}-h", (rows.n, W.shape[1])) if work.plan.embedding_in_file else None
-        H = rows.map(link_inputs, W, normalize, into=into)
-        if work.plan.memory is not None:  # the link does not see X
+        into = state.array(f"{name}-h", (rows.n, W.shape[1])) if state.plan.embedding_in_file else None
+        H = rows.map(embed_block, W, normalize, into=into)
+        if state.plan.memory is not None:  # the link does not see X
             rows.let_go()
-        return Embedded(e.U, e.W, None, H, e.spectrum, e.captured, effort)
+        return Embedded(e.U, e.W, None, H, e.spectrum, e.captured, convergence)
 
     def directions(
-        self, rows: Rows, system: System | None, ridge: float, kept: Keep = lambda make: make()
-    ) -> tuple[Embedding, Effort]:
-        """U and W from the rows of positive weight, and what the solver took; `kept` may know the basis from before."""
+        self, rows: Rows, system: System | None, ridge: float, saved: Saved = lambda make: make()
+    ) -> tuple[Embedding, Convergence]:
+        """Returns U and W from rows of positive weight, and how the solver ended; `saved` may have the basis."""
         assert system is not None
         solve = system.at(ridge)
         rows = rows if self.label_scale is None else scaled_labels(rows, self.label_scale)
-        found = self._directions(rows, solve, kept)
-        return found, Effort(getattr(solve, "iterations", None), getattr(solve, "residual", None))
+        found = self._directions(rows, solve, saved)
+        return found, Convergence(getattr(solve, "iterations", None), getattr(solve, "residual", None))
 
-    def _directions(self, rows: Rows, solve: Solve, kept: Keep) -> Embedding:
+    def _directions(self, rows: Rows, solve: Solve, saved: Saved) -> Embedding:
         rng, k = np.random.default_rng([self.seed, 1]), self.rank
         if self.embedding == "random":
             return steps.random_directions(rows, k, solve, rng)
@@ -114,33 +115,33 @@ class FirstStage:
             return steps.every_label(rows, solve)
         if self.adaptive:
             return steps.adaptive_embedding(rows, k, solve, rng, power=self.power)
-        found = steps.label_embedding(rows, k, solve, rng, oversample=self.oversample, power=self.power, kept=kept)
+        found = steps.label_embedding(rows, k, solve, rng, oversample=self.oversample, power=self.power, kept=saved)
         return found if self.share is None else steps.share_of_predictable(found, self.share)
 
 
-def basis_in(work: Work, name: str, make: Callable[[], Basis]) -> Basis:
-    """The basis that an earlier run put by, or a new one, put by."""
-    found = work.recall(name)
+def saved_basis(state: FitState, name: str, make: Callable[[], Basis]) -> Basis:
+    """Returns the basis that an earlier run saved, or a new one, which is saved."""
+    found = state.load(name)
     if found is not None:
         return Basis(found[1]["Q"], found[0]["trace"])
     basis = make()
-    work.keep(name, {"trace": basis.trace}, Q=host(basis.Q))
+    state.save(name, {"trace": basis.trace}, Q=host(basis.Q))
     return basis
 
 
-def plain_inputs(block: Block) -> Array:
+def inputs_as_they_are(block: Block) -> Array:
     """The rows themselves, without the constant."""
     return contiguous(block.X.dense_rows(0, len(block.w))[:, :-1])
 
 
-def link_inputs(block: Block, W: Array, normalize: bool) -> Array:
+def embed_block(block: Block, W: Array, normalize: bool) -> Array:
     """h of each row of a block, of unit length if asked."""
     H = block.X @ W
     return unit_rows(H) if normalize else H
 
 
-def shaped(H: Array, rank: int, normalize: bool) -> Array:
-    """The first `rank` coordinates, of unit length if asked."""
+def leading_coordinates(H: Array, rank: int, normalize: bool) -> Array:
+    """Returns the first `rank` coordinates, of unit length if asked."""
     H = contiguous(H[:, :rank])
     return unit_rows(H) if normalize else H
 

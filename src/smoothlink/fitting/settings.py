@@ -1,4 +1,4 @@
-"""What is asked of a fit, what was settled, and what it cost."""
+"""What is asked of a fit, the settings that it then has, and the data that it gets."""
 
 from __future__ import annotations
 
@@ -16,20 +16,23 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from smoothlink.choices import FineTune, InputKernel, Joint, Logistic, Matern, Randomized, Softmax, as_choice
-from smoothlink.fitting.checkpoint import Work
-from smoothlink.fitting.first_stage import FirstStage
+from smoothlink.fitting.checkpoint import FitState
+from smoothlink.fitting.embedding import Embedder
 from smoothlink.machines.rows import Rows
 from smoothlink.parameters import CHOICES, JOINT, chosen_word, conflict
+from smoothlink.steps.descend import Descent
 from smoothlink.steps.featurize import Features, Kernel
 from smoothlink.steps.fit import Smoothing
 from smoothlink.steps.landmarks import Landmarks, folded
+from smoothlink.steps.scale import Scaling
 
 Array = NDArray[Any]
 Notify = Callable[[str, float], None]
+Note = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Options:
+class Request:
     """Everything that was asked of a fit, with the parameters of choices beside the others; much of it may be "auto".
 
     Names, meanings and defaults are those of smoothlink.parameters.
@@ -77,8 +80,8 @@ class Options:
     seed: int
 
     @classmethod
-    def of(cls, parameters: dict[str, Any], seed: int) -> Options:
-        """Returns the options of checked parameters of the estimator."""
+    def of(cls, parameters: dict[str, Any], seed: int) -> Request:
+        """Returns the request of checked parameters of the estimator."""
         own = cls.__dataclass_fields__.keys()
         found = {name: value for name, value in parameters.items() if name in own}
         kernel = as_choice("kernel", parameters["kernel"])
@@ -132,7 +135,7 @@ def kernel_name(kernel: Any) -> str:
 
 
 class Inputs(NamedTuple):
-    """The kernel that the first stage sees x through; nothing where it sees x itself."""
+    """The kernel of x on which the embedding is linear; nothing where it is linear in x itself."""
 
     kernel: Kernel | None = None
     bandwidth: float = 1.0
@@ -151,51 +154,75 @@ class Inputs(NamedTuple):
         return np.ascontiguousarray(W) if self.root is None else folded(self.root, W)
 
 
-class Setup(NamedTuple):
-    """The data and the choices that do not depend on held-out rows."""
+@dataclass(frozen=True)
+class Settings:
+    """Every setting of a stepwise fit, none left to choose: what `fit_link` takes beside the rows."""
 
-    rows: Rows
-    Y: sp.csr_array
-    multiclass: bool
-    stage: FirstStage
-    inputs: Inputs
-    table: bool  # whether the columns of X were standardised, as those of a dense table are
-    kernel: Kernel
-    n_features: int
-    ranks: tuple[int, ...]  # candidates, ascending
-    smoothing: Smoothing
-    work: Work = Work()
-
-
-class Chosen(NamedTuple):
-    """Every setting of a fit as a number."""
-
+    embedder: Embedder
     ridge: float
     rank: int
+    normalize: bool  # whether h is scaled to unit length
+    kernel: Kernel
+    features: int  # random features; not used by the linear kernel
     bandwidth: float
     final_ridge: float
     loss: str  # "squared", "logistic" or "softmax"
-    passes: int  # of the descent; 0 for the squared loss
+    passes: int  # of the SGD; 0 for the squared loss
+    sgd: Descent
+    smoothing: Smoothing
+    seed: int
+
+
+class Problem(NamedTuple):
+    """The data of a fit, scaled and in blocks of rows, and where its state is saved."""
+
+    rows: Rows
+    Y: Any  # (n, c) CSR, or on workers
+    multiclass: bool
+    scaling: Scaling
+    inputs: Inputs
+    table: bool  # whether the columns of X were standardised, as those of a dense table are
+    label_scale: Array | None  # (c,) square roots of label weights
+    state: FitState
+
+
+class Choice(NamedTuple):
+    """Settings, what chose each of them, and how held-out rows fare with them."""
+
+    problem: Problem
+    settings: Settings
+    chosen_by: dict[str, str]
+    criterion: float = np.inf  # smaller is better; inf where nothing was held out
+
+
+class TrainingData(NamedTuple):
+    """What a fit is given."""
+
+    X: Any  # (n, d) CSR or dense, or mapped from files
+    Y: sp.csr_array  # (n, c) float32 ones
+    w: Array | None  # (n,)
+    multiclass: bool
+    label_weight: Array | None = None  # (c,)
 
 
 @dataclass
 class Clock:
-    """Seconds and peak memory of each stage, and who is told of them."""
+    """Seconds and peak memory of each step, and whom to notify of them."""
 
     notify: Notify | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     peak_mb: dict[str, float] = field(default_factory=dict)
 
     @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
+    def step(self, name: str) -> Iterator[None]:
         began = time.perf_counter()
-        self.tell(name, 0.0)
+        self.progress(name, 0.0)
         yield
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - began
         self.peak_mb[name] = peak_memory_mb()
-        self.tell(name, 1.0)
+        self.progress(name, 1.0)
 
-    def tell(self, name: str, share: float) -> None:
+    def progress(self, name: str, share: float) -> None:
         if self.notify is not None:
             self.notify(name, share)
 

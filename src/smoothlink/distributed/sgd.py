@@ -1,11 +1,11 @@
-"""phi, Y -> V over rows on a cluster: labels of the logistic loss shared out among the workers, softmax by sums."""
+"""phi, Y -> V over rows on a cluster: labels of the logistic loss partitioned among workers, softmax by sums."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,51 +13,79 @@ from numpy.typing import NDArray
 from smoothlink.errors import ModelFileError
 from smoothlink.machines import shares
 from smoothlink.machines.cluster import ClusterRows
-from smoothlink.machines.decoder import decoder, log_sums
+from smoothlink.machines.decoder import log_sums
 from smoothlink.machines.rows import Block, Rows
 from smoothlink.machines.sharded import Shards, shard_name
 from smoothlink.solve.cholesky import GramSystem
-from smoothlink.steps.descend import (
-    Descent,
-    Run,
-    aims,
-    default_batch,
-    frame_of,
-    predictions,
-    stable_rate,
-    sweeps,
-)
+from smoothlink.steps.descend import Descent, Run, predictions, sweeps
 from smoothlink.steps.featurize import Features
 from smoothlink.steps.fit import LinkSums, Smoothing, prior_scores, squared
 from smoothlink.steps.save import load, save
 
+if TYPE_CHECKING:
+    from smoothlink.fitting.settings import Settings
+
 Array = NDArray[Any]
 
 
-class Job(NamedTuple):
-    """What a descent needs beside its rows."""
+class LabelTask(NamedTuple):
+    """What the SGD with some labels needs beside its rows, on a worker."""
 
-    features: Any  # Features; None where they are sent by themselves
     ridge: float
     descent: Descent
     smoothing: Smoothing
     seed: int
 
 
-def spread_sweeps(
-    rows: ClusterRows, sums: LinkSums, job: Job, *, softmax: bool, run: Run | None = None
+def distributed_passes(
+    rows: ClusterRows,
+    features: Features,
+    sums: LinkSums,
+    ridge: float,
+    *,
+    softmax: bool,
+    descent: Descent,
+    smoothing: Smoothing,
+    seed: int,
+    run: Run | None = None,
 ) -> Iterator[Array]:
-    """`steps.descend.sweeps` on a cluster: V (s + 1, c) after each pass."""
+    """Returns `steps.descend.sweeps` on a cluster: V (s + 1, c) after each pass.
+
+    The softmax loss couples all labels: there each step is one sum over the rows of a large batch.
+    """
     run = Run() if run is None else run
-    return softmax_sweeps(rows, sums, job, run) if softmax else label_sweeps(rows, sums, job, run)
+    if not softmax:
+        return label_sweeps(rows, features, sums, LabelTask(ridge, descent, smoothing, seed), run)
+    sent, start = rows.cluster.send(features), prior_scores(sums.label_weights, sums.weight, smoothing, softmax=True)
+    p = predictions(start, softmax=True)[None]
+
+    def gradients(batch: Array, weights: Array, state: Any) -> Iterator[tuple[slice, Array]]:
+        order = np.argsort(batch)
+        given = batch[order], weights[order], sent, state.V, p
+        yield slice(0, rows.c), rows.sum(batch_slope, *given, out=tuple(state.V.shape))
+
+    return sweeps(
+        rows,
+        features,
+        sums,
+        ridge,
+        softmax=True,
+        descent=descent,
+        smoothing=smoothing,
+        seed=seed,
+        run=run,
+        turned=False,
+        gradients=gradients,
+    )
 
 
-def label_sweeps(rows: ClusterRows, sums: LinkSums, job: Job, run: Run) -> Iterator[Array]:
-    """Labels are independent in the logistic loss: each worker descends with some of them, over all embedded rows."""
+def label_sweeps(rows: ClusterRows, features: Features, sums: LinkSums, task: LabelTask, run: Run) -> Iterator[Array]:
+    """Yields V after each pass. Labels are independent in the logistic loss: each worker takes some of them, over all
+    embedded rows."""
     cluster = rows.cluster
     parts = label_parts(rows.c, len(cluster.workers))
     targets = [cluster.send(np.ascontiguousarray(sums.targets[:, labels])) for labels in parts]
-    for states in label_states(rows, parts, targets, sums, job, run):
+    for states in label_states(rows, parts, targets, features, sums, task, run):
         found = cluster.gather(states)
         cluster.count(sum(state.V.nbytes * (1 if state.velocity is None else 2) for state in found))
         run.V, run.sweep = np.hstack([state.V for state in found]), run.sweep + 1
@@ -66,11 +94,17 @@ def label_sweeps(rows: ClusterRows, sums: LinkSums, job: Job, run: Run) -> Itera
 
 
 def label_states(
-    rows: ClusterRows, parts: list[slice], targets: list[Any], sums: LinkSums, job: Job, run: Run
+    rows: ClusterRows,
+    parts: list[slice],
+    targets: list[Any],
+    features: Features,
+    sums: LinkSums,
+    task: LabelTask,
+    run: Run,
 ) -> Iterator[list[Any]]:
     """Where the descents with each part of the labels stand after each pass, on the workers."""
     cluster = rows.cluster
-    G, sent = cluster.send(sums.gram.G), cluster.send(job.features)
+    G, sent = cluster.send(sums.gram.G), cluster.send(features)
     states: list[Any] = []
     data: list[Any] = []
     for labels in parts:
@@ -78,36 +112,40 @@ def label_states(
         data.append(cluster.submit("label-rows", shares.some_labels, rows.table.parts, Y, rows._w))
         begun = None if run.V is None else Run(run.V[:, labels], column(run.velocity, labels), run.sweep)
         states.append(begun)
-    bare = job._replace(features=None)
     while True:
         for i in range(len(parts)):
-            told = (data[i], sent, G, targets[i], sums.weight, bare, states[i])
+            told = (data[i], sent, G, targets[i], sums.weight, task, states[i])
             states[i] = cluster.submit(f"labels {i + 1}/{len(parts)}", labels_pass, *told)
         yield states
 
 
-def spread_decoder(rows: ClusterRows, sums: LinkSums, job: Job, loss: str, passes: int, beside: Path) -> Shards:
-    """V by squared or logistic loss, labels shared out: each worker sums the targets of its labels, fits and writes
-    them. V is never whole, and never comes to the client."""
+def write_decoder_shards(
+    rows: ClusterRows, features: Features, sums: LinkSums, settings: Settings, beside: Path
+) -> Shards:
+    """Returns V by squared or logistic loss, labels partitioned: each worker sums the targets of its labels, fits and
+    writes them. V is never whole, and never comes to the client."""
     cluster, parts = rows.cluster, label_parts(rows.c, len(rows.cluster.workers))
     beside.parent.mkdir(parents=True, exist_ok=True)
     files = [beside.parent / shard_name(beside.stem, i + 1, len(parts)) for i in range(len(parts))]
-    cluster.again(lambda: write_parts(rows, sums, job, loss, passes, dict(zip(files, parts, strict=True))))
+    shards = dict(zip(files, parts, strict=True))
+    cluster.again(lambda: write_parts(rows, features, sums, settings, shards))
     return open_shards(beside.parent, [file.name for file in files])
 
 
-def write_parts(rows: ClusterRows, sums: LinkSums, job: Job, loss: str, passes: int, shards: dict[Path, slice]) -> None:
-    """V of some labels into each file, by the workers."""
+def write_parts(
+    rows: ClusterRows, features: Features, sums: LinkSums, settings: Settings, shards: dict[Path, slice]
+) -> None:
+    """Has the workers write V of some labels into each file."""
     cluster, parts = rows.cluster, list(shards.values())
-    features = cluster.send(job.features)
-    targets = [rows.kept_sum("targets", shares.share_targets, features, labels) for labels in parts]
-    if loss == "squared":
-        G = cluster.send(sums.gram.G)
-        told = (G, job.ridge, job.smoothing)
-        found = [cluster.submit(f"solve {i + 1}/{len(parts)}", solved_part, t, *told) for i, t in enumerate(targets)]
+    sent = cluster.send(features)
+    targets = [rows.kept_sum("targets", shares.share_targets, sent, labels) for labels in parts]
+    if settings.loss == "squared":
+        given = cluster.send(sums.gram.G), settings.final_ridge, settings.smoothing
+        found = [cluster.submit(f"solve {i + 1}/{len(parts)}", solved_part, t, *given) for i, t in enumerate(targets)]
     else:
-        steps = label_states(rows, parts, targets, sums, job, Run())
-        for _ in range(max(1, passes)):
+        task = LabelTask(settings.final_ridge, settings.sgd, settings.smoothing, settings.seed)
+        steps = label_states(rows, parts, targets, features, sums, task, Run())
+        for _ in range(max(1, settings.passes)):
             states = next(steps)
         found = [cluster.submit("decoder", weights_of, state) for state in states]
     written = [cluster.submit("write", write_shard, V, str(file)) for V, file in zip(found, shards, strict=True)]
@@ -142,39 +180,14 @@ def write_shard(V: Array, path: str) -> int:
 
 
 def labels_pass(
-    rows: Rows, features: Features, G: Array, targets: Array, weight: float, job: Job, run: Run | None
+    rows: Rows, features: Features, G: Array, targets: Array, weight: float, task: LabelTask, run: Run | None
 ) -> Run:
     """One pass of the logistic descent with some labels, on a worker."""
     now = Run() if run is None else Run(copy(run.V), copy(run.velocity), run.sweep)
     sums = LinkSums(GramSystem(G), targets, weight)
-    knobs: dict[str, Any] = {"descent": job.descent, "smoothing": job.smoothing, "seed": job.seed, "turned": False}
-    next(sweeps(rows, features, sums, job.ridge, softmax=False, run=now, **knobs))
+    knobs: dict[str, Any] = {"descent": task.descent, "smoothing": task.smoothing, "seed": task.seed, "turned": False}
+    next(sweeps(rows, features, sums, task.ridge, softmax=False, run=now, **knobs))
     return now
-
-
-def softmax_sweeps(rows: ClusterRows, sums: LinkSums, job: Job, run: Run) -> Iterator[Array]:
-    """The softmax loss couples all labels: each step is one sum over the rows of a large batch."""
-    descent, features = job.descent, rows.cluster.send(job.features)
-    size = descent.batch or default_batch(rows.n, rows.c, job.features.width(rows.d), softmax=True)
-    frame = frame_of(sums, job.ridge, turned=False, half=False)
-    start = prior_scores(sums.label_weights, sums.weight, job.smoothing, softmax=True)
-    p = predictions(start, softmax=True)[None]
-    if run.V is None:
-        run.V = np.zeros(sums.targets.shape, np.float32)
-        run.V[-1] = start
-        run.velocity = np.zeros_like(run.V) if descent.momentum else None
-    state = decoder(run.V, run.velocity, aims(sums, job.smoothing, p, frame), p, rows.machine)
-    eta = descent.learning_rate * stable_rate(frame.freedom, size, descent.momentum) * descent.decay**run.sweep
-    w, every = rows.w, slice(0, rows.c)
-    while True:
-        for batch in rows.batches(size, seed=job.seed, sweep=run.sweep):
-            batch = np.sort(batch)
-            weights = w[batch] * np.float32(sums.weight / w[batch].sum(dtype=np.float64))
-            slope = rows.sum(batch_slope, batch, weights, features, state.V, p, out=tuple(state.V.shape))
-            state.advance(every, slope, frame.M, frame.rho, eta, descent.momentum)
-        run.sweep += 1
-        yield state.weights()
-        eta *= descent.decay
 
 
 def batch_slope(block: Block, batch: Array, weights: Array, features: Features, V: Array, p: Array, out: Array) -> None:

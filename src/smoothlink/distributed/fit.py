@@ -13,10 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from smoothlink.errors import plural
-from smoothlink.fitting.checkpoint import checksum, job_with, working
-from smoothlink.fitting.checks import check_loss
-from smoothlink.fitting.files import (
+from smoothlink.distributed.files import (
     Files,
     Piece,
     answered,
@@ -26,10 +23,14 @@ from smoothlink.fitting.files import (
     described,
     renamed,
 )
-from smoothlink.fitting.options import Clock, Notify, Options, Setup
-from smoothlink.fitting.plan import Plan, size
-from smoothlink.fitting.setup import arranged, largest_rank, resolve_solver
-from smoothlink.fitting.train import Trained, train_in, train_quick
+from smoothlink.errors import plural
+from smoothlink.fitting.checkpoint import checksum, describe_request, open_state
+from smoothlink.fitting.checks import check_loss
+from smoothlink.fitting.memory import Plan, size
+from smoothlink.fitting.prepare import largest_rank, resolve_solver, start_settings
+from smoothlink.fitting.run import fit_posed
+from smoothlink.fitting.settings import Clock, Inputs, Notify, Problem, Request, Settings
+from smoothlink.fitting.summary import Fitted
 from smoothlink.machines import shares
 from smoothlink.machines.cluster import Cluster, ClusterRows, RemoteLabels
 from smoothlink.machines.shares import Given, Header, Seen
@@ -70,11 +71,11 @@ class Spread(NamedTuple):
                 parts.append(cluster.submit("share", shares.share_of, every[at], start, stop, worker=workers[at]))
         return ClusterRows(cluster, parts, self.starts, header.rows, header.features + 1, header.labels, w, every)
 
-    def job(self, w: Array | None, label_weight: Array | None, options: Options) -> dict[str, Any]:
+    def job(self, w: Array | None, label_weight: Array | None, request: Request) -> dict[str, Any]:
         """What makes two fits the same, on any number of workers."""
         counts = {noun: getattr(self.header, noun) for noun in ("rows", "features", "labels")}
         where = {"on": "a cluster", "shards": None if self.cluster.shards is None else str(self.cluster.shards)}
-        return {**where, **counts, **self.contents(), **job_with(w, label_weight, options)}
+        return {**where, **counts, **self.contents(), **describe_request(w, label_weight, request)}
 
     def first(self) -> Any:
         """X of a few rows."""
@@ -129,44 +130,43 @@ def spread_arrays(cluster: Cluster, X: Any, Y: sp.csr_array) -> Spread:
 def train_spread(
     spread: Spread,
     w: Array | None,
-    options: Options,
+    request: Request,
     task: str,
     label_weight: Array | None,
     notify: Notify | None = None,
     note: Callable[[str], None] | None = None,
-) -> tuple[Trained, bool]:
+) -> tuple[Fitted, bool]:
     """`train` over rows on workers, and whether the model is multiclass."""
     spread.cluster.moved.clear()
     cluster, clock = spread.cluster, StageClock(spread.cluster, notify)
-    with clock.stage("scale"):
-        scaling = choose_scaling(spread.first(), options.scale, None)
+    with clock.step("scale"):
+        scaling = choose_scaling(spread.first(), request.scale, None)
         if scaling.kind == "variance":
             raise ValueError(
-                f"scale is {options.scale!r}, and the columns of this dense table would be scaled to unit variance, "
+                f"scale is {request.scale!r}, and the columns of this dense table would be scaled to unit variance, "
                 "which a cluster cannot do; scale them before and say scale='none', or 'unit' for rows of length 1."
             )
-    plan = cluster_plan(spread, options, cluster.plan)
-    check_shards(cluster, options)
+    plan = cluster_plan(spread, request, cluster.plan)
+    check_shards(cluster, request)
     if note is not None:
         note(f"{plan} Dashboard: {cluster.dashboard}")
-    with clock.stage("read"):
-        rows = spread.load(scaling.__call__, w, options.block_rows, whole=plan.by == "columns")
+    with clock.step("read"):
+        rows = spread.load(scaling.__call__, w, request.block_rows, whole=plan.by == "columns")
         seen = answered(cluster, [cluster.submit("check", shares.looked_at, share) for share in rows.parts])
     multiclass = asked_multiclass(seen, task, rows.c)
-    check_loss(options, multiclass=multiclass)
-    with working(options.checkpoint, lambda: spread.job(w, label_weight, options), lambda: Plan()) as work:
-        options = replace(options, input_kernel=None)
+    check_loss(request, multiclass=multiclass)
+    label_scale = None if label_weight is None else np.sqrt(label_weight).astype(np.float32)
+    entries = sum(share.entries for share in seen)
+    with open_state(request.checkpoint, lambda: spread.job(w, label_weight, request), Plan) as state:
 
-        def make(options: Options) -> Setup:
-            Y = RemoteLabels(rows)
-            return arranged(rows, Y, sum(s.entries for s in seen), options, multiclass, label_weight, work=work)
+        def pose(request: Request) -> tuple[Problem, Settings]:
+            labels = RemoteLabels(rows)
+            problem = Problem(rows, labels, multiclass, scaling, Inputs(), False, label_scale, state)
+            return problem, start_settings(problem, request, entries)
 
-        if options.effort == "quick":
-            trained = train_quick(make(options), scaling, options, clock)
-        else:
-            trained = train_in(make, scaling, options, clock, work)
-    trained.summary.update(workers=len(cluster.workers), shared_out=plan.by, bytes_moved=dict(cluster.moved))
-    return trained, multiclass
+        fitted = fit_posed(pose, replace(request, input_kernel=None), clock)
+    fitted.summary.update(workers=len(cluster.workers), shared_out=plan.by, bytes_moved=dict(cluster.moved))
+    return fitted, multiclass
 
 
 def asked_multiclass(seen: list[Seen], task: str, labels: int) -> bool:
@@ -179,13 +179,13 @@ def asked_multiclass(seen: list[Seen], task: str, labels: int) -> bool:
     return task == "multiclass" or (task == "auto" and single and labels > 1)
 
 
-def check_shards(cluster: Cluster, options: Options) -> None:
+def check_shards(cluster: Cluster, request: Request) -> None:
     """Whether this is a fit whose decoder workers can write, if they are to."""
-    loss = options.loss if options.loss != "auto" or options.effort == "full" else "squared"
-    if cluster.shards is not None and (loss not in ("squared", "logistic") or not one_fit(options)):
+    loss = request.loss if request.loss != "auto" or request.effort == "full" else "squared"
+    if cluster.shards is not None and (loss not in ("squared", "logistic") or not one_fit(request)):
         raise ValueError(
             "shards are written by one fit with squared or logistic loss: use effort='quick', or give all settings and "
-            f"calibrate=False; loss is {options.loss!r}."
+            f"calibrate=False; loss is {request.loss!r}."
         )
 
 
@@ -206,16 +206,16 @@ class ClusterPlan(NamedTuple):
         )
 
 
-def cluster_plan(spread: Spread, options: Options, asked: str) -> ClusterPlan:
+def cluster_plan(spread: Spread, request: Request, asked: str) -> ClusterPlan:
     """Rows, or where all of X fits a worker and conjugate gradients, if it is they, would send more than X, columns."""
     header, workers = spread.header, len(spread.cluster.workers)
-    rank = largest_rank(options, header.rows, header.features, header.labels)
-    columns = min(header.labels, rank + options.oversample)
+    rank = largest_rank(request, header.rows, header.features, header.labels)
+    columns = min(header.labels, rank + request.oversample)
     solved, inputs = 4 * (header.features + 1) * columns, PREPARED_BYTES * (header.entries + header.rows)
     fits = inputs <= WORKER_SHARE * spread.cluster.worker_memory()
     moved = 2 * EXPECTED_ITERATIONS * solved  # by the solves of one embedding, there and back, for each worker
     sizes = header.rows, header.features + 1, columns, header.entries + header.rows
-    gradients = isinstance(resolve_solver(options.solver, *sizes, by_sums=True), ConjugateGradient)
+    gradients = isinstance(resolve_solver(request.solver, *sizes, by_sums=True), ConjugateGradient)
     pays = fits and gradients and workers > 1 and moved > inputs
     by = asked if asked != "auto" else "columns" if pays else "rows"
     why = "asked for" if asked != "auto" else "X fits a worker" if by == "columns" else "least to send"
@@ -223,9 +223,9 @@ def cluster_plan(spread: Spread, options: Options, asked: str) -> ClusterPlan:
     return ClusterPlan(by, workers, held, solved, why)
 
 
-def one_fit(options: Options) -> bool:
+def one_fit(request: Request) -> bool:
     """Whether nothing is tried on held-out rows before the fit."""
-    return options.effort == "quick" or (options.given and not options.calibrate)
+    return request.effort == "quick" or (request.given and not request.calibrate)
 
 
 class StageClock(Clock):
@@ -236,10 +236,10 @@ class StageClock(Clock):
         self.cluster = cluster
 
     @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
+    def step(self, name: str) -> Iterator[None]:
         before, self.cluster.stage = self.cluster.stage, name
         try:
-            with super().stage(name):
+            with super().step(name):
                 yield
         finally:
             self.cluster.stage = before

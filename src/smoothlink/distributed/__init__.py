@@ -1,0 +1,1 @@
+"""Fits and predictions on a Dask cluster."""

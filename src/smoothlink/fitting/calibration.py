@@ -1,0 +1,126 @@
+"""The one calibration: held-out scores -> the map to probabilities, and Algorithm 4's thresholds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from smoothlink.steps.calibrate import Calibration, Firsts, Histogram, fit_temperature, no_calibration
+from smoothlink.steps.fit import softmax_rows
+from smoothlink.steps.infer import f1_thresholds
+
+Array = NDArray[Any]
+
+SCORED_PAIRS = 20_000_000  # of held-out rows and labels: enough to tell settings apart
+CALIBRATION_ROWS = 20_000  # held-out rows that calibrate
+LABEL_BLOCK = 2048
+PAIRS_AT_A_TIME = 1 << 20  # scores that are binned together
+
+
+class HeldOut(NamedTuple):
+    """Held-out rows, scored by a model that was fitted without them."""
+
+    scores: Callable[[slice, int], Array]  # (labels, count) -> scores (count, m) of the first rows
+    Y: sp.csr_array  # (h, c)
+    w: Array  # (h,) float64
+
+
+class Calibrated(NamedTuple):
+    """What held-out rows say of scores."""
+
+    calibration: Calibration
+    thresholds: Array  # (c,) Algorithm 4's
+    criterion: float = float("inf")  # smaller is better; inf where nothing was held out
+    rows: int = 0  # held out
+
+
+def not_calibrated(c: int) -> Calibrated:
+    return Calibrated(no_calibration(), np.full(c, 0.5))
+
+
+def rows_scored(c: int) -> int:
+    """Returns how many held-out rows tell settings apart where there are c labels."""
+    return max(100, SCORED_PAIRS // c)
+
+
+def criterion(held: Sequence[HeldOut], loss: str, *, multiclass: bool) -> tuple[float, Calibration]:
+    """Returns what "auto" minimises, and the calibration that it implies.
+
+    Multilabel: the Brier score after monotone calibration. Multiclass: the log-loss at the best temperature, of rows
+    that have exactly one label.
+    """
+    if multiclass:
+        return fit_temperature(*one_label_rows(held))
+    histogram = Histogram(loss)
+    for part in held:
+        add_scores(histogram, part, rows_scored(part.Y.shape[1]))
+    return histogram.brier(), histogram.monotone()
+
+
+def one_label_rows(held: Sequence[HeldOut]) -> tuple[Array, Array, Array]:
+    """Returns scores, classes and weights of held-out rows that have exactly one label."""
+    scores, labels, weights = [], [], []
+    for part in held:
+        c = part.Y.shape[1]
+        single = np.flatnonzero(np.diff(part.Y.indptr) == 1)[: rows_scored(c)]
+        last = int(single[-1]) + 1 if len(single) else 0
+        scores.append(part.scores(slice(0, c), last)[single])
+        labels.append(part.Y.indices[part.Y.indptr[single]])
+        weights.append(part.w[single])
+    return np.concatenate(scores), np.concatenate(labels), np.concatenate(weights)
+
+
+def add_scores(histogram: Histogram, part: HeldOut, rows: int) -> None:
+    """Adds the scores of the first held-out rows, a block of labels at a time."""
+    rows = min(rows, len(part.w))
+    by_label = sp.csc_array(part.Y[:rows])
+    for labels in label_blocks(part.Y.shape[1], max(1, PAIRS_AT_A_TIME // max(1, rows))):
+        histogram.add(part.scores(labels, rows), by_label[:, labels].tocsr(), part.w[:rows])
+
+
+def label_blocks(c: int, size: int) -> Iterator[slice]:
+    yield from (slice(start, min(c, start + size)) for start in range(0, c, size))
+
+
+def calibrate(
+    held: Sequence[HeldOut],
+    frequencies: Array,
+    loss: str,
+    *,
+    multiclass: bool,
+    maps: bool = True,
+    pairs: int | None = None,
+) -> Calibrated:
+    """Returns the calibration and the thresholds that held-out rows give; `frequencies` (c,) are the labels'.
+
+    Without `maps` scores stay as they are, and only thresholds are fitted. Thresholds go by blocks of labels, of at
+    most `pairs` scores; the softmax couples labels, so there all at once.
+    """
+    c = len(frequencies)
+    value, calibration = criterion(held, loss, multiclass=multiclass)
+    most = rows_scored(c) if multiclass else CALIBRATION_ROWS
+    if not maps:
+        calibration = no_calibration()
+    elif not multiclass and rows_scored(c) < max(len(part.w) for part in held):  # more rows than tell settings apart
+        histogram = Histogram(loss)
+        for part in held:
+            add_scores(histogram, part, most)
+        calibration = histogram.monotone()
+    weights = np.concatenate([part.w[:most] for part in held])
+    Y = sp.csc_array(sp.vstack([part.Y[:most] for part in held], format="csr"))
+    width = c if multiclass else LABEL_BLOCK if pairs is None else max(16, pairs // max(1, len(weights)))
+    thresholds, firsts = np.empty(c), Firsts(len(weights))
+    for labels in label_blocks(c, width):
+        S = np.concatenate([part.scores(labels, min(most, len(part.w))) for part in held])
+        if multiclass:
+            P = softmax_rows(S * np.float32(calibration.temperature))
+        else:
+            P = calibration.probabilities(S, loss=loss)
+            firsts.add(S, Y[:, labels].tocsr())
+        thresholds[labels] = f1_thresholds(P, frequencies[labels], weights)
+    calibration = calibration if multiclass or not maps else firsts.lift(calibration, weights, loss=loss)
+    return Calibrated(calibration, thresholds, value, sum(len(part.w) for part in held))

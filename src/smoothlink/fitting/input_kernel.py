@@ -1,0 +1,144 @@
+"""The kernel of x on which the embedding is linear, if any: landmark rows or random features, and whether they pay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from smoothlink.fitting.choose import Fold, Point, choose, climb, search_trials
+from smoothlink.fitting.settings import Choice, Inputs, Problem, Request, Settings
+from smoothlink.machines.arrays import host
+from smoothlink.steps.calibrate import Histogram
+from smoothlink.steps.embed import embed_rows, fitted_to, label_counts
+from smoothlink.steps.featurize import draw_features, median_squared_distance, parse_kernel
+from smoothlink.steps.landmarks import Landmarks, whitened
+
+Array = NDArray[Any]
+
+KERNEL_FEATURES = 2000  # of the kernel where their number is "auto", or as many as there are rows
+KERNEL_BYTES = 1 << 30  # of kernel values of all rows, beyond which input_kernel "auto" does not try one
+WIDTHS = tuple(2.0 ** (e / 2) for e in range(-3, 5))  # .35 .. 4
+WIDTH_RIDGES = tuple(10.0 ** (e / 2) for e in range(-6, 4))  # 1e-3 .. 32, while a width is sought
+WIDTH_LABELS = 256  # the most frequent ones, by which widths are compared
+FEW_FOLDS = 3  # on which widths are compared
+GAIN = 0.005  # of the criterion: a kernel that brings less is not worth its cost
+
+
+def draw_inputs(A: Any, w: Array | None, request: Request) -> tuple[Inputs, Array]:
+    """Returns the kernel asked for, and its values for the rows of A (n, d + 1); its length scale is that of A."""
+    live = np.arange(A.shape[0]) if w is None else np.flatnonzero(w > 0)
+    rng = np.random.default_rng([request.seed, 3])
+    order = rng.permutation(live)
+    sample = np.sort(order[:1000])
+    length = median_squared_distance(dense_rows(A, sample), None if w is None else w[sample])
+    kernel, bandwidth = parse_kernel(str(request.input_kernel)), float(request.input_bandwidth)
+    count = min(KERNEL_FEATURES, len(live)) if request.input_features == "auto" else int(request.input_features)
+    if uses_landmarks(request):
+        landmarks = Landmarks(dense_rows(A, np.sort(order[:count])), kernel, bandwidth**2 * length)
+        root = landmarks.whitening()
+        return Inputs(kernel, bandwidth, landmarks, root), whitened(landmarks(A[:, :-1]), root)
+    features = draw_features(
+        kernel,
+        A.shape[1] - 1,
+        count,
+        length,
+        bandwidth,
+        np.random.default_rng([request.seed, 4]),
+    )
+    return Inputs(kernel, bandwidth, features), features(A[:, :-1])
+
+
+def uses_landmarks(request: Request) -> bool:
+    """Returns whether landmarks are used: they are folded into W, so there must be one."""
+    if request.input_map == "auto":
+        return request.embedding != "none" and request.classifier is None
+    return request.input_map == "landmarks"
+
+
+def dense_rows(A: Any, rows: Array) -> Array:
+    """Returns some rows, dense, without the intercept."""
+    found = A[rows][:, :-1]
+    return np.ascontiguousarray(found.toarray() if sp.issparse(found) else found, np.float32)
+
+
+Pose = Callable[[Request], tuple[Problem, Settings]]  # the problem that a request poses, and where a search begins
+
+
+def choose_with_inputs(request: Request, pose: Pose) -> Choice:
+    """Returns `choose`, with the input kernel where that is "auto" too."""
+    if request.input_kernel == "auto":
+        return choose_input_kernel(request, pose)
+    request = with_width(request, pose)
+    return choose(*pose(request), request)
+
+
+def choose_input_kernel(request: Request, pose: Pose) -> Choice:
+    """Returns the choice for x itself, or for a Gaussian kernel of x where held-out rows clearly prefer that."""
+    problem, settings = pose(replace(request, input_kernel=None))
+    linear = choose(problem, settings, request)
+    if not worth_trying(problem, request):
+        return linear
+    gaussian = with_width(replace(request, input_kernel="gaussian"), pose)
+    curved = choose(*pose(gaussian), gaussian, linear.settings)
+    best = curved if curved.criterion < (1 - GAIN) * linear.criterion else linear
+    return best._replace(chosen_by=best.chosen_by | {"input_kernel": "held-out rows"})
+
+
+def with_width(request: Request, pose: Pose) -> Request:
+    """Returns the request with a number for the width of the input kernel.
+
+    Where that is "auto", it is the one with which ridge regression alone predicts held-out labels best: the link
+    sharpens what the embedding says, but hardly moves the best width.
+    """
+    if request.input_kernel in (None, "auto") or request.input_bandwidth != "auto":
+        return request
+    folds: dict[float, list[Fold]] = {}
+
+    def loss(point: Point) -> float:
+        width, ridge = map(float, point)
+        if width not in folds:
+            folds.clear()  # kernel values of all rows are many numbers
+            trials = search_trials(*pose(replace(request, input_bandwidth=width)), request, FEW_FOLDS)
+            folds[width] = [] if trials is None else trials.folds
+        return ridge_loss(folds[width], ridge)
+
+    found = climb(loss, (WIDTHS, WIDTH_RIDGES), (1.0, 1.0))
+    return replace(request, input_bandwidth=float(found.point[0]))
+
+
+def ridge_loss(folds: list[Fold], ridge: float) -> float:
+    """Returns the calibrated Brier score of one ridge regression per label, without a link, on held-out rows."""
+    histogram = Histogram("squared")
+    for fold in folds:
+        if fold.system is None:
+            return 0.0
+        counts = fold.train.sum(label_counts, out=(fold.train.c,), dtype=np.float64)
+        frequent = np.sort(np.argsort(-counts, kind="stable")[:WIDTH_LABELS])
+        chosen = np.zeros((fold.train.c, len(frequent)), np.float32)
+        chosen[frequent, np.arange(len(frequent))] = 1
+        W = fitted_to(fold.train, chosen, fold.system.at(ridge)).W
+        S = host(fold.train.take(fold.held).map(embed_rows, W))
+        histogram.add(S, fold.held_labels[:, frequent], fold.held_weights)
+    return histogram.brier() if folds else 0.0
+
+
+def worth_trying(problem: Problem, request: Request) -> bool:
+    """Whether X is a dense table of few enough rows, and the ridge is free to follow."""
+    return (
+        problem.table
+        and request.ridge == "auto"
+        and request.embedding != "none"
+        and request.classifier is None
+        and kernel_bytes(request, problem.rows.n) <= KERNEL_BYTES
+    )
+
+
+def kernel_bytes(request: Request, n: int) -> int:
+    """Returns the bytes of the kernel values of n rows."""
+    s = KERNEL_FEATURES if request.input_features == "auto" else int(request.input_features)
+    return 4 * n * min(s, n)

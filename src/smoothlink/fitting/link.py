@@ -1,0 +1,151 @@
+"""The explicit fit of Algorithm 3: rows and complete settings -> a model. Nothing is chosen here."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothlink.distributed.sgd import distributed_passes, write_decoder_shards
+from smoothlink.fitting.calibration import Calibrated
+from smoothlink.fitting.checkpoint import FitState, checksum
+from smoothlink.fitting.embedding import Embedded
+from smoothlink.fitting.settings import Clock, Problem, Settings
+from smoothlink.machines.arrays import host, rows_at
+from smoothlink.machines.cluster import ClusterRows
+from smoothlink.machines.rows import Rows
+from smoothlink.model import Model
+from smoothlink.steps.descend import Run, sweeps
+from smoothlink.steps.embed import label_counts
+from smoothlink.steps.featurize import Features, draw_features, median_squared_distance
+from smoothlink.steps.fit import LinkSums, link_sums, squared, squared_parts
+
+Array = NDArray[Any]
+
+
+class Link(NamedTuple):
+    """Random features of embedded rows, and their sums Phi'Phi and Phi'Y."""
+
+    rows: Rows  # whose inputs are embeddings
+    features: Features
+    sums: LinkSums
+    held: Any = None  # (h, k) embeddings of held-out rows, where there are any
+    labels: Any = None  # numbers of the labels by which settings are compared
+
+
+def fit_link(
+    problem: Problem, rows: Rows, settings: Settings, calibrated: Calibrated, clock: Clock
+) -> tuple[Model, Embedded]:
+    """Embeds, featurizes and fits the rows of positive weight; returns the model and its embedding."""
+    state = problem.state
+    with clock.step("embed"):
+        embedded = settings.embedder.fit_saved(state, "embed", rows, settings.ridge, settings.rank, settings.normalize)
+    with clock.step("featurize"):
+        rows = rows.with_inputs(embedded.H)
+        features = random_features(rows, settings)
+        link = Link(rows, features, saved_sums(state, "featurize", rows, features))
+    with clock.step("fit"):
+        V = decode(link, settings, state, clock)
+    model = Model(
+        scaling=problem.scaling,
+        input_features=problem.inputs.features,
+        W=None if embedded.W is None else problem.inputs.weights(host(embedded.W)[:, : settings.rank]),
+        classifier=embedded.classifier,
+        normalize=settings.normalize,
+        features=features,
+        V=V,
+        loss=settings.loss,
+        multiclass=problem.multiclass,
+        calibration=calibrated.calibration,
+        thresholds=calibrated.thresholds,
+        **label_totals(rows),
+    )
+    return model, embedded
+
+
+def label_totals(rows: Rows) -> dict[str, Any]:
+    """Returns the label frequencies that a model holds: weighted counts (c,), and the total weight."""
+    counts = rows.sum(label_counts, out=(rows.c,), dtype=np.float64)
+    return {"counts": counts, "total": float(rows.w.sum(dtype=np.float64))}
+
+
+def random_features(rows: Rows, settings: Settings) -> Features:
+    """Returns random features for embedded rows: the same seed gives the same draws up to their scale."""
+    H, sample, linear = rows.table, rows.sample(1000, settings.seed), settings.kernel.name == "linear"
+    length = 1.0 if linear else median_squared_distance(host(rows_at(H, sample)), rows.w[sample])
+    rng = np.random.default_rng([settings.seed, 2])
+    return draw_features(settings.kernel, H.shape[1], settings.features, length, settings.bandwidth, rng)
+
+
+def saved_sums(state: FitState, name: str, rows: Rows, features: Features) -> LinkSums:
+    """Returns `link_sums` at full size: from a saved state, and into a file, where `state` says so."""
+    state.trim()
+    if isinstance(rows, ClusterRows) and rows.cluster.shards is not None:  # workers sum what belongs to their labels
+        return link_sums(rows, features, labels=np.zeros(0, np.int64))
+    group = state.plan.label_group
+    into = None if group is None else state.array(f"{name}-targets", (rows.c, features.width(rows.d)))
+    found = link_sums(rows, features, into=into, group=group, saved=state.sums(name))
+    state.trim()
+    return found
+
+
+def sgd_passes(link: Link, settings: Settings, run: Run | None = None) -> Any:
+    """Returns an iterator over V after each pass of the SGD, without end: the caller stops."""
+    distributed = isinstance(link.rows, ClusterRows)
+    passes: Any = distributed_passes if distributed else sweeps
+    return passes(
+        link.rows,
+        link.features,
+        link.sums,
+        settings.final_ridge,
+        softmax=settings.loss == "softmax",
+        descent=settings.sgd,
+        smoothing=settings.smoothing,
+        seed=settings.seed,
+        run=run,
+    )
+
+
+def decode(link: Link, settings: Settings, state: FitState, clock: Clock) -> Any:
+    """Returns V by the loss of the settings, over all rows."""
+    if isinstance(link.rows, ClusterRows) and link.rows.cluster.shards is not None:
+        return write_decoder_shards(link.rows, link.features, link.sums, settings, link.rows.cluster.shards)
+    if settings.loss == "squared" and state.plan.label_group is None and not state.saves:
+        return np.ascontiguousarray(host(squared(link.sums, settings.final_ridge, settings.smoothing)))
+    if settings.loss == "squared":
+        return decode_in_file(link, settings, state, clock)
+    run, saved = Run(), state.load("fit")
+    if saved is not None:
+        run = Run(saved[1]["V"], saved[1].get("velocity"), saved[0]["passes"])
+    passes = sgd_passes(link, settings, run)
+    V = None if saved is None else saved[1]["decoded"]
+    while run.sweep < max(1, settings.passes):
+        if run.sweep:
+            clock.progress("fit", run.sweep / settings.passes)
+        V = next(passes)
+        if state.saves:
+            velocity = {} if run.velocity is None else {"velocity": host(run.velocity)}
+            state.save("fit", {"passes": run.sweep}, V=host(run.V), decoded=host(V), **velocity)
+    return np.ascontiguousarray(host(V))
+
+
+def decode_in_file(link: Link, settings: Settings, state: FitState, clock: Clock) -> Array:
+    """Returns V of the squared loss, fitted a block of labels at a time in a file that the model maps."""
+    s, c = link.sums.targets.shape
+    file, saved = state.saved_array("decoder", (s, c)), state.load("fit")
+    ends: list[list[int]] = [] if saved is None else saved[0]["blocks"]  # last label and checksum of each block done
+    done = 0
+    for end, known in ends:
+        if checksum(file.columns(slice(done, end))) != known:
+            raise state.damaged("decoder.array", f"labels {done} to {end - 1} are not those that were written")
+        done = end
+    for labels, part in squared_parts(link.sums, settings.final_ridge, settings.smoothing, done):
+        part = host(part)
+        file.put_columns(labels, part)
+        if state.saves:
+            file.flush()
+            ends.append([labels.stop, checksum(part)])
+        state.save("fit", {"blocks": ends})
+        clock.progress("fit", labels.stop / c)
+    return file.mapped()

@@ -1,0 +1,232 @@
+"""Everything of a fit that needs no held-out rows: the memory plan, blocks of scaled rows, the solver, sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from smoothlink.fitting.checkpoint import FitState
+from smoothlink.fitting.choose import ALL_DIRECTIONS, START
+from smoothlink.fitting.embedding import Embedder
+from smoothlink.fitting.holdout import fold_count
+from smoothlink.fitting.input_kernel import KERNEL_BYTES, draw_inputs, kernel_bytes
+from smoothlink.fitting.memory import GRADIENT_ARRAYS, LARGEST_RANK, SEARCH_ROWS, Plan, Sizes, make_plan, size
+from smoothlink.fitting.settings import Inputs, Problem, Request, Settings, TrainingData
+from smoothlink.fitting.validate import LOGISTIC_FLOPS
+from smoothlink.machines.files import Mapped, Scaled
+from smoothlink.machines.machine import BLOCK_ROWS, HOST, HOST_COLUMNS, Rates, find_machine
+from smoothlink.machines.rows import Rows
+from smoothlink.parameters import memory_bytes
+from smoothlink.solve import Cholesky, ConjugateGradient, DualCholesky, Solver, choose_solver
+from smoothlink.steps.descend import Descent
+from smoothlink.steps.embed import rank_for_share
+from smoothlink.steps.featurize import parse_kernel
+from smoothlink.steps.fit import Smoothing
+from smoothlink.steps.scale import Scaling
+
+Array = NDArray[Any]
+
+MOST_DIRECTIONS = 1024  # that rank "auto" considers; a budget of memory allows fewer
+QUICK_FEATURES = (200, 2000)
+SKETCHES = 6  # (d, rank) arrays of the correction that a solver object may ask for
+FEATURE_FLOPS = 7e12  # that the number of features "auto" may spend, about a minute on two cores
+
+
+def scaled_inputs(X: Any, scaling: Scaling, request: Request, plan: Plan) -> Any:
+    """Returns X scaled: as an array, or where memory is counted, a block at a time when a sum reaches it.
+
+    A kernel of x needs the rows in memory.
+    """
+    n, d = X.shape
+    fits = plan.memory is None or kernel_bytes(request, n) + 8 * n * d <= (plan.kept or 0)
+    if request.input_kernel not in (None, "auto") and not fits:
+        raise ValueError(
+            f"input_kernel is {request.input_kernel!r}, which needs the rows in memory, and {size(plan.memory or 0)} "
+            "do not hold them.\nLeave it None, or allow more memory."
+        )
+    table = scaling.dense and scaling.kind == "variance" and kernel_bytes(request, n) <= KERNEL_BYTES
+    kernel = request.input_kernel is not None and (request.input_kernel != "auto" or table)  # or may be tried
+    if plan.memory is None or (kernel and fits):
+        return scaling(X[:] if isinstance(X, Mapped) else X)
+    kept, room = plan.kept or 0, find_machine(request.device).room()
+    return Scaled(X, scaling.__call__, kept if room is None else min(kept, room))
+
+
+def make_problem(A: Any, data: TrainingData, scaling: Scaling, request: Request, state: FitState) -> Problem:
+    """Returns the problem that a request poses: the rows of A (n, d + 1), or a kernel of them, in blocks."""
+    table = scaling.dense and scaling.kind == "variance" and not isinstance(A, Scaled)
+    inputs = Inputs()
+    if request.input_kernel not in (None, "auto"):
+        inputs, A = draw_inputs(A, data.w, request)
+    planned_rows = None if state.plan.memory is None else state.plan.block_rows
+    machine = find_machine(request.device)
+    rows = Rows.of(A, data.Y, data.w, block_rows=request.block_rows or planned_rows, machine=machine)
+    label_scale = None if data.label_weight is None else np.sqrt(data.label_weight).astype(np.float32)
+    return Problem(rows, data.Y, data.multiclass, scaling, inputs, table, label_scale, state)
+
+
+def number_of_entries(A: Any) -> int:
+    """Returns how many numbers a sparse or dense matrix stores."""
+    return int(A.size if isinstance(A, np.ndarray) else A.nnz)
+
+
+def start_settings(problem: Problem, request: Request, entries: int) -> Settings:
+    """Returns the settings with which a search begins: everything that needs no held-out rows, and a start for the
+    rest. X has so many entries."""
+    rows, plan = problem.rows, problem.state.plan
+    n = int(np.count_nonzero(rows.w))
+    rank, share = largest_rank_of(rows, request, n, problem.multiclass)
+    embedder = Embedder(
+        embedding=request.embedding,
+        solver=planned_solver(request.solver, rows, rank + request.oversample, entries, plan),
+        rank=rank,
+        adaptive=request.rank == "adaptive",
+        share=share,
+        power=request.power,
+        oversample=request.oversample,
+        classifier=request.classifier,
+        seed=request.seed,
+        label_scale=problem.label_scale,
+    )
+    kernel = parse_kernel("gaussian" if request.kernel == "auto" else request.kernel)
+    return Settings(
+        embedder=embedder,
+        ridge=START["ridge"],
+        rank=rank,
+        normalize=request.normalize_embedding,
+        kernel=kernel,
+        features=feature_count(request, n, rows.c),
+        bandwidth=START["bandwidth"],
+        final_ridge=START["final_ridge"],
+        loss="squared" if request.loss == "auto" else request.loss,
+        passes=0,
+        sgd=Descent(request.learning_rate, request.momentum, request.decay, request.batch_rows),
+        smoothing=Smoothing.of(request.label_smoothing, rows.c, multiclass=problem.multiclass),
+        seed=request.seed,
+    )
+
+
+def planned_solver(solver: Any, rows: Rows, columns: int, entries: int, plan: Plan) -> Solver:
+    """Returns a solver that the plan has room for: no factor where that would fill it, and no sketch of X'X."""
+    if solver == "auto" and not plan.factors:
+        solver = "cg"
+    found = resolve_solver(solver, rows.n, rows.d, columns, entries, rows.machine.rates, by_sums=rows.remote)
+    if plan.memory is not None and isinstance(solver, str) and isinstance(found, ConjugateGradient):
+        return replace(found, preconditioner="diagonal", group=plan.columns or found.group)
+    return found
+
+
+def resolve_solver(
+    solver: Any, n: int, d: int, columns: int, entries: int, rates: Rates = HOST.rates, *, by_sums: bool = False
+) -> Solver:
+    """Returns a solver object as it is; "auto" by predicted cost; or by name."""
+    if not isinstance(solver, str):
+        return solver
+    if solver == "auto":
+        return choose_solver(n, d, columns, entries, rates, by_sums=by_sums)
+    named: dict[str, Solver] = {"cholesky": Cholesky(), "dual": DualCholesky(), "cg": ConjugateGradient()}
+    return named[solver]
+
+
+def largest_rank_of(rows: Rows, request: Request, n: int, multiclass: bool) -> tuple[int, float | None]:
+    """Returns the largest rank that may be chosen, and the share of tr Y'PY that decides it in the end, if any."""
+    if request.embedding == "none":
+        return rows.d - 1, None
+    if request.embedding == "per_label":
+        return rows.c, None
+    most, rank = max(1, min(rows.c, rows.d, n)), request.rank
+    if request.memory is not None and not isinstance(rank, (int, np.integer)):
+        most = min(most, LARGEST_RANK)  # what the plan counts with
+    if rank == "adaptive":
+        return most, None
+    if rank == "auto":
+        return (most if rows.c <= ALL_DIRECTIONS else min(most, MOST_DIRECTIONS)), None
+    if isinstance(rank, (int, np.integer)):
+        return min(int(rank), most), None
+    if multiclass:  # Y'Y is diagonal there, so the share is of tr Y'PY and known when the embedding is
+        return most, float(rank)
+    return rank_for_share(rows, float(rank), most, np.random.default_rng([request.seed, 5])), None
+
+
+def feature_count(request: Request, n: int, c: int) -> int:
+    """Returns two random features per row up to 1000, then three for five rows: more help a little, but cost their
+    square."""
+    if request.n_features != "auto":
+        return int(request.n_features)
+    if request.effort == "quick":
+        return int(np.clip(n // 3, *QUICK_FEATURES))
+    s = int(np.clip(max(3 * n // 5, min(2 * n, 1000)), 200, 3000))
+    while s > 1000 and fit_flops(n, s, c) > FEATURE_FLOPS * find_machine(request.device).speed:
+        s -= 100
+    return s
+
+
+def fit_flops(n: int, s: int, c: int) -> float:
+    """Returns the operations of the Gram matrix and, where "auto" would try them, of some passes of the SGD."""
+    a_pass = 4.0 * n * s * c
+    return n * s * s + (8 * a_pass if a_pass <= LOGISTIC_FLOPS else 0.0)
+
+
+def plan_memory(data: TrainingData, request: Request, *, dense: bool, resident: Callable[[], int]) -> Plan:
+    """Returns the sizes of parts: no limits, or what the memory of the request has room for.
+
+    `resident` measures what the process holds before the fit.
+    """
+    if request.memory is None:
+        return Plan(block_rows=request.block_rows or BLOCK_ROWS)
+    memory = memory_bytes(request.memory)
+    assert memory is not None
+    return make_plan(memory, sizes_of(data, request, dense=dense, resident=resident()), request.block_rows)
+
+
+def sizes_of(data: TrainingData, request: Request, *, dense: bool, resident: int) -> Sizes:
+    """Returns what the plan depends on."""
+    X, Y, w = data.X, data.Y, data.w
+    (n, d), c = X.shape, Y.shape[1]
+    live = n if w is None else int(np.count_nonzero(w))
+    k = largest_rank(request, live, d, c)
+    several = request.rank == "auto" and c > ALL_DIRECTIONS
+    probes, entries = min(c, k + request.oversample), (X.nnz if sp.issparse(X) else X.size) + n
+    searched = "auto" in (request.ridge, request.bandwidth, request.final_ridge) or several
+    s = k if request.kernel == "linear" else feature_count(request, live, c)
+    return Sizes(
+        *(n, d + 1, c, entries, Y.nnz, k, probes, s + 1),
+        dense=dense,
+        spare=probes if request.rank == "adaptive" else 0,
+        ranks=2 if several else 1,
+        folds=fold_count(n, request),
+        search_folds=fold_count(min(n, SEARCH_ROWS), request) if searched else 0,
+        **solver_sizes(request.solver, n, d + 1, probes, entries),
+        loss="squared" if request.loss == "auto" and 4.0 * n * s * c > LOGISTIC_FLOPS else request.loss,
+        multiclass=data.multiclass,
+        weighted=data.label_weight is not None,
+        held=max(1, int(n * request.holdout)) if request.calibrate or not request.given else 0,
+        saves=request.checkpoint is not None,
+        resident=resident,
+    )
+
+
+def largest_rank(request: Request, n: int, d: int, c: int) -> int:
+    """Returns the most directions that may be asked for, before rows are in blocks."""
+    if request.embedding in ("none", "per_label"):
+        return d if request.embedding == "none" else c
+    asked = request.rank if isinstance(request.rank, (int, np.integer)) else LARGEST_RANK
+    return max(1, min(int(asked), c, d + 1, n))
+
+
+def solver_sizes(solver: Any, n: int, d: int, columns: int, entries: int) -> dict[str, Any]:
+    """Returns what the plan must know of a solver."""
+    found = resolve_solver(solver, n, d, columns, entries)
+    if isinstance(found, ConjugateGradient):
+        sketch = 0 if isinstance(solver, str) or found.preconditioner == "diagonal" else SKETCHES * found.rank
+        group = (found.group or HOST_COLUMNS) + sketch // GRADIENT_ARRAYS
+        return {"solver": "cg", "auto": isinstance(solver, str), "group": group}
+    names = {Cholesky: "cholesky", DualCholesky: "dual"}
+    if type(found) not in names:
+        raise ValueError(f"memory goes with the solvers of smoothlink.solve, and solver is {solver!r}.")
+    return {"solver": names[type(found)], "auto": solver == "auto"}

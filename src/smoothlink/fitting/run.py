@@ -1,0 +1,299 @@
+"""The one entry of a fit: choose settings, fit, calibrate. Every learner is composed of these three here."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from smoothlink.errors import DeviceError
+from smoothlink.fitting.calibration import Calibrated, HeldOut, calibrate, not_calibrated
+from smoothlink.fitting.checkpoint import describe_fit, open_state
+from smoothlink.fitting.embedding import Convergence, Embedded
+from smoothlink.fitting.holdout import MANY_ROWS, NOTHING, few_rows, rows_for_one_fit, without
+from smoothlink.fitting.input_kernel import Pose, choose_with_inputs, with_width
+from smoothlink.fitting.link import fit_link, label_totals
+from smoothlink.fitting.memory import resident_bytes
+from smoothlink.fitting.prepare import make_problem, number_of_entries, plan_memory, scaled_inputs, start_settings
+from smoothlink.fitting.quick import choose_quick
+from smoothlink.fitting.settings import Choice, Clock, Note, Notify, Problem, Request, Settings, TrainingData
+from smoothlink.fitting.summary import Fitted, summarise
+from smoothlink.fitting.validate import saved_validation
+from smoothlink.joint.finetune import scaled, tune
+from smoothlink.joint.sampled import fit_joint, joint_choice, sampling, sparse_rows, trains_jointly
+from smoothlink.machines.arrays import host, rows_at
+from smoothlink.machines.machine import Machine, find_machine, forget, out_of_memory
+from smoothlink.machines.rows import Rows
+from smoothlink.model import Model
+from smoothlink.solve import DualCholesky
+from smoothlink.steps.finetune import PASSES as FINETUNE_PASSES
+from smoothlink.steps.scale import choose_scaling
+
+Array = NDArray[Any]
+
+
+def run(data: TrainingData, request: Request, *, notify: Notify | None = None, note: Note | None = None) -> Fitted:
+    """Fits a model; where a device runs out of memory, the fit begins again with smaller blocks."""
+    machine: Machine | None = find_machine(request.device)
+    while machine is not None:
+        try:
+            fitted = run_on(data, replace(request, device=machine), notify, note)
+            fitted.summary.update(device=str(machine), peak_device_mb=machine.peak_mb)
+            return fitted
+        except Exception as error:
+            if not out_of_memory(error):
+                raise
+        forget(machine)  # outside of the handler: the error held what filled the memory
+        machine = machine.smaller()
+        if machine is not None and note is not None:
+            note(f"{machine} ran out of memory: beginning again with smaller blocks.")
+    raise DeviceError(
+        f"device is {request.device!r}, and its memory does not hold the fit, however small the blocks.\n"
+        "Ask for a smaller rank or fewer random features, or leave device 'cpu'."
+    )
+
+
+def run_on(data: TrainingData, request: Request, notify: Notify | None, note: Note | None) -> Fitted:
+    """`run` on one machine, with blocks of one size."""
+    clock = Clock(notify)
+    with clock.step("scale"):
+        scaling = choose_scaling(data.X, request.scale, data.w)
+    with open_state(
+        request.checkpoint,
+        lambda: describe_fit(data.X, data.Y, data.w, data.label_weight, request),
+        lambda: plan_memory(data, request, dense=scaling.dense, resident=lambda: loaded_bytes(request, data)),
+    ) as state:
+        if state.plan.memory is not None and note is not None:
+            note(str(state.plan))
+        A = scaled_inputs(data.X, scaling, request, state.plan)
+
+        def pose(request: Request) -> tuple[Problem, Settings]:
+            problem = make_problem(A, data, scaling, request, state)
+            entries = number_of_entries(A) if problem.inputs.kernel is None else problem.rows.n * problem.rows.d
+            return problem, start_settings(problem, request, entries)
+
+        return fit_posed(pose, request, clock)
+
+
+def fit_posed(pose: Pose, request: Request, clock: Clock) -> Fitted:
+    """Fits the problem that a request poses, by the learner that it asks for or that suits it."""
+    if request.training == "finetune":
+        return fit_finetuned(pose, request, clock)
+    if request.training != "stepwise" or request.effort == "quick":
+        problem, settings = pose(with_width(plain_inputs(request), pose))
+        if trains_jointly(problem, settings, request):
+            return fit_jointly(joint_choice(problem, settings, request), request, clock)
+        if request.effort == "quick":
+            return fit_quickly(choose_quick(problem, settings, request), request, clock)
+    return fit_fully(pose, request, clock)
+
+
+def plain_inputs(request: Request) -> Request:
+    """Returns the request with x itself where the input kernel is left to choose."""
+    return replace(request, input_kernel=None) if request.input_kernel == "auto" else request
+
+
+def fit_fully(pose: Pose, request: Request, clock: Clock) -> Fitted:
+    """Chooses and validates settings on held-out rows, which also calibrate, then fits all rows."""
+    choice, validation = choose_fully(pose, request, clock)
+    problem, settings = choice.problem, validation.settings
+    model, embedded = fit_link(problem, problem.rows, settings, validation.calibrated, clock)
+    choice = choice._replace(settings=settings)
+    return finish(model, embedded, choice, validation.calibrated.rows, validation.criteria, clock)
+
+
+def choose_fully(pose: Pose, request: Request, clock: Clock) -> Any:
+    """Returns what the search chose, and what held-out rows at full size say of it."""
+    with warnings.catch_warnings():  # of fits to part of the rows: the one to all of them speaks for itself
+        warnings.simplefilter("ignore", RuntimeWarning)
+        with clock.step("choose"):
+            choice = saved_choice(request, pose)
+        with clock.step("calibrate"):
+            return choice, saved_validation(choice, request)
+
+
+def saved_choice(request: Request, pose: Pose) -> Choice:
+    """Returns `choose_with_inputs`, or what an earlier run chose."""
+    problem, settings = pose(plain_inputs(request))
+    state, searched = problem.state, ("ridge", "rank", "bandwidth", "final_ridge")
+    saved = state.load("choose")
+    if saved is None:
+        choice = choose_with_inputs(request, pose)
+        inputs = choice.problem.inputs
+        kernel: dict[str, Any] = {"input_kernel": None if inputs.kernel is None else str(inputs.kernel)}
+        kernel |= {} if inputs.kernel is None else {"input_bandwidth": inputs.bandwidth}
+        found = {name: getattr(choice.settings, name) for name in searched}
+        state.save(
+            "choose",
+            {"inputs": kernel, "settings": found, "chosen_by": choice.chosen_by, "criterion": choice.criterion},
+        )
+        return choice
+    meta = saved[0]
+    problem, settings = pose(replace(request, **meta["inputs"]))
+    return Choice(problem, replace(settings, **meta["settings"]), meta["chosen_by"], meta["criterion"])
+
+
+class OneFit(NamedTuple):
+    """A fit without held-out rows, and how it scores them."""
+
+    model: Model
+    embedded: Embedded
+    rows: Callable[[Array], Any]  # numbers of rows -> what the model scores
+
+
+def fit_and_calibrate(
+    fit: Callable[[Rows], OneFit], problem: Problem, held: Array, request: Request, clock: Clock, *, refit: bool
+) -> tuple[Model, Embedded, Calibrated]:
+    """Fits without the held-out rows, which calibrate; with `refit` the model is then fitted to all rows."""
+    found, calibrated = fit(without(problem.rows, held)), not_calibrated(problem.rows.c)
+    if len(held) and request.calibrate:
+        with clock.step("calibrate"):
+            calibrated = calibrate_model(found, problem, held)
+    if len(held) and refit:
+        found = fit(problem.rows)
+    model = replace(
+        found.model,
+        calibration=calibrated.calibration,
+        thresholds=calibrated.thresholds,
+        **label_totals(problem.rows),
+    )
+    return model, found.embedded, calibrated._replace(rows=len(held))
+
+
+def calibrate_model(found: OneFit, problem: Problem, held: Array) -> Calibrated:
+    """Returns the calibration that held-out rows give a model that was fitted without them."""
+    model = found.model
+    frequencies = np.clip(model.counts / max(model.total, 1e-300), 0, 1)
+    model = replace(model, counts=np.maximum(model.counts, 1))  # labels without training rows score as the others here
+    seen = model.see(found.rows(held))
+
+    def scores(labels: slice, count: int) -> Array:
+        part = seen._replace(
+            Phi=seen.Phi[:count], blank=seen.blank[:count], X=None if seen.X is None else seen.X[:count]
+        )
+        return host(model.score(part, labels))
+
+    part = HeldOut(scores, problem.Y[held], problem.rows.w[held].astype(np.float64))
+    return calibrate([part], frequencies, model.loss, multiclass=problem.multiclass)
+
+
+def fit_quickly(choice: Choice, request: Request, clock: Clock) -> Fitted:
+    """Fits once, without a few rows, which calibrate."""
+    problem = choice.problem
+    held = few_rows(problem.rows.w, request.seed) if request.calibrate else NOTHING
+
+    def fit(rows: Rows) -> OneFit:
+        model, embedded = fit_link(problem, rows, choice.settings, not_calibrated(rows.c), clock)
+        return OneFit(model, embedded, lambda numbers: host(rows_at(embedded.H, numbers)))
+
+    model, embedded, calibrated = fit_and_calibrate(fit, problem, held, request, clock, refit=False)
+    return finish(model, embedded, choice, len(held), criteria_of(model, calibrated), clock)
+
+
+def fit_jointly(choice: Choice, request: Request, clock: Clock) -> Fitted:
+    """Trains W, V and sparse weights together, with sampled negatives; where rows are few, once more with all."""
+    problem, settings = choice.problem, choice.settings
+    held = rows_for_one_fit(problem.rows.w, request) if request.calibrate else NOTHING
+    names = iter(("held", "fit"))
+
+    def fit(rows: Rows) -> OneFit:
+        model = fit_joint(choice, rows, next(names), request, clock)
+        empty = Embedded(None, model.W, None, np.zeros((0, settings.rank)), np.zeros(0), float("nan"), Convergence())
+        return OneFit(model, empty, lambda numbers: model.sight_of(sparse_rows(problem.rows.take(numbers))))
+
+    refit = problem.rows.n < MANY_ROWS
+    model, embedded, calibrated = fit_and_calibrate(fit, problem, held, request, clock, refit=refit)
+    fitted = finish(model, embedded, choice, len(held), criteria_of(model, calibrated), clock)
+    fitted.summary.update(negatives=sampling(settings, request).negatives, sparse_weights=sparse_weights(model))
+    return fitted
+
+
+def fit_finetuned(pose: Pose, request: Request, clock: Clock) -> Fitted:
+    """Fits stepwise, then trains all weights together until held-out rows gain no more, or for the passes given."""
+    plain = with_width(plain_inputs(request), pose)
+    problem, settings = pose(plain)
+    if plain.loss == "auto":
+        plain = replace(plain, loss="softmax" if problem.multiclass else "logistic")
+        settings = replace(settings, loss=plain.loss)
+    if plain.effort == "quick":
+        choice = choose_quick(problem, settings, plain)
+    else:
+        choice, validation = choose_fully(pose, plain, clock)
+        choice = choice._replace(settings=validation.settings)
+    problem = choice.problem
+    auto = request.training_passes == "auto"
+    passes = FINETUNE_PASSES if auto else int(request.training_passes)
+    held = rows_for_one_fit(problem.rows.w, request) if auto or request.calibrate else NOTHING
+    stop: list[int] = []  # after how many passes held-out rows gained no more
+
+    def fit(rows: Rows) -> OneFit:
+        model, embedded = fit_link(problem, rows, choice.settings, not_calibrated(rows.c), clock)
+        first = not stop
+        with clock.step("finetune"):
+            watched = held if first else NOTHING
+            model, done = tune(model, rows, watched, problem, request, passes, clock, None if first else stop[0])
+        stop.append(done)
+        return OneFit(model, embedded, lambda numbers: model.sight_of(scaled(problem.rows.take(numbers))))
+
+    refit = problem.rows.n < MANY_ROWS
+    model, embedded, calibrated = fit_and_calibrate(fit, problem, held, request, clock, refit=refit)
+    fitted = finish(model, embedded, choice, len(held), criteria_of(model, calibrated), clock)
+    fitted.summary.update(finetune_passes=stop[0], sparse_weights=sparse_weights(model))
+    return fitted._replace(U=None)
+
+
+def criteria_of(model: Model, calibrated: Calibrated) -> dict[str, float]:
+    return {model.loss: calibrated.criterion} if np.isfinite(calibrated.criterion) else {}
+
+
+def sparse_weights(model: Model) -> int:
+    return 0 if model.D is None else model.D.size
+
+
+def finish(
+    model: Model, embedded: Embedded, choice: Choice, held_rows: int, criteria: dict[str, float], clock: Clock
+) -> Fitted:
+    """Returns the model with its label directions and the summary of its fit."""
+    U = None if embedded.U is None else host(embedded.U)[:, : choice.settings.rank]
+    return Fitted(model, U, summarise(choice, embedded, held_rows, criteria, clock))
+
+
+PROBE: dict[str, Any] = {
+    "rank": 2,
+    "ridge": 1.0,
+    "bandwidth": 1.0,
+    "final_ridge": 0.1,
+    "n_features": 4,
+    "passes": 1,
+    "scale": "unit",
+    "input_kernel": None,
+    "holdout": 0.5,
+    "block_rows": 25,
+    "batch_rows": None,
+    "training": "stepwise",
+    "memory": None,
+    "checkpoint": None,
+}
+
+
+def loaded_bytes(request: Request, data: TrainingData) -> int:
+    """Returns the memory of the process after fits to a few rows: libraries and compiled loops count, and differ by
+    machine."""
+    rng = np.random.default_rng(0)
+    X = sp.csr_array(rng.poisson(0.1, (40, 30)), dtype=np.float32)
+    Y = sp.csr_array(np.eye(5, dtype=np.float32)[np.arange(40) % 5])
+    solvers: list[Any] = ["cg", "cholesky", DualCholesky()] if request.solver == "auto" else [request.solver]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for solver in solvers:
+            run(TrainingData(X, Y, None, data.multiclass), replace(request, **PROBE, solver=solver))
+    for kind in (np.float32, np.float64):  # large products fill the buffers of BLAS
+        A = np.ones((1024, 2048), kind)
+        A @ A.T
+    del A
+    return resident_bytes()

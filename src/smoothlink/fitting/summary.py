@@ -1,0 +1,62 @@
+"""The summary of a fit: settings and what chose them, how much the embedding captures, seconds and memory."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothlink.fitting.embedding import Embedded
+from smoothlink.fitting.settings import Choice, Clock
+from smoothlink.model import Model
+
+Array = NDArray[Any]
+
+
+class Fitted(NamedTuple):
+    """A model, its label directions, and the summary of its fit."""
+
+    model: Model
+    U: Array | None  # (c, k)
+    summary: dict[str, Any]
+
+
+def summarise(
+    choice: Choice, embedded: Embedded, held_rows: int, criteria: dict[str, float], clock: Clock
+) -> dict[str, Any]:
+    """Returns what `summary_` of an estimator holds."""
+    problem, settings = choice.problem, choice.settings
+    rows, inputs = problem.rows, problem.inputs
+    captured = embedded.captured
+    if len(embedded.spectrum) > settings.rank:
+        captured *= float(embedded.spectrum[: settings.rank].sum() / embedded.spectrum.sum())
+    return {
+        "rows": rows.n,
+        "features": inputs.columns or rows.d - 1,
+        "labels": rows.c,
+        "task": "multiclass" if problem.multiclass else "multilabel",
+        "scale": problem.scaling.kind,
+        "input_kernel": None if inputs.kernel is None else str(inputs.kernel),
+        "input_bandwidth": None if inputs.kernel is None else inputs.bandwidth,
+        "input_features": rows.d - 1 if inputs.kernel is not None else None,
+        "solver": type(settings.embedder.solver).__name__,
+        "solver_iterations": embedded.convergence.iterations,
+        "solver_residual": embedded.convergence.residual,
+        "rank": min(settings.rank, embedded.H.shape[1]),
+        "captured_share": None if np.isnan(captured) else captured,
+        "spectrum": [float(f"{value:.6g}") for value in embedded.spectrum[: settings.rank]],
+        "ridge": settings.ridge,
+        "kernel": str(settings.kernel),
+        "bandwidth": settings.bandwidth,
+        "random_features": 0 if settings.kernel.name == "linear" else settings.features,
+        "final_ridge": settings.final_ridge,
+        "loss": settings.loss,
+        "passes": settings.passes,
+        "chosen_by": choice.chosen_by,
+        "held_out_rows": held_rows,
+        "held_out_criterion": criteria,
+        "plan": problem.state.plan.for_summary(),
+        "seconds": clock.seconds,
+        "peak_memory_mb": clock.peak_mb,
+    }

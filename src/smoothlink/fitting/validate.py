@@ -1,0 +1,173 @@
+"""Held-out rows at full size: they choose the final ridge, the loss and the passes, and calibrate the model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothlink.fitting.calibration import Calibrated, HeldOut, calibrate, criterion, not_calibrated
+from smoothlink.fitting.choose import Fold, Point, Trials, climb, make_fold
+from smoothlink.fitting.holdout import holdouts
+from smoothlink.fitting.link import Link, sgd_passes
+from smoothlink.fitting.settings import Choice, Problem, Request, Settings
+from smoothlink.machines.arrays import contiguous, host
+from smoothlink.steps.calibrate import Calibration
+from smoothlink.steps.embed import label_means
+from smoothlink.steps.fit import squared, squared_parts
+
+Array = NDArray[Any]
+
+LOGISTIC_FLOPS = 2e12  # a pass that costs more is not tried by loss "auto"
+MOST_PASSES = 25
+GAIN = 0.01  # of the criterion: a pass that brings less is idle
+PATIENCE = 2  # idle passes in a row end the SGD
+HOPE = 4  # more passes of the latest gain must beat the other loss
+DEFAULT_PASSES = 5  # where no row can be held out
+COMPARED_ROWS = 400  # held-out rows on which losses are compared: SGD on every fold would take long
+
+
+class Validation(NamedTuple):
+    """Settings that held-out rows have completed, and the calibration that they give."""
+
+    settings: Settings
+    calibrated: Calibrated
+    criteria: dict[str, float]  # of each loss tried; smaller is better
+
+
+class ValidationFit(NamedTuple):
+    """One loss fitted on every fold, and the criterion of the held-out rows."""
+
+    criterion: float
+    Vs: list[Any]  # (s + 1, c), one per fold, arrays or in files
+    passes: int
+
+
+def validate(choice: Choice, request: Request) -> Validation:
+    """Fits the link at full size without the held-out rows, compares losses, and calibrates the best."""
+    problem, settings, state = choice.problem, choice.settings, choice.problem.state
+    losses = candidate_losses(problem, settings, request)
+    complete = request.loss != "auto" and (request.loss == "squared" or request.passes != "auto")
+    held = [] if complete and not request.calibrate else holdouts(problem.rows.w, request)
+    if not held:
+        passes = 0 if losses[0] == "squared" else DEFAULT_PASSES if request.passes == "auto" else int(request.passes)
+        return Validation(replace(settings, loss=losses[0], passes=passes), not_calibrated(problem.rows.c), {})
+    most = state.plan.held_rows
+    folds = [make_fold(problem.rows, problem.Y, h, settings.embedder, most=most, prepared=False) for h in held]
+    trials = Trials(folds, settings, state)
+    links = [trials.link(fold, settings) for fold in folds]
+    if request.final_ridge == "auto":
+        around = tuple(settings.final_ridge * 10.0 ** (e / 2) for e in range(-3, 4))
+        start: Point = (settings.ridge, settings.rank, settings.bandwidth, settings.final_ridge)
+        best = climb(trials.loss, [*((v,) for v in start[:3]), around], start)
+        settings = replace(settings, final_ridge=float(best.point[3]))
+    few = 1 + int(np.searchsorted(np.cumsum([len(h) for h in held]), COMPARED_ROWS))
+    fits: dict[str, ValidationFit] = {}
+    for loss in losses:
+        to_beat = min((f.criterion for f in fits.values()), default=None)
+        tried = replace(settings, loss=loss)
+        fits[loss] = fit_folds(folds[:few], links[:few], tried, problem, request, to_beat)
+    settings = replace(settings, loss=min(fits, key=lambda loss: fits[loss].criterion))
+    fit = fits[settings.loss]
+    if few < len(folds):
+        fit = fit_folds(folds, links, settings, problem, request)
+    settings = replace(settings, passes=fit.passes)
+    calibrated = calibrate(
+        held_out(folds, links, fit.Vs),
+        np.clip(label_means(problem.rows), 0, 1),
+        settings.loss,
+        multiclass=problem.multiclass,
+        maps=request.calibrate,
+        pairs=state.plan.pairs,
+    )
+    return Validation(
+        settings,
+        calibrated._replace(rows=sum(map(len, held))),
+        {loss: f.criterion for loss, f in fits.items()},
+    )
+
+
+def candidate_losses(problem: Problem, settings: Settings, request: Request) -> list[str]:
+    """Returns the loss given, or squared and, where a pass over the rows is affordable, that of the SGD."""
+    if request.loss != "auto":
+        return [request.loss]
+    rows = problem.rows
+    flops = 4.0 * rows.n * settings.features * rows.c / rows.machine.speed
+    sgd = ["softmax" if problem.multiclass else "logistic"]
+    return ["squared", *(sgd if flops <= LOGISTIC_FLOPS and problem.state.plan.sgd else [])]
+
+
+def held_out(folds: list[Fold], links: list[Link], Vs: list[Any]) -> list[HeldOut]:
+    return [fold.held_out(link, V) for fold, link, V in zip(folds, links, Vs, strict=True)]
+
+
+def fit_folds(
+    folds: list[Fold],
+    links: list[Link],
+    settings: Settings,
+    problem: Problem,
+    request: Request,
+    to_beat: float | None = None,
+) -> ValidationFit:
+    """Returns the squared solution, or the best pass of an SGD that runs on all folds in step.
+
+    An SGD that at its latest pace will not get below `to_beat` soon is given up.
+    """
+
+    def value(Vs: list[Any]) -> float:
+        return criterion(held_out(folds, links, Vs), settings.loss, multiclass=problem.multiclass)[0]
+
+    if settings.loss == "squared":
+        Vs: list[Any] = [solve_fold(i, link, settings, problem) for i, link in enumerate(links)]
+        return ValidationFit(value(Vs), Vs, 0)
+    most = MOST_PASSES if request.passes == "auto" else int(request.passes)
+    runs = [sgd_passes(link, settings) for link in links]
+    best: ValidationFit | None = None
+    idle = 0
+    for done in range(1, most + 1):
+        Vs = [next(run) for run in runs]
+        now = value(Vs)
+        if request.passes != "auto" or best is None or now < best.criterion:
+            gain = 1.0 if best is None or best.criterion == 0 else 1 - now / best.criterion
+            best = ValidationFit(now, [contiguous(V, copy=True) for V in Vs], done)
+        else:
+            gain = 0.0
+        idle = idle + 1 if gain < GAIN else 0
+        hopeless = to_beat is not None and done > 1 and best.criterion * (1 - gain) ** HOPE > to_beat
+        if request.passes == "auto" and (idle == PATIENCE or hopeless):
+            break
+    assert best is not None
+    return best
+
+
+def solve_fold(number: int, link: Link, settings: Settings, problem: Problem) -> Any:
+    """Returns the squared solution (s + 1, c): in memory, or where its targets are in a file, in a file too."""
+    state = problem.state
+    if state.plan.label_group is None:
+        return squared(link.sums, settings.final_ridge, settings.smoothing)
+    s, c = link.sums.targets.shape
+    V = state.array(f"held{number}-decoder", (c, s))
+    for labels, part in squared_parts(link.sums, settings.final_ridge, settings.smoothing):
+        V[labels] = host(part).T
+    return V.T
+
+
+def saved_validation(choice: Choice, request: Request) -> Validation:
+    """Returns `validate`, or what an earlier run found."""
+    state, saved = choice.problem.state, choice.problem.state.load("calibrate")
+    if saved is not None:
+        meta, arrays = saved
+        calibration = Calibration(arrays["knots"], arrays["values"], meta["temperature"], tuple(meta["first"]))
+        calibrated = Calibrated(calibration, arrays["thresholds"], meta["criterion"], meta["rows"])
+        found = Validation(replace(choice.settings, **meta["settings"]), calibrated, meta["criteria"])
+    else:
+        found = validate(choice, request)
+        settings = {name: getattr(found.settings, name) for name in ("final_ridge", "loss", "passes")}
+        calibration, thresholds, value, rows = found.calibrated
+        meta = {"settings": settings, "criterion": value, "rows": rows, "criteria": found.criteria}
+        meta |= {"temperature": float(calibration.temperature), "first": list(calibration.first)}
+        state.save("calibrate", meta, knots=calibration.knots, values=calibration.values, thresholds=thresholds)
+    state.remove("held")  # what fits without the held-out rows saved
+    return found
