@@ -49,7 +49,9 @@ def reading(
     label_separator: Annotated[
         str | None,
         option(
-            metavar="TEXT", help="What separates labels in a cell; list: cells like \\['a', 'b']; else it is guessed."
+            metavar="TEXT",
+            help="What separates labels in a cell; list: cells like \\['a', 'b']; none: a cell is one label; else it "
+            "is guessed.",
         ),
     ] = None,
     label_prefix: Annotated[

@@ -184,7 +184,7 @@ def show_data(found: dict[str, Any], screen: Screen) -> None:
 def columns_of(found: dict[str, Any]) -> str:
     """Which columns hold what."""
     mark = found["label_separator"]
-    apart = "" if mark is None else f", separated by {mark!r}"
+    apart = {None: "", "none": ", one label a cell", "list": ", as lists"}.get(mark, f", separated by {mark!r}")
     return f"text in {', '.join(found['text_columns'])}, labels in {found['labels_column']}{apart}"
 
 

@@ -105,7 +105,7 @@ def open_text(path: str, how: Reading, screen: Screen) -> Opened:
 
     source = how.source(path)
     found = read_documents(path, source, text_matters=False)
-    screen.note(told(path, found, source, without_labels="dealt out at random"))
+    screen.note(told(path, found, without_labels="dealt out at random"))
     return Opened(path, how, read_labels(found.labels).Y, None, source)
 
 
