@@ -231,7 +231,7 @@ def test_a_failure_half_way_leaves_the_old_file_as_it_was(files, tmp_path, monke
 
     monkeypatch.setitem(answers.WRITERS, "jsonl", answers.WRITERS["jsonl"]._replace(line=failing))
     (tmp_path / "p.jsonl").write_text("old")
-    ran = run("predict", files.model, files.test, "-o", tmp_path / "p.jsonl")
+    ran = run("predict", files.model, files.test, "-o", tmp_path / "p.jsonl", "--force")
     assert ran.code == (130 if trouble is KeyboardInterrupt else 1)
     assert left(tmp_path) == ["p.jsonl"]
     assert (tmp_path / "p.jsonl").read_text() == "old"

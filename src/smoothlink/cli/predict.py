@@ -12,6 +12,7 @@ from smoothlink.cli.data import read_rows, reading
 from smoothlink.cli.options import (
     Cluster,
     Device,
+    Force,
     Model,
     Quiet,
     RankBy,
@@ -22,8 +23,9 @@ from smoothlink.cli.options import (
     on_cluster,
 )
 from smoothlink.cli.screen import Screen
-from smoothlink.datafiles import Reading, inside, matched, writable
+from smoothlink.datafiles import Reading, inside, matched
 from smoothlink.errors import DataError, plural
+from smoothlink.overwrite import writable
 
 
 def option(*names: str, **more: Any) -> Any:
@@ -69,6 +71,7 @@ def predict(
     device: Device = "cpu",
     cluster: Cluster = None,
     strict: Strict = False,
+    force: Force = False,
     quiet: Quiet = False,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --output-format jsonl.")] = False,
     *,
@@ -87,7 +90,7 @@ def predict(
     paths = expanded(data)
     check_target(paths, output, output_folder, cluster)
     if output is not None:
-        writable(output, model, *paths)
+        writable(output, model, *paths, kind="data", force=force)
     screen = Screen(quiet)
     whole = load_model(model, ask.rank_by, device)
     loaded = inside(whole)
@@ -105,7 +108,8 @@ def predict(
                 write(stream, loaded, X, resolved, form, advance)
         return
     with on_cluster(cluster, screen):
-        into_folder(model, paths, output_folder, screen, how=reading, strict=strict, device=device, form=form, ask=ask)
+        given: dict[str, Any] = {"how": reading, "strict": strict, "device": device, "force": force}
+        into_folder(model, paths, output_folder, screen, form=form, ask=ask, **given)
 
 
 def check_target(paths: list[str], output: str | None, folder: str | None, cluster: str | None) -> None:
