@@ -165,6 +165,41 @@ def test_nothing_can_be_resumed_without_a_study(rng):
         searched(rng, resume=True)
 
 
+@pytest.mark.parametrize("torn", [b'{"op_code":6,"wor', b'{"op_code":6,' + b" " * 200_000])
+def test_a_study_whose_last_line_was_cut_short_goes_on(rng, tmp_path, torn):
+    journal = tmp_path / "study"
+    searched(rng, study=journal)
+    whole = journal.read_bytes()
+    journal.write_bytes(whole + torn)
+    for trials in (5, 6):
+        found = searched(rng, study=journal, resume=True, trials=trials)
+        assert found.finished + found.pruned == trials
+    assert journal.read_bytes().startswith(whole)
+    assert all(json.loads(line) for line in journal.read_bytes().splitlines())
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the lock of a killed process is waited for")
+def test_a_lock_that_a_killed_search_left_is_not_waited_for(rng, tmp_path):
+    journal = tmp_path / "study"
+    searched(rng, study=journal, trials=1)
+    kill_at_append = (
+        "import os, signal, sys; from smoothlink.search.journal import JournalLock; "
+        "JournalLock(sys.argv[1]).acquire(); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    assert subprocess.run([sys.executable, "-c", kill_at_append, str(journal)]).returncode == -signal.SIGKILL
+    (tmp_path / "study.lock").touch()  # as earlier versions left it
+    began = time.monotonic()
+    searched(rng, study=journal, resume=True, trials=2)
+    assert time.monotonic() - began < 20
+
+
+def test_a_file_that_is_no_study_is_left_as_it_is(rng, tmp_path):
+    (tmp_path / "notes").write_text("mine\nand mine")
+    with pytest.raises(ValueError, match="not a study"):
+        searched(rng, study=tmp_path / "notes", resume=True)
+    assert (tmp_path / "notes").read_text() == "mine\nand mine"
+
+
 @pytest.mark.slow
 def test_a_killed_search_loses_no_finished_trial(tmp_path):
     files = prepared(tmp_path, 0)

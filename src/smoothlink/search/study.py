@@ -20,16 +20,22 @@ def check_study(path: Any, resume: bool, sampler: str) -> None:
         raise ValueError("resume needs the study to go on with; pass --study FILE.")
     if path is not None and Path(path).exists() and not resume:
         raise ValueError(f"{os.fspath(path)} already holds a study; pass --resume to go on with it, or another name.")
+    if path is not None and Path(path).exists():
+        from smoothlink.search.journal import is_journal
+
+        if not is_journal(path):
+            raise ValueError(f"{os.fspath(path)} is not a study of `smoothlink tune`.\nPass another name with --study.")
 
 
 def open_study(path: Any, sampler: str, seed: int, metric: str) -> Any:
     """A study in memory, or in a journal."""
     import optuna
     from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend
+
+    from smoothlink.search.journal import open_journal
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    storage = None if path is None else JournalStorage(JournalFileBackend(os.fspath(path)))
+    storage = None if path is None else JournalStorage(open_journal(os.fspath(path)))
     run = optuna.create_study(
         study_name=NAME,
         storage=storage,
