@@ -1,5 +1,6 @@
 """The search: separate bests from one run, shared embeddings, a study that survives a kill, failures with reasons."""
 
+import copy
 import json
 import os
 import signal
@@ -27,7 +28,7 @@ def problem(rng):
 
 
 def searched(rng, **changes):
-    X, Y = problem(rng)
+    X, Y = problem(copy.deepcopy(rng))  # the same data at every call of a test
     return tune(X, Y, **{"metrics": METRICS, "trials": 4, "space": QUICK} | changes)
 
 
@@ -163,6 +164,42 @@ def test_dense_tables_are_tried_through_kernels_and_text_is_not(rng):
 def test_nothing_can_be_resumed_without_a_study(rng):
     with pytest.raises(ValueError, match="--study"):
         searched(rng, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"metrics": ("p@1",)}, "metrics was .* and is ..p@1"),
+        ({"space": Space(n_features=(20, 60), passes=4)}, "space of passes was 3 and is 4"),
+        ({"seed": 1}, "seed was 0 and is 1"),
+        ({"holdouts": 2}, "holdouts was 1 and is 2"),
+    ],
+)
+def test_a_study_of_another_search_is_not_resumed(rng, tmp_path, change, said):
+    X, Y = problem(rng)
+    asked = {"metrics": METRICS, "trials": 1, "space": QUICK, "study": tmp_path / "study"}
+    tune(X, Y, **asked)
+    before = (tmp_path / "study").read_bytes()
+    with pytest.raises(ValueError, match=said):
+        tune(X, Y, resume=True, **{**asked, **change})
+    with pytest.raises(ValueError, match="checksum of X was"):
+        tune(X * 2, Y, resume=True, **asked)
+    with pytest.raises(ValueError, match="rows was 80 and is 70"):
+        tune(X[:70], Y[:70], resume=True, **asked)
+    assert (tmp_path / "study").read_bytes().startswith(before)
+    assert tune(X, Y, resume=True, **asked | {"sampler": "tpe"}).finished == 1
+
+
+def test_a_study_that_does_not_say_what_it_searched_is_resumed_with_a_warning(rng, tmp_path):
+    X, Y = problem(rng)
+    asked = {"metrics": METRICS, "trials": 1, "space": QUICK, "study": tmp_path / "study"}
+    tune(X, Y, **asked)
+    lines = (tmp_path / "study").read_text().splitlines(keepends=True)
+    (tmp_path / "study").write_text("".join(line for line in lines if "checksum of X" not in line))
+    with pytest.warns(UserWarning, match="earlier version"):
+        tune(X, Y, resume=True, **asked)
+    with pytest.raises(ValueError, match="seed was 0"):
+        tune(X, Y, resume=True, **asked | {"seed": 1})
 
 
 @pytest.mark.parametrize("torn", [b'{"op_code":6,"wor', b'{"op_code":6,' + b" " * 200_000])
