@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from smoothlink.answers import WRITERS, Ask, target, write
+from smoothlink.answers import WRITERS, Ask, check_library, write
 from smoothlink.datafiles import Note, Reading, inside, matched, read_for, unnamed
 from smoothlink.errors import ClusterError, DataError
 from smoothlink.fitting.checks import one_of
@@ -95,6 +95,7 @@ def predict_files(
     where files do not speak for themselves. notify: told of each file that was written.
     """
     one_of("output_format", output_format, tuple(WRITERS))
+    check_library(output_format)
     one_of("rank_by", rank_by, (None, "probability", "psp"))
     question, inputs = asked(model, paths, rank_by, how, strict, device)
     cluster = current()
@@ -125,8 +126,8 @@ def predict_file(question: Question, ask: Ask, form: str, path: str, output: str
     local = fetched(path)
     data = question.read(local, labels_matter=False, note=notes.append)
     X = matched(data, local, question.how, model, strict=question.strict, note=notes.append).X
-    with unnamed(), target(output) as stream:
-        write(stream, model, X, ask, form, lambda rows: None)
+    with unnamed():
+        write(output, model, X, ask, form, lambda rows: None)
     return Written(output, X.shape[0], notes)
 
 
@@ -153,7 +154,7 @@ def output_names(inputs: list[str], folder: str, form: str) -> list[str]:
     """Where the predictions of each file go: under its name, without what says how the data are written."""
     known: dict[str, str] = {}
     for path in inputs:
-        output = os.path.join(folder, Path(bare_name(path)).stem + WRITERS[form].suffix)
+        output = os.path.join(folder, Path(bare_name(path)).stem + WRITERS[form].suffixes[0])
         if output in known:
             raise DataError(
                 f"{known[output]} and {path} would both be written to {output}.\n"
