@@ -190,7 +190,7 @@ def test_what_is_said_of_an_input_comes_from_the_worker(folder, address, tmp_pat
     args = ["predict", folder / "model.safetensors", tmp_path / "wide.txt", "--output-folder", tmp_path / "out"]
     ran = succeed(*args, "--cluster", address)
     assert "has 3 features unknown to the model, with 3 values: ignored." in ran.err
-    assert "3 features unknown to the model" in refused(*args, "--cluster", address, "--strict")
+    assert "3 features unknown to the model" in refused(*args, "--cluster", address, "--strict", "--force")
 
 
 @pytest.mark.parametrize("where", ["here", "there"])

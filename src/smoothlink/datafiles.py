@@ -1,4 +1,4 @@
-"""Data files for a model: read as one was told, their columns matched to the model's, and where results may go.
+"""Data files for a model: read as one was told, their columns matched to the model's.
 
 Nothing heavy is imported before a file is read: the command line asks for `Reading` to show its help.
 """
@@ -275,20 +275,3 @@ def truth(data: Data, path: str, model: SmoothLinkClassifier) -> Any:
 def label_names(model: SmoothLinkClassifier) -> list[Any]:
     """What each label is called: its name, else its class id or number."""
     return model.label_names_ if model.label_names_ is not None else model.classes_.tolist()
-
-
-def writable(path: str, *inputs: str, folder_too: bool = False) -> str:
-    """The path, if a file, or with `folder_too` a data folder, can be written there; said before hours of work."""
-    from smoothlink.steps.formats.binary import is_folder
-
-    folder = os.path.dirname(os.path.abspath(path))
-    if not os.path.isdir(folder):
-        raise DataError(f"{path}: the folder {folder} does not exist.\nType: mkdir -p {folder}")
-    if os.path.isdir(path) and not (folder_too and is_folder(path)):
-        raise DataError(f"{path} is a folder.\nName a file in it.")
-    if not os.access(folder, os.W_OK):
-        raise DataError(f"{path}: the folder {folder} is not writable.\nName a file in a folder of yours.")
-    for other in inputs:
-        if os.path.exists(path) and os.path.exists(other) and os.path.samefile(path, other):
-            raise DataError(f"{path} would be written over what is read.\nName another file.")
-    return path

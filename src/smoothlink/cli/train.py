@@ -11,13 +11,14 @@ import typer
 from smoothlink.cli.data import read_several, reading
 from smoothlink.cli.evaluate import as_object
 from smoothlink.cli.evaluate import show as show_metrics
-from smoothlink.cli.options import AsJson, Cluster, Quiet, grouped, on_cluster
+from smoothlink.cli.options import AsJson, Cluster, Force, Quiet, grouped, on_cluster
 from smoothlink.cli.parameters import chosen
 from smoothlink.cli.parameters import parameters as known
 from smoothlink.cli.screen import Screen, number, print_json, size, table
 from smoothlink.cli.text import Texts, fit_texts, hold_texts, read_texts, texts
-from smoothlink.datafiles import Reading, names_in, writable
+from smoothlink.datafiles import Reading, names_in
 from smoothlink.errors import DataError, plural
+from smoothlink.overwrite import writable
 
 if TYPE_CHECKING:
     from smoothlink.estimator import SmoothLinkClassifier
@@ -65,6 +66,7 @@ def train(
     shards: Annotated[
         bool, typer.Option("--shards", help="Let the workers of a cluster write the decoder in parts beside the model.")
     ] = False,
+    force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
     *,
@@ -82,7 +84,7 @@ def train(
 
     check_together(cluster, cluster_plan, shards=shards, half=half, valid=valid)
     paths = expanded(data)
-    writable(output, *paths)
+    writable(output, *paths, kind="model", force=force)
     screen = Screen(quiet)
     settings = parameters if params is None else {**tuned_settings(params, params_for), **parameters}
     expected = None
