@@ -44,6 +44,7 @@ class Loaded(NamedTuple):
     arrays: dict[str, Array]
     meta: dict[str, Any]
     versions: dict[str, str]  # of smoothlink, numpy and python, at the time of saving
+    checksums: dict[str, int]  # of the arrays, as the description states them
 
 
 def save(path: str | os.PathLike[str], arrays: Mapping[str, Array], meta: Mapping[str, Any], version: int = 1) -> None:
@@ -88,7 +89,8 @@ def load(path: str | os.PathLike[str], *, mmap: bool = True, verify: bool = Fals
                 arrays[name] = _array(raw, place, path, name, crc)
     except OSError as error:
         raise ModelFileError(_unreadable(path, error)) from error
-    return Loaded(arrays, content["meta"], content["versions"])
+    checksums = {name: stated.get("crc32", -1) for name, stated in content["arrays"].items()}
+    return Loaded(arrays, content["meta"], content["versions"], checksums)
 
 
 def pack_names(names: Sequence[str], key: str = "names") -> dict[str, Array]:
@@ -164,7 +166,8 @@ def _bytes(array: Array) -> Array:
     return array.reshape(-1).view(np.uint8)
 
 
-def _checksum(array: Array) -> int:
+def checksum(array: Array) -> int:
+    """The CRC-32 of an array's bytes."""
     crc = 0
     for piece in pieces(_bytes(array)):
         crc = zlib.crc32(piece.data, crc)
@@ -173,7 +176,7 @@ def _checksum(array: Array) -> int:
 
 def _description(array: Array) -> dict[str, Any]:
     """What the array must be when it is read again."""
-    return {"dtype": _code(array.dtype), "shape": list(array.shape), "crc32": _checksum(array)}
+    return {"dtype": _code(array.dtype), "shape": list(array.shape), "crc32": checksum(array)}
 
 
 def _refuse_keys_that_json_changes(value: Any) -> None:
