@@ -251,6 +251,51 @@ def test_mapped_arrays_stay_on_disk(rng, path):
     assert read.model_.V.flags.writeable or read.model_.V.base is not None
 
 
+# Checksums of mapped arrays
+
+
+@pytest.fixture
+def large(rng, path):
+    """A model whose W is larger than what is always verified, with one bit of it flipped, and rows for it."""
+    X, Y = words(rng, n=60, d=70_000)
+    fixed(rank=4).fit(X, Y).save(path)
+    W = files.load(path).arrays["W"]
+    assert W.nbytes >= files.SMALL
+    whole = bytearray(path.read_bytes())
+    place = whole.index(W.tobytes()) + W.nbytes // 2
+    whole[place] ^= 1
+    path.write_bytes(whole)
+    return X
+
+
+@pytest.mark.parametrize("verify", ["now", True])
+def test_a_flipped_bit_in_a_large_array_is_found_at_loading(large, path, verify):
+    with pytest.raises(ModelFileError, match="'W' does not match its checksum"):
+        smoothlink.load(path, verify=verify)
+
+
+def test_a_flipped_bit_in_a_large_array_is_found_in_the_background(large, path, tmp_path):
+    loaded = smoothlink.load(path)
+    loaded.model_.verification.thread.join()
+    for method in METHODS:
+        with pytest.raises(ModelFileError, match="'W' does not match its checksum"):
+            getattr(loaded, method)(large)
+    for copy in (lambda: smoothlink.load(path).save(tmp_path / "copy"), lambda: pickle.dumps(smoothlink.load(path))):
+        with pytest.raises(ModelFileError, match="'W' does not match its checksum"):
+            copy()
+    assert not (tmp_path / "copy").exists()
+
+
+@pytest.mark.parametrize("verify", ["never", False])
+def test_what_is_never_verified_is_not_looked_at(large, path, verify):
+    assert smoothlink.load(path, verify=verify).predict_proba(large).shape[0] == 60
+
+
+def test_a_time_to_verify_that_there_is_not_is_refused(large, path):
+    with pytest.raises(ValueError, match=r"verify is 'later'.*now"):
+        smoothlink.load(path, verify="later")
+
+
 # V in several files
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothlink.errors import ModelFileError
+from smoothlink.fitting.checks import one_of
 from smoothlink.fitting.spread import open_shards, write_shard
 from smoothlink.machines.direct import Direct
 from smoothlink.machines.half import Half, halved
@@ -25,7 +26,7 @@ from smoothlink.solve import Cholesky, ConjugateGradient, DualCholesky
 from smoothlink.steps.calibrate import Calibration
 from smoothlink.steps.featurize import Features, Kernel, parse_kernel
 from smoothlink.steps.landmarks import Landmarks
-from smoothlink.steps.save import Loaded, checksum, pack_names, unpack_names
+from smoothlink.steps.save import Loaded, Verification, checksum, pack_names, unpack_names
 from smoothlink.steps.save import load as load_file
 from smoothlink.steps.save import save as save_file
 from smoothlink.steps.scale import Scaling
@@ -60,6 +61,8 @@ def save(
             f"This model's first stage is a fitted {type(classifier.first_stage).__name__}, which a model file cannot "
             "hold without running code.\nUse a linear classifier (with coef_ and intercept_), or pickle the estimator."
         )
+    if model.verification is not None:
+        model.verification.wait()  # damage would have a right checksum in the new file
     path = Path(path)
     replaced = shards_of(path)
     arrays, meta = with_text(model_arrays(classifier, dtype), model_meta(classifier), text)
@@ -226,28 +229,42 @@ def restored(value: Any) -> Any:
 
 
 def load(
-    path: str | os.PathLike[str], *, mmap: bool = True, verify: bool = False
+    path: str | os.PathLike[str], *, mmap: bool = True, verify: bool | str = "background"
 ) -> SmoothLinkClassifier | TextSmoothLink:
     """The model in a file: a TextSmoothLink where it was made from texts, else a SmoothLinkClassifier.
 
-    Runs no code from it. Arrays are memory-mapped unless `mmap` is False; large mapped arrays are checked against their
-    checksums only with `verify`, since that reads them whole.
+    Runs no code from it. Arrays are memory-mapped unless `mmap` is False. Mapped arrays of 1 MiB and more are compared
+    with their checksums in a thread, and the next prediction raises a ModelFileError where one does not match;
+    verify="now" (or True) reads them whole first, "never" (or False) does without.
     """
-    loaded = load_file(path, mmap=mmap, verify=verify)
-    with speaking(path):
-        classifier = classifier_of(loaded, path, mmap=mmap, verify=verify)
-        if "text" not in loaded.meta:
-            return classifier
-        from smoothlink.text.store import text_model
+    loaded, classifier = read_classifier(path, mmap=mmap, verify=verify)
+    if "text" not in loaded.meta:
+        return classifier
+    from smoothlink.text.store import text_model
 
+    with speaking(path):
         return text_model(loaded, classifier)
 
 
-def load_classifier(path: str | os.PathLike[str], *, mmap: bool = True, verify: bool = False) -> SmoothLinkClassifier:
+def load_classifier(
+    path: str | os.PathLike[str], *, mmap: bool = True, verify: bool | str = "background"
+) -> SmoothLinkClassifier:
     """The classifier in a model file; of a text model the one that sees its features."""
-    loaded = load_file(path, mmap=mmap, verify=verify)
+    return read_classifier(path, mmap=mmap, verify=verify)[1]
+
+
+def read_classifier(
+    path: str | os.PathLike[str], *, mmap: bool, verify: bool | str
+) -> tuple[Loaded, SmoothLinkClassifier]:
+    """The content of a model file and the classifier that it makes."""
+    when = {True: "now", False: "never"}[verify] if isinstance(verify, bool) else verify
+    one_of("verify", when, ("now", "background", "never"))
+    loaded = load_file(path, mmap=mmap, verify=when == "now")
     with speaking(path):
-        return classifier_of(loaded, path, mmap=mmap, verify=verify)
+        classifier = classifier_of(loaded, path, mmap=mmap, verify=when == "now")
+    if loaded.unchecked and when == "background":
+        classifier.model_ = dataclasses.replace(classifier.model_, verification=Verification(loaded.unchecked))
+    return loaded, classifier
 
 
 @contextmanager
@@ -271,7 +288,7 @@ def classifier_of(
     from smoothlink.estimator import SmoothLinkClassifier
 
     if "shards" in loaded.meta:
-        V = open_shards(Path(path).parent, loaded.meta["shards"], mmap=mmap, verify=verify)
+        V = open_shards(Path(path).parent, loaded.meta["shards"], mmap=mmap, verify=verify, unchecked=loaded.unchecked)
         check_shards(V, loaded.meta)
         loaded.arrays["V"] = V  # type: ignore[assignment]
     meta, arrays = loaded.meta, loaded.arrays

@@ -30,7 +30,7 @@ from smoothlink.steps.descend import (
 )
 from smoothlink.steps.featurize import Features
 from smoothlink.steps.fit import LinkSums, Smoothing, prior_scores, squared
-from smoothlink.steps.save import load, save
+from smoothlink.steps.save import Unchecked, load, save
 
 Array = NDArray[Any]
 
@@ -115,12 +115,16 @@ def write_parts(rows: ClusterRows, sums: LinkSums, job: Job, loss: str, passes: 
     cluster.client.gather(written)
 
 
-def open_shards(folder: Path, names: Any, *, mmap: bool = True, verify: bool = False) -> Shards:
-    """V from files of some labels each; every array is what its own file describes, with `verify` to the last bit."""
+def open_shards(
+    folder: Path, names: Any, *, mmap: bool = True, verify: bool = False, unchecked: list[Unchecked] | None = None
+) -> Shards:
+    """V from files of some labels each; arrays whose checksums were not compared are added to `unchecked`."""
     if not isinstance(names, list) or not names or not all(isinstance(n, str) and Path(n).name == n for n in names):
         raise ModelFileError("its list of shards is no list of file names. Save the model again.")
     loaded = [load(folder / name, mmap=mmap, verify=verify) for name in names]
     parts = [found.arrays.get("V") for found in loaded]
+    if unchecked is not None:
+        unchecked += [array for found in loaded for array in found.unchecked]
     fine = [part for part in parts if part is not None and part.ndim == 2 and part.dtype == np.float32]
     if len(fine) < len(parts) or len({len(part) for part in fine}) > 1:
         raise ModelFileError("its shards do not fit together. Save the model again.")
