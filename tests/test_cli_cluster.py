@@ -486,8 +486,11 @@ def test_options_that_mean_one_file_or_no_cluster_are_refused(folder, address, t
         assert "holds the labels of one file, and there are 3" in refused(*args, "--labels-file", tmp_path / "y")
     assert "class_weight is 'balanced'" in refused(*train, "--cluster", address, "--class-weight", "balanced")
     assert "No file fits" in refused("train", tmp_path / "*.txt", "-o", tmp_path / "m")
-    pytest.importorskip("torch", reason="torch is not installed")
-    for args in (predict, evaluate):
+
+
+@pytest.mark.torch
+def test_a_device_is_refused_on_a_cluster(folder, address, tmp_path):
+    for args in (commands(folder, tmp_path)[name] for name in ("predict", "evaluate")):
         said = refused(*args, "--cluster", address, "--device", "torch")
         assert "device is 'torch', which a cluster cannot do" in said
 

@@ -188,6 +188,7 @@ def model_meta(classifier: SmoothLinkClassifier) -> dict[str, Any]:
         "temperature": float(model.calibration.temperature),
         **({"first": list(model.calibration.first)} if model.calibration.lifts else {}),
         "total": float(model.total),
+        **({} if classifier.zero_based_ is None else {"zero_based": classifier.zero_based_}),
         "landmarks": None if not isinstance(inputs, Landmarks) else [str(inputs.kernel), float(inputs.length)],
         "summary": finite(classifier.summary_),
     }
@@ -299,6 +300,7 @@ def classifier_of(
     classifier._placement = Placement()
     classifier.n_features_in_ = meta["n_features_in"]
     classifier.summary_ = meta["summary"]
+    classifier.zero_based_ = meta.get("zero_based")
     classifier.thresholds_ = model.thresholds
     classifier._indicator, classifier._sparse = meta["indicator"], meta["sparse_labels"]
     classifier.label_directions_ = arrays.get("U")
@@ -412,11 +414,12 @@ def check_meta(meta: dict[str, Any]) -> None:
         **{name: isinstance(meta[name], float) and meta[name] > 0 for name in ("temperature", "total")},
         **{name: isinstance(meta[name], dict) for name in ("parameters", "summary")},
         "n_features_in": type(meta["n_features_in"]) is int and meta["n_features_in"] > 0,
+        "zero_based": isinstance(meta.get("zero_based"), bool | None),
         "landmarks": meta["landmarks"] is None or fits_landmarks(meta["landmarks"]),
         "scale": meta["scale"] in ("none", "unit", "variance"),
         "loss": meta["loss"] in (("squared", "softmax") if meta["multiclass"] else ("squared", "logistic")),
     }
-    wrong = [f"{name} = {meta[name]!r}" for name, fine in fits.items() if not fine]
+    wrong = [f"{name} = {meta.get(name)!r}" for name, fine in fits.items() if not fine]
     if wrong:
         raise ModelFileError(f"its description does not make a model ({'; '.join(wrong)}). Save the model again.")
 

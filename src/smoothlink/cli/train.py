@@ -16,7 +16,7 @@ from smoothlink.cli.parameters import chosen
 from smoothlink.cli.parameters import parameters as known
 from smoothlink.cli.screen import Screen, number, print_json, size, table
 from smoothlink.cli.text import Texts, fit_texts, hold_texts, read_texts, texts
-from smoothlink.datafiles import Reading, names_in
+from smoothlink.datafiles import Reading, guess, names_in
 from smoothlink.errors import DataError, plural
 from smoothlink.overwrite import writable
 
@@ -156,7 +156,7 @@ def fit_here(
         screen.note(ONE_LABEL)
     expected = held_out(data, parameters, screen, valid) if valid else None
     model = fit(parameters, screen, data.X, data.Y)
-    model.label_names_ = data.label_names
+    model.label_names_, model.zero_based_ = data.label_names, data.zero_based
     if data.feature_names is not None:
         model.feature_names_in_ = np.array(data.feature_names, dtype=object)
     return model, expected
@@ -186,6 +186,8 @@ def fit_there(paths: list[str], how: Reading, parameters: dict[str, Any], screen
     model = fit(parameters, screen, Files.of(paths, **names, **how.options()))
     if model.task == "auto" and model.model_.multiclass:
         screen.note(ONE_LABEL)
+    if how.zero_based is None and model.zero_based_ is False:
+        screen.note(guess(", ".join(paths)))
     return model
 
 
