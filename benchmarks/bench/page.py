@@ -109,7 +109,7 @@ def of_set(name: str, cells: Cells) -> list[str]:
     ]
     best = {key: max((c["metrics"][key]["value"] for c in there.values()), default=0.0) for key in METRICS}
     for method, cell in cells.items():
-        shown = [metric(cell["metrics"][k], best[k]) for k in METRICS] if method in there else [cell["note"]]
+        shown = [metric(cell["metrics"][k], best[k]) for k in METRICS] if method in there else [reason(cell)]
         lines.append(f"| {METHODS[method]} | " + " | ".join(shown + [""] * (len(METRICS) - len(shown))) + " |")
     if there:
         lines += ["", "| method | train s | rows/s | one row ms | peak MB | model MB | load | others |"]
@@ -126,6 +126,12 @@ def limits(cells: Cells) -> str:
     given = " or ".join(f"{limit:,.0f}" for limit in sorted({cell["limit"] for cell in cells.values()}))
     absent = "; ".join(name for method, name in METHODS.items() if method not in cells)
     return f"Time limit: {given} s per method." + (f" Not run here: {absent}." if absent else "")
+
+
+def reason(cell: dict[str, Any]) -> str:
+    """Returns why a cell has no figures; for a method that was stopped also how busy the cores were with other work."""
+    busy = f"; other work kept {others(cell)} of {cell['cores']} cores busy" if "stopped_after" in cell else ""
+    return f"{cell['note']}{busy}"
 
 
 def metric(found: dict[str, float], best: float) -> str:

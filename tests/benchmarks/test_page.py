@@ -71,6 +71,12 @@ def test_joint_training_is_named_as_the_learner_of_a_set():
     assert "smoothlink's learner: joint, sampled negatives." in page({"bibtex": {"smoothlink": ours}}, None)
 
 
+def test_a_method_that_was_stopped_says_how_busy_the_cores_were():
+    stopped = {**without_figures("omikuji", "stopped after 60 s"), "stopped_after": 60.0}
+    text = page({"bibtex": {"omikuji": stopped}}, None)
+    assert "| omikuji | stopped after 60 s; other work kept 0.04 of 2 cores busy |" in text
+
+
 def test_methods_that_were_not_run_on_a_set_are_named():
     text = page({"bibtex": {m: cell(m, 0.5) for m in METHODS if m not in ("pecos", "sklearn-ridge")}}, None)
     assert "Not run here: PECOS XR-Linear; scikit-learn ridge on dense unit rows." in text
