@@ -1,4 +1,4 @@
-"""PLST and CPLST as estimators: the ridge chosen on held-out rows, everything else as published."""
+"""PLST and CPLST as estimators: the ridge is chosen on held-out rows, the rest is `steps.baselines`."""
 
 from __future__ import annotations
 
