@@ -71,7 +71,8 @@ UNSTABLE_SUMMARY = ("seconds", "peak_memory_mb", "peak_device_mb", "bytes_moved"
 # SUMMARY_NAMES when names in summary_ change (name now -> name in the record).
 # ---------------------------------------------------------------------------------------------------------------------
 
-PLACES: dict[str, dict[str, Any]] = {"cpu": {}, "torch": {"device": "torch"}, "local:2": {}}
+# A cluster cannot scale columns to unit variance, the default for dense tables; a setting's own scale goes first.
+PLACES: dict[str, dict[str, Any]] = {"cpu": {}, "torch": {"device": "torch"}, "local:2": {"scale": "unit"}}
 SUMMARY_NAMES: dict[str, str] = {}
 FIXED: dict[str, Any] = {
     "rank": 4,
@@ -277,7 +278,7 @@ def fit(setting: Setting, place: str) -> Fitted:
     rows = data_of(setting.data)
     make = TextSmoothLink if setting.data == "documents" else SmoothLinkClassifier
     try:
-        model = make(**setting.parameters | PLACES[place]).fit(rows.X, rows.y)
+        model = make(**PLACES[place] | setting.parameters).fit(rows.X, rows.y)
     except Exception as error:  # whatever it is, the other settings go on
         return Fitted({"refused": f"{type(error).__name__}: {error}".splitlines()[0]}, {})
     classes = model.classes_.tolist()
