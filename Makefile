@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all check docs bench clean
+.PHONY: demo test test-torch test-all check docs bench clean
 
 $(BIN)/smoothlink: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -28,6 +28,10 @@ demo: $(BIN)/smoothlink
 
 test: $(VENV)/dev
 	$(BIN)/python -m pytest -m 'not slow'
+
+# Those that `make test` skips where torch is not installed: pip install 'smoothlink[gpu]' first.
+test-torch: $(VENV)/dev
+	$(BIN)/python -m pytest -m 'torch and not slow'
 
 test-all: $(VENV)/dev
 	$(BIN)/python -m pytest

@@ -121,7 +121,7 @@ def section() -> list[str]:
     lines = [
         "## From raw text",
         "",
-        "`python benchmarks/texts.py`; the test set is used once, by each. smoothlink: `smoothlink train train.tsv.xz",
+        "`python benchmarks/texts.py`; settings come from training rows. smoothlink: `smoothlink train train.tsv.xz",
         "--text 3,4 --labels 2 --label-separator ,`, nothing else set; reuters21578 with `--label-prefix topics:`, the",
         "usual task: rows without a topic stay as rows that have none, and no P@1 exceeds the share of rows with one.",
         "Logistic: scikit-learn's TF-IDF (single words, sublinear, min_df 2) and one-vs-rest logistic regression",

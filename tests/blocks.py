@@ -21,6 +21,7 @@ BEFORE = re.compile(r"<!-- not run: (.+?) -->\s*\Z", re.DOTALL)
 RUN = ("python", "sh")
 SHOWN = ("text", "json", "nginx", "ini", "dockerfile", "yaml", "{ .python .signature }")  # not meant to be run
 QUICK = ["--effort", "quick"]  # trials on held-out rows would take most of the time of these tests
+MAKES_DATA = ("demo", "synth")  # under names of files that the tests prepare for the other pages
 SETTLED = {"--effort", "--finetune", "--negatives"}  # options that leave no trials, or do not go with "quick"
 
 
@@ -97,6 +98,7 @@ def run_shell(block: Block, client: Any, wrong: str | None = None) -> None:
         program, *rest = words
         if program == "smoothlink":
             given = rest + (QUICK if rest[0] == "train" and not SETTLED & set(rest) else [])
+            given += ["--force"] if rest[0] in MAKES_DATA else []
             ran = run(*given)
             where = f"{block.where}: {shlex.join(words)}\n{ran.err}"
             assert (ran.code == 0) == (wrong is None), where

@@ -10,6 +10,26 @@ def pytest_addoption(parser):
     parser.addoption("--seed", type=int, default=0, help="seed of the tests' random data")
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m torch` selects
+def pytest_collection_modifyitems(items):
+    """Tests that use the fixture `torch`, directly or through another, have the marker too."""
+    for item in items:
+        if "torch" in getattr(item, "fixturenames", ()):
+            item.add_marker("torch")
+
+
+def pytest_runtest_setup(item):
+    if item.get_closest_marker("torch"):
+        pytest.importorskip("torch", reason="torch is not installed")
+
+
+@pytest.fixture
+def torch():
+    import torch
+
+    return torch
+
+
 @pytest.fixture
 def seed(request):
     return request.config.getoption("--seed")
@@ -21,9 +41,8 @@ def rng(seed):
 
 
 @pytest.fixture
-def as_on_a_card(monkeypatch):
+def as_on_a_card(torch, monkeypatch):
     """NumPy refuses tensors of torch's CPU device as it would those of a card: where it reads one unasked is a bug."""
-    torch = pytest.importorskip("torch", reason="torch is not installed")
 
     def refuse(*_, **__):
         raise TypeError("NumPy was given a tensor: bring it home with arrays.host")
@@ -31,7 +50,7 @@ def as_on_a_card(monkeypatch):
     monkeypatch.setattr(torch.Tensor, "__array__", refuse)
 
 
-@pytest.fixture(params=["cpu", "torch"])
+@pytest.fixture(params=["cpu", pytest.param("torch", marks=pytest.mark.torch)])
 def machine(request):
     """The host, and torch's CPU device in its stead."""
     if request.param == "torch":

@@ -7,6 +7,7 @@ from small import classes, fixed
 
 import smoothlink
 from smoothlink.steps.read import FORMATS
+from smoothlink.synth import Shape, synthesise
 
 NAMES = {
     "xmc": "x.txt",
@@ -95,6 +96,24 @@ def test_a_model_is_known_by_its_content_whatever_its_name(files, tmp_path, rng)
     assert found["kind"] == "model"
     assert {entry["label"] for entry in found["most_frequent_labels"]} == {"red", "green", "blue"}
     assert "blue" in succeed("info", tmp_path / "model.bin").out
+
+
+def test_verify_says_whether_checksums_match(files, tmp_path):
+    folder, whole = tmp_path / "a.sl", tmp_path / "m.safetensors"
+    succeed("convert", files.test, folder)
+    X, Y, *_ = synthesise(Shape(features=70_000, labels=6, features_per_row=10), 60)
+    fixed(rank=4).fit(X, Y).save(whole)
+    assert "all match" in succeed("info", "--verify", folder).out
+    assert "all match" in succeed("info", "--verify", whole).out
+    assert succeed("info", "--verify", files.test, "--json").json["checksums"] == "none in this format"
+    assert "checksums" not in succeed("info", whole).out
+    content = bytearray(whole.read_bytes())
+    content[len(content) // 2] ^= 1  # in W, which is most of the file
+    whole.write_bytes(content)
+    succeed("info", whole)
+    ran = run("info", "--verify", whole)
+    assert ran.code == 1
+    assert "'W' does not match its checksum" in ran.err
 
 
 @pytest.mark.parametrize("name", ["missing.txt", "missing.safetensors", ""])

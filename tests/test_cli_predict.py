@@ -1,5 +1,6 @@
 """`smoothlink predict`: the model's own answers, in three spellings, whatever the columns of the file."""
 
+import csv
 import gzip
 import json
 import os
@@ -68,6 +69,66 @@ def test_xmc_lines_hold_label_numbers_under_a_header_and_can_be_read_again(files
     again = smoothlink.read(target)
     best = bare(smoothlink.load(files.model)).predict_topk(files.tested.X, k=2)
     np.testing.assert_allclose(again.X.toarray(), best.toarray(), atol=1e-5)
+
+
+def test_every_table_holds_the_same_lines_as_its_name_says(files, tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    for name in ("p.jsonl", "p.json", "p.csv", "p.tsv", "p.parquet", "p.csv.gz"):
+        succeed("predict", files.model, files.test, "-k", 2, "-o", tmp_path / name)
+    said = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text().splitlines()]
+    assert json.loads((tmp_path / "p.json").read_text()) == said
+    expected = [(r["row"], e["label"], e["probability"]) for r in said for e in r["labels"]]
+    with (tmp_path / "p.csv").open(newline="") as file:
+        comma = list(csv.reader(file))
+    tab = [line.split("\t") for line in (tmp_path / "p.tsv").read_text().splitlines()]
+    assert comma == tab
+    assert comma[0] == ["row", "label", "probability"]
+    assert [(int(r), n, pytest.approx(float(p), abs=2e-6)) for r, n, p in comma[1:]] == expected
+    table = parquet.read_table(tmp_path / "p.parquet").to_pylist()
+    assert [(r["row"], r["label"], pytest.approx(r["probability"], abs=2e-6)) for r in table] == expected
+    assert gzip.decompress((tmp_path / "p.csv.gz").read_bytes()) == (tmp_path / "p.csv").read_bytes()
+
+
+def test_a_sheet_holds_row_label_and_probability(files, tmp_path):
+    openpyxl = pytest.importorskip("openpyxl")
+    succeed("predict", files.model, files.test, "-k", 2, "-o", tmp_path / "p.xlsx")
+    heading, *rest = openpyxl.load_workbook(tmp_path / "p.xlsx").active.values
+    assert heading == ("row", "label", "probability")
+    assert [row[0] for row in rest] == [i for i in range(30) for _ in range(2)]
+    assert {row[1] for row in rest} <= set(files.tested.label_names)
+
+
+def test_a_format_whose_library_is_missing_says_what_to_install(files, tmp_path, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    for output in (["-o", tmp_path / "p.xlsx"], ["--output-format", "xlsx", "--output-folder", tmp_path]):
+        ran = run("predict", files.model, files.test, *output)
+        assert ran.code == 1
+        assert "needs openpyxl" in ran.err
+        assert "pip install 'smoothlink[text]'" in ran.err
+    assert left(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("output", "said"),
+    [
+        (["-o", "p.xls"], "Possible endings are .jsonl"),
+        (["-o", "p"], "pass --output-format"),
+        (["-o", "p.csv", "--output-format", "tsv"], "p.csv is named as csv"),
+        (["--output-format", "parquet"], "goes to a file"),
+    ],
+)
+def test_an_output_whose_format_is_not_clear_is_refused(files, tmp_path, monkeypatch, output, said):
+    pytest.importorskip("pyarrow")
+    monkeypatch.chdir(tmp_path)
+    ran = run("predict", files.model, files.test, *output)
+    assert (ran.code, ran.out) == (1, "")
+    assert said in ran.err
+    assert left(tmp_path) == []
+
+
+def test_a_comma_or_quote_in_a_name_stays_in_its_cell():
+    line = answers.comma_lines(3, [0], [0.5], ['a, "b"'])
+    assert next(csv.reader([line])) == ["3", 'a, "b"', "0.5"]
 
 
 def test_a_tab_or_line_end_in_a_name_stays_in_its_cell():
@@ -231,7 +292,7 @@ def test_a_failure_half_way_leaves_the_old_file_as_it_was(files, tmp_path, monke
 
     monkeypatch.setitem(answers.WRITERS, "jsonl", answers.WRITERS["jsonl"]._replace(line=failing))
     (tmp_path / "p.jsonl").write_text("old")
-    ran = run("predict", files.model, files.test, "-o", tmp_path / "p.jsonl")
+    ran = run("predict", files.model, files.test, "-o", tmp_path / "p.jsonl", "--force")
     assert ran.code == (130 if trouble is KeyboardInterrupt else 1)
     assert left(tmp_path) == ["p.jsonl"]
     assert (tmp_path / "p.jsonl").read_text() == "old"

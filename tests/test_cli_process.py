@@ -129,12 +129,13 @@ def test_progress_is_shown_on_a_terminal_only(files, monkeypatch):
     for stage in ("scale", "choose", "calibrate", "embed", "featurize", "fit"):
         assert stage in ran.err
     assert "━" in ran.err
-    shown = succeed("predict", files.model, files.test, "-o", target).err
+    predict = "predict", files.model, files.test, "-o", files.folder / "other.jsonl", "--force"
+    shown = succeed(*predict).err
     assert "30/30" in shown
     assert "rows/s" in shown
-    assert "━" not in succeed("predict", files.model, files.test, "-o", target, "--quiet").err
+    assert "━" not in succeed(*predict, "--quiet").err
     monkeypatch.undo()
-    assert "━" not in succeed("predict", files.model, files.test, "-o", target).err
+    assert "━" not in succeed(*predict).err
 
 
 def test_sizes_and_numbers_are_for_people():

@@ -69,8 +69,7 @@ def test_without_torch_a_message_says_what_to_install(monkeypatch):
     assert find_machine("auto") is HOST
 
 
-def test_without_a_card_a_message_says_so_before_anything_is_fitted():
-    torch = pytest.importorskip("torch", reason="torch is not installed")
+def test_without_a_card_a_message_says_so_before_anything_is_fitted(torch):
     if torch.cuda.is_available():
         pytest.skip("there is a card")
     X, y = data("classes")

@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from small import classes, dense, fixed, multilabel, words
 
 import smoothlink
 from smoothlink import Cholesky, ConjugateGradient, ModelFileError, SmoothLinkClassifier
+from smoothlink.fitting.spread import open_shards, write_shard
 from smoothlink.persist import DIRECT, SCALES, model_arrays, model_meta
 from smoothlink.steps import save as files
 
@@ -247,6 +249,120 @@ def test_mapped_arrays_stay_on_disk(rng, path):
     assert not mapped.model_.V.flags.writeable
     assert not mapped.model_.V.flags.owndata
     assert read.model_.V.flags.writeable or read.model_.V.base is not None
+
+
+# Checksums of mapped arrays
+
+
+@pytest.fixture
+def large(rng, path):
+    """A model whose W is larger than what is always verified, with one bit of it flipped, and rows for it."""
+    X, Y = words(rng, n=60, d=70_000)
+    fixed(rank=4).fit(X, Y).save(path)
+    W = files.load(path).arrays["W"]
+    assert W.nbytes >= files.SMALL
+    whole = bytearray(path.read_bytes())
+    place = whole.index(W.tobytes()) + W.nbytes // 2
+    whole[place] ^= 1
+    path.write_bytes(whole)
+    return X
+
+
+@pytest.mark.parametrize("verify", ["now", True])
+def test_a_flipped_bit_in_a_large_array_is_found_at_loading(large, path, verify):
+    with pytest.raises(ModelFileError, match="'W' does not match its checksum"):
+        smoothlink.load(path, verify=verify)
+
+
+def test_a_flipped_bit_in_a_large_array_is_found_in_the_background(large, path, tmp_path):
+    loaded = smoothlink.load(path)
+    loaded.model_.verification.thread.join()
+    for method in METHODS:
+        with pytest.raises(ModelFileError, match="'W' does not match its checksum"):
+            getattr(loaded, method)(large)
+    for copy in (lambda: smoothlink.load(path).save(tmp_path / "copy"), lambda: pickle.dumps(smoothlink.load(path))):
+        with pytest.raises(ModelFileError, match="'W' does not match its checksum"):
+            copy()
+    assert not (tmp_path / "copy").exists()
+
+
+@pytest.mark.parametrize("verify", ["never", False])
+def test_what_is_never_verified_is_not_looked_at(large, path, verify):
+    assert smoothlink.load(path, verify=verify).predict_proba(large).shape[0] == 60
+
+
+def test_a_time_to_verify_that_there_is_not_is_refused(large, path):
+    with pytest.raises(ValueError, match=r"verify is 'later'.*now"):
+        smoothlink.load(path, verify="later")
+
+
+# V in several files
+
+
+def sharded(fitted, folder, names):
+    """The same model with V in files of some labels each."""
+    parts = np.array_split(fitted.model_.V, len(names), axis=1)
+    for name, part in zip(names, parts, strict=True):
+        write_shard(part, str(folder / name))
+    fitted.model_ = replace(fitted.model_, V=open_shards(folder, names))
+    return fitted
+
+
+def names_of_a_run(stem, run):
+    return [f"{stem}-V-{run}-{i}-of-00002.safetensors" for i in ("00001", "00002")]
+
+
+def test_shards_of_another_model_under_the_right_names_are_refused(rng, path, tmp_path):
+    X, Y = words(rng)
+    names = names_of_a_run("m", "0123abcd")
+    sharded(fixed().fit(X, Y), tmp_path, names).save(path)
+    smoothlink.load(path, verify=True)
+    sharded(fixed(final_ridge=100.0).fit(X, Y), tmp_path, names)
+    refused(path, "those of another model")
+    first = files.load(tmp_path / names[0]).arrays["V"]
+    write_shard(first[:, :-1], str(tmp_path / names[0]))
+    refused(path, "those of another model")
+
+
+def test_the_shards_of_the_replaced_model_go_when_the_new_file_is_there(rng, path, tmp_path, monkeypatch):
+    X, Y = words(rng)
+    old, new = names_of_a_run("m", "00000000"), names_of_a_run("m", "11111111")
+    (tmp_path / "m-V-notes.safetensors").write_text("of somebody else")
+    sharded(fixed().fit(X, Y), tmp_path, old).save(path)
+    before = smoothlink.load(path).predict_proba(X)
+    second = sharded(fixed(final_ridge=100.0).fit(X, Y), tmp_path, new)
+    with monkeypatch.context() as full:
+        full.setattr("smoothlink.persist.save_file", lambda *_, **__: (_ for _ in ()).throw(ModelFileError("no room")))
+        with pytest.raises(ModelFileError, match="no room"):
+            second.save(path)
+    np.testing.assert_array_equal(smoothlink.load(path, verify=True).predict_proba(X), before)
+    second.save(path)
+    assert sorted(os.listdir(tmp_path)) == sorted([*new, "m-V-notes.safetensors", "m.safetensors"])
+    fixed().fit(X, Y).save(path)  # whole again
+    assert sorted(os.listdir(tmp_path)) == ["m-V-notes.safetensors", "m.safetensors"]
+
+
+def test_a_model_is_saved_elsewhere_from_shards_that_were_removed(rng, path, tmp_path):
+    X, Y = words(rng)
+    sharded(fixed().fit(X, Y), tmp_path, names_of_a_run("m", "00000000")).save(path)
+    first = smoothlink.load(path)
+    fixed().fit(X, Y).save(path)
+    first.save(tmp_path / "other.safetensors")
+    other = smoothlink.load(tmp_path / "other.safetensors", verify=True)
+    np.testing.assert_array_equal(other.predict_proba(X), first.predict_proba(X))
+    assert [file.name for file in other.model_.V.files] == names_of_a_run("other", "00000000")
+
+
+def test_a_sharded_model_of_0_1_0_loads_and_saves_under_names_of_a_run(rng, path, tmp_path):
+    X, Y = words(rng)
+    names = ["m-V-00001-of-00002.safetensors", "m-V-00002-of-00002.safetensors"]
+    fitted = sharded(fixed().fit(X, Y), tmp_path, names)
+    files.save(path, model_arrays(fitted), model_meta(fitted) | {"shards": names}, version=4)
+    loaded = smoothlink.load(path, verify=True)
+    np.testing.assert_array_equal(loaded.predict_proba(X), fitted.predict_proba(X))
+    loaded.save(path)
+    assert not any((tmp_path / name).exists() for name in names)
+    np.testing.assert_array_equal(smoothlink.load(path).predict_proba(X), fitted.predict_proba(X))
 
 
 # What makes no model

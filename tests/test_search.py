@@ -1,5 +1,6 @@
 """The search: separate bests from one run, shared embeddings, a study that survives a kill, failures with reasons."""
 
+import copy
 import json
 import os
 import signal
@@ -27,7 +28,7 @@ def problem(rng):
 
 
 def searched(rng, **changes):
-    X, Y = problem(rng)
+    X, Y = problem(copy.deepcopy(rng))  # the same data at every call of a test
     return tune(X, Y, **{"metrics": METRICS, "trials": 4, "space": QUICK} | changes)
 
 
@@ -163,6 +164,77 @@ def test_dense_tables_are_tried_through_kernels_and_text_is_not(rng):
 def test_nothing_can_be_resumed_without_a_study(rng):
     with pytest.raises(ValueError, match="--study"):
         searched(rng, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"metrics": ("p@1",)}, "metrics was .* and is ..p@1"),
+        ({"space": Space(n_features=(20, 60), passes=4)}, "space of passes was 3 and is 4"),
+        ({"seed": 1}, "seed was 0 and is 1"),
+        ({"holdouts": 2}, "holdouts was 1 and is 2"),
+    ],
+)
+def test_a_study_of_another_search_is_not_resumed(rng, tmp_path, change, said):
+    X, Y = problem(rng)
+    asked = {"metrics": METRICS, "trials": 1, "space": QUICK, "study": tmp_path / "study"}
+    tune(X, Y, **asked)
+    before = (tmp_path / "study").read_bytes()
+    with pytest.raises(ValueError, match=said):
+        tune(X, Y, resume=True, **{**asked, **change})
+    with pytest.raises(ValueError, match="checksum of X was"):
+        tune(X * 2, Y, resume=True, **asked)
+    with pytest.raises(ValueError, match="rows was 80 and is 70"):
+        tune(X[:70], Y[:70], resume=True, **asked)
+    assert (tmp_path / "study").read_bytes().startswith(before)
+    assert tune(X, Y, resume=True, **asked | {"sampler": "tpe"}).finished == 1
+
+
+def test_a_study_that_does_not_say_what_it_searched_is_resumed_with_a_warning(rng, tmp_path):
+    X, Y = problem(rng)
+    asked = {"metrics": METRICS, "trials": 1, "space": QUICK, "study": tmp_path / "study"}
+    tune(X, Y, **asked)
+    lines = (tmp_path / "study").read_text().splitlines(keepends=True)
+    (tmp_path / "study").write_text("".join(line for line in lines if "checksum of X" not in line))
+    with pytest.warns(UserWarning, match="earlier version"):
+        tune(X, Y, resume=True, **asked)
+    with pytest.raises(ValueError, match="seed was 0"):
+        tune(X, Y, resume=True, **asked | {"seed": 1})
+
+
+@pytest.mark.parametrize("torn", [b'{"op_code":6,"wor', b'{"op_code":6,' + b" " * 200_000])
+def test_a_study_whose_last_line_was_cut_short_goes_on(rng, tmp_path, torn):
+    journal = tmp_path / "study"
+    searched(rng, study=journal)
+    whole = journal.read_bytes()
+    journal.write_bytes(whole + torn)
+    for trials in (5, 6):
+        found = searched(rng, study=journal, resume=True, trials=trials)
+        assert found.finished + found.pruned == trials
+    assert journal.read_bytes().startswith(whole)
+    assert all(json.loads(line) for line in journal.read_bytes().splitlines())
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the lock of a killed process is waited for")
+def test_a_lock_that_a_killed_search_left_is_not_waited_for(rng, tmp_path):
+    journal = tmp_path / "study"
+    searched(rng, study=journal, trials=1)
+    kill_at_append = (
+        "import os, signal, sys; from smoothlink.search.journal import JournalLock; "
+        "JournalLock(sys.argv[1]).acquire(); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    assert subprocess.run([sys.executable, "-c", kill_at_append, str(journal)]).returncode == -signal.SIGKILL
+    (tmp_path / "study.lock").touch()  # as earlier versions left it
+    began = time.monotonic()
+    searched(rng, study=journal, resume=True, trials=2)
+    assert time.monotonic() - began < 20
+
+
+def test_a_file_that_is_no_study_is_left_as_it_is(rng, tmp_path):
+    (tmp_path / "notes").write_text("mine\nand mine")
+    with pytest.raises(ValueError, match="not a study"):
+        searched(rng, study=tmp_path / "notes", resume=True)
+    assert (tmp_path / "notes").read_text() == "mine\nand mine"
 
 
 @pytest.mark.slow

@@ -103,6 +103,12 @@ def costs(found: peers.Report, test_rows: int) -> dict[str, Any]:
     }
 
 
+def learner(cell: dict[str, Any]) -> str:
+    """Returns the short name of the learner that a cell of ours was fitted by."""
+    # Joint training alone has no ridge on the decoder, and says 0; what Algorithm 3 chooses from is positive.
+    return "joint, sampled negatives" if cell["settled"]["final_ridge"] == 0 else "Algorithm 3"
+
+
 def holds(stored: dict[str, Any] | None, wanted: dict[str, Any], limit: float) -> bool:
     """Whether a stored cell answers what is asked; an hour that was not enough says nothing of two."""
     if stored is None:

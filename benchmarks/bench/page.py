@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench.cells import METHODS, METRICS, stored_cells
+from bench.cells import METHODS, METRICS, learner, stored_cells
 from bench.circumstances import read
 from bench.compare import comparison
 from bench.drawn import drawn_lines
@@ -27,16 +27,25 @@ Every method runs in a process of its own on the same rows. Text sets are one fi
 (`benchmarks/vectorise.py`: sublinear TF-IDF, words of two texts or more, unit rows). Peers get the features that
 smoothlink would make of the files: unit rows, or standardised columns where X is a table; omikuji gets no rows without
 features, which it refuses. smoothlink gets the files' rows and scales them in its training time. All run with their
-own defaults, smoothlink with everything on "auto" and, as *quick*, with `effort="quick"`. Nothing is tuned on test
-rows, which are used once. omikuji takes no seed, so its figures differ a little from run to run.
+own defaults, smoothlink with everything on "auto" and, as *quick*, with `effort="quick"`. No run is tuned on test rows,
+but most of these test rows had been looked at before, some of them while rules behind the defaults were designed:
+[results](results.md#how-often-test-rows-were-looked-at) lists what is known for each set. omikuji takes no seed, so its
+figures differ a little from run to run.
+
+From 2,000 labels on, where rows are sparse and passes over all labels would be long, the default is not the paper's
+Algorithm 3 but another learner: embedding and decoder are trained jointly with sampled negatives, the link is linear,
+and each label has sparse weights for single features ([decision 12](decisions/0012-drawn-labels.md)). The section of a
+set says which learner it was. Figures of Algorithm 3 itself on such sets: yso-finna-en, P@1 25.08 on two cores with the
+squared loss ([LSHTC](results/lshtc.md)), and on a GPU 26.97 with the squared and 33.47 with the logistic loss
+([GPU](benchmarks-gpu.md#yso-finna-en-titles-of-books)); citeulike-t, P@1 62.6 and P@5 36.8 with the squared loss, from
+decision 12, without a stored cell.
 
 Metrics are in %, with 90 % bootstrap intervals over test rows. Train s: from arrays (omikuji: its loaded data set) in
 memory to a model in memory, no start-up, no reading, no compiling. Rows/s: the five best labels of all test rows, in
 one call where the library has one; omikuji's Python interface takes one row a call. One row ms: the mean over rows that
 come alone. Peak MB: of the whole process, data and interpreter included. Model MB: as saved. Load: average load before
 and after; it counts the method itself. Others: cores that were busy with other work meanwhile; seconds are too long
-where this is not about 0. A method that takes longer than the limit in all (an hour unless the row says otherwise: one
-machine a label for tens of thousands of labels takes many) is stopped.
+where this is not about 0. A method that takes longer in all than the limit that its set names is stopped.
 """
 NOTHING = "Nothing has been measured yet: run `make bench`."
 
@@ -93,22 +102,36 @@ def of_set(name: str, cells: Cells) -> list[str]:
         f"## {name}",
         "",
         f"{shape['rows']:,} training rows, {shape['test_rows']:,} test rows, {shape['features']:,} features, "
-        f"{shape['labels']:,} labels.",
+        f"{shape['labels']:,} labels. {limits(cells)}",
         "",
         "| method | " + " | ".join(NAMES[key] for key in METRICS) + " |",
         "|---|" + "---|" * len(METRICS),
     ]
     best = {key: max((c["metrics"][key]["value"] for c in there.values()), default=0.0) for key in METRICS}
     for method, cell in cells.items():
-        shown = [metric(cell["metrics"][k], best[k]) for k in METRICS] if method in there else [cell["note"]]
+        shown = [metric(cell["metrics"][k], best[k]) for k in METRICS] if method in there else [reason(cell)]
         lines.append(f"| {METHODS[method]} | " + " | ".join(shown + [""] * (len(METRICS) - len(shown))) + " |")
     if there:
         lines += ["", "| method | train s | rows/s | one row ms | peak MB | model MB | load | others |"]
         lines += ["|---|---|---|---|---|---|---|---|"]
         lines += [f"| {METHODS[method]} | {cost_cells(cell)} |" for method, cell in there.items()]
     if OURS in there:
-        lines += ["", f"smoothlink settled on {settled(there[OURS]['settled'])}."]
+        ours = there[OURS]
+        lines += ["", f"smoothlink's learner: {learner(ours)}. It settled on {settled(ours['settled'])}."]
     return [*lines, ""]
+
+
+def limits(cells: Cells) -> str:
+    """Returns a sentence on the time limit, and one on the methods that were not run."""
+    given = " or ".join(f"{limit:,.0f}" for limit in sorted({cell["limit"] for cell in cells.values()}))
+    absent = "; ".join(name for method, name in METHODS.items() if method not in cells)
+    return f"Time limit: {given} s per method." + (f" Not run here: {absent}." if absent else "")
+
+
+def reason(cell: dict[str, Any]) -> str:
+    """Returns why a cell has no figures; for a method that was stopped also how busy the cores were with other work."""
+    busy = f"; other work kept {others(cell)} of {cell['cores']} cores busy" if "stopped_after" in cell else ""
+    return f"{cell['note']}{busy}"
 
 
 def metric(found: dict[str, float], best: float) -> str:

@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from bench.cells import learner
+
 BEGIN, END = "<!-- figures: written by python docs/generate -->", "<!-- end of figures -->"
 ABOUT = {
     "bibtex": "bookmarks",
@@ -29,8 +31,8 @@ PEERS = {
     "sklearn-ridge": "ridge",
 }
 HEAD = (
-    "| data | rows | labels | smoothlink | quick | best of the others | seconds: full, quick, omikuji |\n"
-    "|---|---|---|---|---|---|---|"
+    "| data | rows | labels | learner | smoothlink | quick | best of the others | seconds: full, quick, omikuji |\n"
+    "|---|---|---|---|---|---|---|---|"
 )
 
 
@@ -51,17 +53,19 @@ def measured(folder: Path) -> dict[str, Any]:
 
 
 def row(name: str, cells: dict[str, Any]) -> str:
-    """| data | rows | labels | ours | quick | the peer of the highest P@1 | seconds |"""
+    """Returns the line of a set; the highest P@1 of its three figures is in bold."""
     ours, shape = cells["smoothlink"], cells["smoothlink"]["shape"]
     best = max((m for m in cells if m not in OURS), key=lambda m: cells[m]["metrics"]["p@1"]["value"])
     quick = cells.get("smoothlink-quick")
+    highest = max(value(cell) for cell in (ours, quick, cells[best]) if cell)
     shown = [
         f"{name}: {ABOUT[name]}",
         f"{shape['rows']:,}",
         f"{shape['labels']:,}",
-        f"**{both(ours)}**" if value(ours) > value(cells[best]) else both(ours),
-        both(quick) if quick else "-",
-        f"{PEERS[best]} {both(cells[best])}",
+        learner(ours),
+        both(ours, highest),
+        both(quick, highest) if quick else "-",
+        f"{PEERS[best]} {both(cells[best], highest)}",
         ", ".join(seconds(cell) if cell else "-" for cell in (ours, quick, cells["omikuji"])),
     ]
     return f"| {' | '.join(shown)} |"
@@ -76,6 +80,7 @@ def value(cell: dict[str, Any]) -> float:
     return float(cell["metrics"]["p@1"]["value"])
 
 
-def both(cell: dict[str, Any]) -> str:
-    """P@1 / P@5 in percent, to a tenth."""
-    return " / ".join(f"{100 * cell['metrics'][key]['value']:.1f}" for key in ("p@1", "p@5"))
+def both(cell: dict[str, Any], highest: float) -> str:
+    """Returns P@1 / P@5 in percent, to a tenth; in bold where P@1 is the highest."""
+    figures = " / ".join(f"{100 * cell['metrics'][key]['value']:.1f}" for key in ("p@1", "p@5"))
+    return f"**{figures}**" if value(cell) == highest else figures

@@ -1,14 +1,17 @@
-"""What a model says of some rows, how it is spelled (JSON lines, tab-separated values, XMC text) and written."""
+"""What a model says of some rows, and how it is written: JSON, tables (CSV, TSV, Parquet, XLSX), XMC text."""
 
 from __future__ import annotations
 
+import csv
+import importlib.util
 import io
+import itertools
 import json
 import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from smoothlink.errors import DataError
 
@@ -17,6 +20,9 @@ if TYPE_CHECKING:
 
 BEST = 5  # labels a row where nothing else is asked for
 TOGETHER = 1 << 16  # rows that keep a device busy
+
+
+Answer = tuple[int, list[int], list[float]]  # row, labels, probabilities
 
 
 class Ask(NamedTuple):
@@ -99,12 +105,21 @@ def members(model: SmoothLinkClassifier, X: Any, P: Any, among: Any, ask: Ask) -
     return P > 0.5 if ask.sets else np.ones(P.shape, bool)
 
 
-class Writer(NamedTuple):
-    """A spelling of predictions."""
+class Lines(NamedTuple):
+    """A format of text: a header, lines for each row, and an end."""
 
-    suffix: str  # of files in it
-    header: Callable[[int, int], str]  # of rows and labels
+    suffixes: tuple[str, ...]  # of files in it
     line: Callable[[int, list[int], list[float], list[Any]], str]  # of row, labels, probabilities and all names
+    header: Callable[[int, int], str] = lambda rows, labels: ""
+    end: str = ""
+
+
+class Table(NamedTuple):
+    """A binary format, which goes to a file."""
+
+    suffixes: tuple[str, ...]
+    needs: str  # the library that writes it
+    write: Callable[[IO[bytes], Iterator[Answer], list[Any]], None]
 
 
 def json_line(row: int, labels: list[int], probabilities: list[float], names: list[Any]) -> str:
@@ -130,25 +145,120 @@ def xmc_line(row: int, labels: list[int], probabilities: list[float], names: lis
     return " ".join(f"{j}:{p:.6g}" for j, p in zip(labels, probabilities, strict=True)) + "\n"
 
 
-WRITERS = {
-    "jsonl": Writer(".jsonl", lambda rows, labels: "", json_line),
-    "tsv": Writer(".tsv", lambda rows, labels: "row\tlabel\tprobability\n", tab_lines),
-    "xmc": Writer(".txt", lambda rows, labels: f"{rows} {labels}\n", xmc_line),
+def comma_lines(row: int, labels: list[int], probabilities: list[float], names: list[Any]) -> str:
+    """row, label, probability with commas: a line for each label, quoted where a name needs it."""
+    stream = io.StringIO()
+    pairs = zip(labels, probabilities, strict=True)
+    csv.writer(stream, lineterminator="\n").writerows((row, names[j], f"{p:.6g}") for j, p in pairs)
+    return stream.getvalue()
+
+
+def array_item(row: int, labels: list[int], probabilities: list[float], names: list[Any]) -> str:
+    """Return the JSON line as an item of an array."""
+    return (",\n" if row else "") + json_line(row, labels, probabilities, names).rstrip("\n")
+
+
+def write_parquet(stream: IO[bytes], found: Iterator[Answer], names: list[Any]) -> None:
+    """Write a table of row, label and probability, a line for each label."""
+    import pyarrow
+    from pyarrow import parquet
+
+    numbers = all(isinstance(name, int) for name in names)
+    kinds = {"row": pyarrow.int64(), "label": pyarrow.int64() if numbers else pyarrow.string()}
+    schema = pyarrow.schema({**kinds, "probability": pyarrow.float32()})
+    with parquet.ParquetWriter(stream, schema) as writer:
+        while block := list(itertools.islice(found, TOGETHER)):
+            rows = [row for row, labels, _ in block for _ in labels]
+            said = [names[j] if numbers else str(names[j]) for _, labels, _ in block for j in labels]
+            probabilities = [p for _, _, of_row in block for p in of_row]
+            writer.write_table(pyarrow.table([rows, said, probabilities], schema=schema))
+
+
+def write_xlsx(stream: IO[bytes], found: Iterator[Answer], names: list[Any]) -> None:
+    """Write a sheet of row, label and probability, a line for each label."""
+    from openpyxl import Workbook
+    from openpyxl.cell import WriteOnlyCell
+
+    book = Workbook(write_only=True)
+    sheet = book.create_sheet("predictions")
+    sheet.append(list(COLUMNS))
+    lines = ((row, j, p) for row, labels, probabilities in found for j, p in zip(labels, probabilities, strict=True))
+    for count, (row, j, p) in enumerate(lines, 2):
+        if count > SHEET_LINES:
+            raise DataError(f"A sheet of .xlsx has room for {SHEET_LINES:,} lines, and there are more.\nWrite .csv.")
+        name = names[j]
+        if isinstance(name, str):  # as text even where it begins like a formula
+            name = WriteOnlyCell(sheet, CONTROL.sub(" ", name))
+            name.data_type = "s"
+        sheet.append([row, name, round(p, 6)])
+    book.save(stream)
+
+
+SHEET_LINES = 1 << 20
+CONTROL = re.compile(r"[\x00-\x1f]")  # no sheet may hold them
+COLUMNS = ("row", "label", "probability")
+WRITERS: dict[str, Lines | Table] = {
+    "jsonl": Lines((".jsonl", ".ndjson"), json_line),
+    "json": Lines((".json",), array_item, lambda rows, labels: "[\n", "\n]\n"),
+    "csv": Lines((".csv",), comma_lines, lambda rows, labels: ",".join(COLUMNS) + "\n"),
+    "tsv": Lines((".tsv", ".tab"), tab_lines, lambda rows, labels: "\t".join(COLUMNS) + "\n"),
+    "parquet": Table((".parquet",), "pyarrow", write_parquet),
+    "xlsx": Table((".xlsx",), "openpyxl", write_xlsx),
+    "xmc": Lines((".txt",), xmc_line, lambda rows, labels: f"{rows} {labels}\n"),
 }
 
 
+def format_of(path: str | None, asked: str | None) -> str:
+    """Return the format to write: the one asked for, else by the name of the file; they must agree."""
+    from smoothlink.steps.formats._files import bare_name
+
+    name = "" if path is None else bare_name(path).lower()
+    named = next((form for form, writer in WRITERS.items() if name.endswith(writer.suffixes)), None)
+    if asked is not None and named not in (None, asked):
+        raise DataError(f"{path} is named as {named}, and --output-format is {asked}.\nLeave out one of them.")
+    form = asked or named or ("jsonl" if path is None else None)
+    if form is None:
+        endings = ", ".join(suffix for writer in WRITERS.values() for suffix in writer.suffixes)
+        raise DataError(
+            f"{path}: the name does not say in which format to write.\n"
+            f"Possible endings are {endings}; or pass --output-format {'|'.join(WRITERS)}."
+        )
+    check_library(form)
+    return form
+
+
+def check_library(form: str) -> None:
+    """Raise an error if the library that writes a format is not installed."""
+    writer = WRITERS[form]
+    if isinstance(writer, Table) and importlib.util.find_spec(writer.needs) is None:
+        raise DataError(f"Writing {form} needs {writer.needs}.\nType: pip install 'smoothlink[text]'")
+
+
 def write(
-    stream: TextIO, model: SmoothLinkClassifier, X: Any, ask: Ask, form: str, advance: Callable[[int], None]
+    path: str | None, model: SmoothLinkClassifier, X: Any, ask: Ask, form: str, advance: Callable[[int], None]
 ) -> None:
-    """Block after block, so that predictions never are in memory all at once; `advance` is told of rows done."""
+    """Write predictions to a file, or text to standard output, block after block, so that they never are in memory all
+    at once. A file appears when it is whole; `advance` is told of rows done."""
     from smoothlink.datafiles import label_names
+    from smoothlink.steps.formats._files import replacing
+
+    def found() -> Iterator[Answer]:
+        for part in parts(model, X.shape[0], ask):
+            for row, said in enumerate(answers(model, X[part], ask), part.start):
+                yield row, *said
+            advance(part.stop - part.start)
 
     names, writer = label_names(model), WRITERS[form]
-    stream.write(writer.header(X.shape[0], len(names)))
-    for part in parts(model, X.shape[0], ask):
-        for row, (labels, probabilities) in enumerate(answers(model, X[part], ask), part.start):
-            stream.write(writer.line(row, labels, probabilities, names))
-        advance(part.stop - part.start)
+    if isinstance(writer, Table):
+        if path is None:
+            raise DataError(f"{form} goes to a file, not to standard output.\nName one with -o.")
+        with replacing(path) as raw:
+            writer.write(raw, found(), names)
+        return
+    with target(path) as stream:
+        stream.write(writer.header(X.shape[0], len(names)))
+        stream.writelines(writer.line(*answer, names) for answer in found())
+        stream.write(writer.end)
 
 
 def parts(model: SmoothLinkClassifier, n: int, ask: Ask) -> Iterator[slice]:

@@ -1,4 +1,4 @@
-"""Data files for a model: read as one was told, their columns matched to the model's, and where results may go.
+"""Data files for a model: read as one was told, their columns matched to the model's.
 
 Nothing heavy is imported before a file is read: the command line asks for `Reading` to show its help.
 """
@@ -92,8 +92,12 @@ class Reading(NamedTuple):
             "zero_based": self.zero_based,
         }
 
-    def read(self, path: str, *, labels_matter: bool = True) -> Data:
-        """The data in a file, with the names that were given."""
+    def read(self, path: str, *, labels_matter: bool = True, model: Any = None, note: Note | None = None) -> Data:
+        """Reads the data in a file, with the names that were given.
+
+        An svmlight file for a model counts its features as those that the model was trained on. Where that, or a guess,
+        is not what the file itself shows, `note` is told.
+        """
         from smoothlink.steps.read import read
 
         format = self.text_format(path)
@@ -103,7 +107,15 @@ class Reading(NamedTuple):
                 "`smoothlink train` makes a text model of it, which `predict` and `evaluate` take such files for."
             )
         self.check_rows(path)
-        data = read(path, **self.options(labels_matter=labels_matter))
+        trained = getattr(inside(model), "zero_based_", None)
+        known = self.zero_based is not None or trained is None or self.format_of(path) != "svmlight"
+        how = self if known else self._replace(zero_based=trained)
+        data = read(path, **how.options(labels_matter=labels_matter))
+        if self.zero_based is None and note is not None:
+            if how.zero_based is None and data.zero_based is False:
+                note(guess(path))
+            elif how.zero_based and not (data.X.indices == 0).any():
+                note(f"{path}: features count from 0, as in training, but none is 0; --one-based overrides.")
         if self.label_names is not None and labels_matter:
             data = data._replace(label_names=names_in(self.label_names, data.Y.shape[1], "label"))
         if self.feature_names is not None:
@@ -142,6 +154,11 @@ class Reading(NamedTuple):
         return self
 
 
+def guess(path: str) -> str:
+    """Returns what to say of svmlight files that do not show where their features start."""
+    return f"{path}: no feature is 0, so features are taken to count from 1; --zero-based overrides."
+
+
 def inside(model: Any) -> SmoothLinkClassifier:
     """The classifier of a text model, or the classifier itself."""
     return getattr(model, "classifier_", model)
@@ -152,7 +169,7 @@ def read_for(
 ) -> Data:
     """The rows of a file for a model: texts become rows by the features of a text model."""
     if how.text_format(path) is None:
-        return how.read(path, labels_matter=labels_matter)
+        return how.read(path, labels_matter=labels_matter, model=model, note=note)
     from smoothlink.text.data import text_data
     from smoothlink.text.estimator import TextSmoothLink
 
@@ -181,15 +198,15 @@ def names_in(path: str, count: int | None, noun: str) -> list[str]:
 
 def joined(paths: Sequence[str], found: Iterable[Data]) -> Data:
     """The rows of several files, which must agree on their columns, as those of one."""
-    from smoothlink.distributed.files import check_alike, header_of
+    from smoothlink.distributed.files import check_alike, counted_from_zero, header_of
     from smoothlink.machines.rows import stack
-    from smoothlink.steps.read import Data
 
     parts = list(found)
     if len(parts) == 1:
         return parts[0]
     check_alike(paths, [header_of(data) for data in parts])
-    return Data(stack([data.X for data in parts]), stack([data.Y for data in parts]), *parts[0][2:])
+    X, Y = stack([data.X for data in parts]), stack([data.Y for data in parts])
+    return parts[0]._replace(X=X, Y=Y, zero_based=counted_from_zero(parts))
 
 
 def matched(data: Data, path: str, how: Reading, model: SmoothLinkClassifier, *, strict: bool, note: Note) -> Data:
@@ -275,20 +292,3 @@ def truth(data: Data, path: str, model: SmoothLinkClassifier) -> Any:
 def label_names(model: SmoothLinkClassifier) -> list[Any]:
     """What each label is called: its name, else its class id or number."""
     return model.label_names_ if model.label_names_ is not None else model.classes_.tolist()
-
-
-def writable(path: str, *inputs: str, folder_too: bool = False) -> str:
-    """The path, if a file, or with `folder_too` a data folder, can be written there; said before hours of work."""
-    from smoothlink.steps.formats.binary import is_folder
-
-    folder = os.path.dirname(os.path.abspath(path))
-    if not os.path.isdir(folder):
-        raise DataError(f"{path}: the folder {folder} does not exist.\nType: mkdir -p {folder}")
-    if os.path.isdir(path) and not (folder_too and is_folder(path)):
-        raise DataError(f"{path} is a folder.\nName a file in it.")
-    if not os.access(folder, os.W_OK):
-        raise DataError(f"{path}: the folder {folder} is not writable.\nName a file in a folder of yours.")
-    for other in inputs:
-        if os.path.exists(path) and os.path.exists(other) and os.path.samefile(path, other):
-            raise DataError(f"{path} would be written over what is read.\nName another file.")
-    return path

@@ -65,6 +65,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
     thresholds_ : one per label, fitted by Algorithm 4 on held-out rows.
     label_directions_ : U (c, k), or None.
     label_names_, n_features_in_, feature_names_in_ : as usual.
+    zero_based_ : whether the svmlight files it was trained on count features from 0; None for other data.
     """
 
     def __init__(
@@ -189,6 +190,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         header = spread.header
         self.n_features_in_ = header.features
         self._keep(trained, np.arange(header.labels), indicator=True, sparse=True, names=header.label_names)
+        self.zero_based_: bool | None = header.zero_based
         if header.feature_names is not None:
             self.feature_names_in_ = np.array(header.feature_names, dtype=object)
         return self
@@ -207,6 +209,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         self.summary_ = trained.summary
         self.thresholds_ = trained.model.thresholds
         self.label_names_ = names
+        self.zero_based_ = None
         self._indicator, self._sparse = indicator, sparse
         return self
 

@@ -21,6 +21,7 @@ from smoothlink.steps.calibrate import FEW, LEAST, Calibration
 from smoothlink.steps.featurize import Features
 from smoothlink.steps.fit import prior
 from smoothlink.steps.landmarks import Landmarks
+from smoothlink.steps.save import Verification
 from smoothlink.steps.scale import Scaling
 
 Array = NDArray[Any]
@@ -83,6 +84,7 @@ class Model:
     total: float  # total training weight
     thresholds: Array  # (c,) Algorithm 4's, from held-out rows
     D: Direct | None = None  # (d + 1, c) weights of labels for single features, of a descent that fitted all together
+    verification: Verification | None = None  # of the mapped arrays, where it goes on in the background
 
     def on(self, machine: Machine) -> Model:
         """The same model with its large arrays on a device: rows are embedded and scored there."""
@@ -141,6 +143,8 @@ class Model:
 
     def sight(self, X: Any) -> Array | Sight | Raw:
         """What scores are made of: h (n, k) of raw rows X (n, d), and where labels have weights for x, x itself."""
+        if self.verification is not None:
+            self.verification.check()
         if self.placed:
             return Raw(X)
         if self.D is None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-import shutil
+import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,19 +15,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothlink.choices import from_former, from_json, to_json
-from smoothlink.distributed.sgd import open_shards
+from smoothlink.distributed.sgd import open_shards, write_shard
 from smoothlink.errors import ModelFileError
 from smoothlink.machines.direct import Direct
-from smoothlink.machines.files import PIECE
 from smoothlink.machines.half import Half, halved
-from smoothlink.machines.sharded import Shards, shard_name
+from smoothlink.machines.sharded import RUN, Shards, shard_names
 from smoothlink.model import Model
+from smoothlink.parameters import Values, check_value
 from smoothlink.predict import Placement
 from smoothlink.solve import Cholesky, ConjugateGradient, DualCholesky
 from smoothlink.steps.calibrate import Calibration
 from smoothlink.steps.featurize import Features, parse_kernel
 from smoothlink.steps.landmarks import Landmarks
-from smoothlink.steps.save import Loaded, pack_names, replacing, unpack_names
+from smoothlink.steps.save import Loaded, Verification, checksum, pack_names, unpack_names
 from smoothlink.steps.save import load as load_file
 from smoothlink.steps.save import save as save_file
 from smoothlink.steps.scale import Scaling
@@ -62,13 +62,19 @@ def save(
             f"The embedding of this model is a fitted {type(classifier.embedding.classifier).__name__}, which a file "
             "cannot hold without running code.\nUse a classifier with coef_ and intercept_, or pickle the estimator."
         )
-    if isinstance(model.V, Shards):
-        save_sharded(classifier, Path(path), model.V, dtype, text)
-        return
+    if model.verification is not None:
+        model.verification.wait()  # damage would have a right checksum in the new file
+    path = Path(path)
+    replaced = shards_of(path)
     arrays, meta = with_text(model_arrays(classifier, dtype), model_meta(classifier), text)
     # Smoothlink of format 1 knows no scales, of format 2 no weights for single features: the version lets it say so.
     version = 3 if arrays.keys() & set(DIRECT) else 2 if arrays.keys() & set(SCALES) else 1
+    if isinstance(model.V, Shards):
+        meta, version = {**meta, **write_shards(model.V, path, dtype)}, 4
     save_file(path, arrays, meta, version=version)
+    for name in replaced - set(meta.get("shards", ())):
+        with suppress(OSError):  # Windows removes no file that is mapped
+            (path.parent / name).unlink()
 
 
 def with_text(
@@ -78,19 +84,34 @@ def with_text(
     return (arrays, meta) if text is None else ({**arrays, **text.arrays}, {**meta, "text": text.meta})
 
 
-def save_sharded(
-    classifier: SmoothLinkClassifier, path: Path, V: Shards, dtype: str | None, text: Section | None
-) -> None:
-    """A model file, and beside it the files that hold V."""
+def write_shards(V: Shards, path: Path, dtype: str | None) -> dict[str, Any]:
+    """Writes the files of V beside a model file, where they are not there yet; returns the meta that names them.
+
+    They have names of their own run, which no other model uses, so that the model file alone, written last and in one
+    step, decides which of them count.
+    """
     if dtype == "float16":
         raise ModelFileError("This model's V is in shards, which stay in float32.\nSave it without dtype (--half).")
-    names = [shard_name(path.stem, i + 1, len(V.files)) for i in range(len(V.files))]
-    for name, file in zip(names, V.files, strict=True):
-        if file.resolve() != (path.parent / name).resolve():
-            with replacing(path.parent / name) as target, file.open("rb") as source:
-                shutil.copyfileobj(source, target, PIECE)
-    arrays, meta = with_text(model_arrays(classifier, dtype), model_meta(classifier), text)
-    save_file(path, arrays, {**meta, "shards": names}, version=4)
+    run = RUN.search(V.files[0].name)
+    names = shard_names(path.stem, run[1] if run else secrets.token_hex(4), len(V.files))
+    for name, part, file, known in zip(names, V.parts, V.files, V.checksums, strict=True):
+        target = path.parent / name
+        if file.resolve() == target.resolve():
+            continue
+        if checksum(part) != known:
+            raise ModelFileError(f"{file} is damaged: its V does not match its checksum.\nTrain the model again.")
+        write_shard(part, str(target))
+    return {"shards": names, "shard_labels": [part.shape[1] for part in V.parts], "shard_crc32": V.checksums}
+
+
+def shards_of(path: Path) -> set[str]:
+    """The files that hold V of the model at `path`, if there is one; those of another name are not its own."""
+    try:
+        names = load_file(path).meta.get("shards", [])
+    except ModelFileError:
+        return set()
+    own = f"{path.stem}-V-"
+    return {name for name in names if isinstance(name, str) and Path(name).name == name and name.startswith(own)}
 
 
 def weights(name: str, A: Array | Half | Shards, dtype: str | None) -> dict[str, Array]:
@@ -169,6 +190,7 @@ def model_meta(classifier: SmoothLinkClassifier) -> dict[str, Any]:
         "temperature": float(model.calibration.temperature),
         **({"first": list(model.calibration.first)} if model.calibration.lifts else {}),
         "total": float(model.total),
+        **({} if classifier.zero_based_ is None else {"zero_based": classifier.zero_based_}),
         "landmarks": None if not isinstance(inputs, Landmarks) else [str(inputs.kernel), float(inputs.length)],
         "summary": finite(classifier.summary_),
     }
@@ -209,28 +231,42 @@ def restored(value: Any) -> Any:
 
 
 def load(
-    path: str | os.PathLike[str], *, mmap: bool = True, verify: bool = False
+    path: str | os.PathLike[str], *, mmap: bool = True, verify: bool | str = "background"
 ) -> SmoothLinkClassifier | TextSmoothLink:
     """The model in a file: a TextSmoothLink where it was made from texts, else a SmoothLinkClassifier.
 
-    Runs no code from it. Arrays are memory-mapped unless `mmap` is False; large mapped arrays are checked against their
-    checksums only with `verify`, since that reads them whole.
+    Runs no code from it. Arrays are memory-mapped unless `mmap` is False. Mapped arrays of 1 MiB and more are compared
+    with their checksums in a thread, and the next prediction raises a ModelFileError where one does not match;
+    verify="now" (or True) reads them whole first, "never" (or False) does without.
     """
-    loaded = load_file(path, mmap=mmap, verify=verify)
-    with speaking(path):
-        classifier = classifier_of(loaded, path, mmap=mmap, verify=verify)
-        if "text" not in loaded.meta:
-            return classifier
-        from smoothlink.text.store import text_model
+    loaded, classifier = read_classifier(path, mmap=mmap, verify=verify)
+    if "text" not in loaded.meta:
+        return classifier
+    from smoothlink.text.store import text_model
 
+    with speaking(path):
         return text_model(loaded, classifier)
 
 
-def load_classifier(path: str | os.PathLike[str], *, mmap: bool = True, verify: bool = False) -> SmoothLinkClassifier:
+def load_classifier(
+    path: str | os.PathLike[str], *, mmap: bool = True, verify: bool | str = "background"
+) -> SmoothLinkClassifier:
     """The classifier in a model file; of a text model the one that sees its features."""
-    loaded = load_file(path, mmap=mmap, verify=verify)
+    return read_classifier(path, mmap=mmap, verify=verify)[1]
+
+
+def read_classifier(
+    path: str | os.PathLike[str], *, mmap: bool, verify: bool | str
+) -> tuple[Loaded, SmoothLinkClassifier]:
+    """The content of a model file and the classifier that it makes."""
+    when = {True: "now", False: "never"}[verify] if isinstance(verify, bool) else verify
+    check_value("verify", when, Values(("now", "background", "never")))
+    loaded = load_file(path, mmap=mmap, verify=when == "now")
     with speaking(path):
-        return classifier_of(loaded, path, mmap=mmap, verify=verify)
+        classifier = classifier_of(loaded, path, mmap=mmap, verify=when == "now")
+    if loaded.unchecked and when == "background":
+        classifier.model_ = dataclasses.replace(classifier.model_, verification=Verification(loaded.unchecked))
+    return loaded, classifier
 
 
 @contextmanager
@@ -254,7 +290,8 @@ def classifier_of(
     from smoothlink.estimator import SmoothLinkClassifier
 
     if "shards" in loaded.meta:
-        V = open_shards(Path(path).parent, loaded.meta["shards"], mmap=mmap, verify=verify)
+        V = open_shards(Path(path).parent, loaded.meta["shards"], mmap=mmap, verify=verify, unchecked=loaded.unchecked)
+        check_shards(V, loaded.meta)
         loaded.arrays["V"] = V  # type: ignore[assignment]
     meta, arrays = loaded.meta, loaded.arrays
     model = rebuild(loaded)
@@ -266,6 +303,7 @@ def classifier_of(
     classifier._placement = Placement()
     classifier.n_features_in_ = meta["n_features_in"]
     classifier.summary_ = meta["summary"]
+    classifier.zero_based_ = meta.get("zero_based")
     classifier.thresholds_ = model.thresholds
     classifier._indicator, classifier._sparse = meta["indicator"], meta["sparse_labels"]
     classifier.label_directions_ = arrays.get("U")
@@ -275,6 +313,16 @@ def classifier_of(
     if features is not None:
         classifier.feature_names_in_ = np.array(features, dtype=object)
     return classifier
+
+
+def check_shards(V: Shards, meta: dict[str, Any]) -> None:
+    """Whether these files were written for this model; one of smoothlink 0.1.0 does not say which it wants."""
+    found = [[part.shape[1] for part in V.parts], V.checksums]
+    if [meta.get("shard_labels", found[0]), meta.get("shard_crc32", found[1])] != found:
+        raise ModelFileError(
+            f"its shards ({V.files[0]} and so on) are those of another model.\n"
+            "Copy the model file and its shards together, or train again."
+        )
 
 
 def named(arrays: dict[str, Array], key: str, count: int) -> list[str] | None:
@@ -369,11 +417,12 @@ def check_meta(meta: dict[str, Any]) -> None:
         **{name: isinstance(meta[name], float) and meta[name] > 0 for name in ("temperature", "total")},
         **{name: isinstance(meta[name], dict) for name in ("parameters", "summary")},
         "n_features_in": type(meta["n_features_in"]) is int and meta["n_features_in"] > 0,
+        "zero_based": isinstance(meta.get("zero_based"), bool | None),
         "landmarks": meta["landmarks"] is None or fits_landmarks(meta["landmarks"]),
         "scale": meta["scale"] in ("none", "unit", "variance"),
         "loss": meta["loss"] in (("squared", "softmax") if meta["multiclass"] else ("squared", "logistic")),
     }
-    wrong = [f"{name} = {meta[name]!r}" for name, fine in fits.items() if not fine]
+    wrong = [f"{name} = {meta.get(name)!r}" for name, fine in fits.items() if not fine]
     if wrong:
         raise ModelFileError(f"its description does not make a model ({'; '.join(wrong)}). Save the model again.")
 

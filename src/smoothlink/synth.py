@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from smoothlink.errors import DataError
+from smoothlink.machines.compiled import compiled
 from smoothlink.machines.sorting import sort_by
 from smoothlink.steps.read import Data
 
@@ -177,7 +178,7 @@ def ranked(count: int, exponent: float, topics: int, rng: np.random.Generator) -
     return rng.permutation(count).astype(np.int32)[order], (weights / weights.sum())[order], topic[order]
 
 
-@njit(cache=True)
+@compiled()
 def mixed(x: np.uint64) -> np.uint64:  # pragma: no cover - compiled
     """splitmix64's finaliser."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -185,14 +186,14 @@ def mixed(x: np.uint64) -> np.uint64:  # pragma: no cover - compiled
     return x ^ (x >> np.uint64(31))
 
 
-@njit(cache=True)
+@compiled()
 def uniform(state: Array) -> float:  # pragma: no cover - compiled
     """The next number in (0, 1) of a row's stream."""
     state[0] += np.uint64(0x9E3779B97F4A7C15)
     return (float(mixed(state[0]) >> np.uint64(11)) + 0.5) / 9007199254740992.0
 
 
-@njit(cache=True)
+@compiled()
 def poisson(state: Array, mean: float) -> int:  # pragma: no cover - compiled
     """Arrivals before time `mean`."""
     count, time = 0, -np.log(uniform(state))
@@ -202,7 +203,7 @@ def poisson(state: Array, mean: float) -> int:  # pragma: no cover - compiled
     return count
 
 
-@njit(cache=True)
+@compiled()
 def place(state: Array, sums: Array, start: int, stop: int) -> int:  # pragma: no cover - compiled
     """A place start .. stop - 1 by the weights whose running sums these are."""
     below = sums[start - 1] if start > 0 else 0.0
@@ -210,7 +211,7 @@ def place(state: Array, sums: Array, start: int, stop: int) -> int:  # pragma: n
     return min(stop - 1, start + np.searchsorted(sums[start:stop], u))
 
 
-@njit(cache=True)
+@compiled()
 def draw_labels(state: Array, wanted: int, tables: Tables, places: Array) -> int:  # pragma: no cover - compiled
     """Fills places in `tables.label`, all different -> how many."""
     c = len(tables.label)
@@ -229,7 +230,7 @@ def draw_labels(state: Array, wanted: int, tables: Tables, places: Array) -> int
     return count
 
 
-@njit(cache=True)
+@compiled()
 def draw_words(
     state: Array, wanted: int, tables: Tables, labels: Array, places: Array, times: Array
 ) -> int:  # pragma: no cover - compiled
@@ -253,7 +254,7 @@ def draw_words(
     return count
 
 
-@njit(cache=True, parallel=True)
+@compiled(parallel=True)
 def draw_rows(
     seed: np.uint64,
     first: int,

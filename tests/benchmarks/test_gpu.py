@@ -1,7 +1,6 @@
 """The benchmarks of one GPU, made small and run on the processor: what they check, measure, store and say."""
 
 import json
-from inspect import signature
 
 import gpu
 import numpy as np
@@ -13,17 +12,11 @@ from bench.gpu_measure import Figure, product_rate, shortened, sine
 from bench.gpu_page import NAMES, NOTHING, page, stored_cells, table
 from commands import labelled
 
-from smoothlink import SmoothLinkClassifier
 from smoothlink.errors import DataError
 from smoothlink.machines.machine import Host
 from smoothlink.steps.read import write
 
 SMALL = Sizes(300, 200, 40, words_drawn=12, labels_drawn=2.5)
-
-
-def needs(device):
-    if device == "torch":
-        pytest.importorskip("torch", reason="torch is not installed")
 
 
 def packed(folder, name, split):
@@ -133,8 +126,8 @@ def test_an_absent_set_is_told_with_what_to_type(tmp_path, capsys, trusted):
 
 
 @pytest.mark.slow
+@pytest.mark.torch
 def test_every_check_passes_on_the_processor(seed):
-    needs("torch")
     found = list(checks("torch", seed))
     assert [str(check) for check in found if not check.passed] == []
     assert len({check.name for check in found}) == len(found) == 15
@@ -168,11 +161,9 @@ def test_a_failed_check_ends_the_run_before_anything_is_measured(monkeypatch, tm
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("device", ["cpu", "torch"])
+@pytest.mark.parametrize("device", ["cpu", pytest.param("torch", marks=pytest.mark.torch)])
 def test_small_parts_store_cells_without_places_and_print_their_tables_last(device, tmp_path, data, capsys, trusted):
-    needs(device)
-    tuned = "finetune" in signature(SmoothLinkClassifier).parameters
-    parts = [part for part in NAMES if part != "yso" or tuned]
+    parts = [part for part in NAMES if part != "yso" or device == "torch"]  # its fine-tuning needs torch
     words = ["--device", device, "--scale", "0.001", "--passes", "2", "--data", str(data), "--results", str(tmp_path)]
     gpu.main([*parts, *words])
     cells = stored_cells(tmp_path)

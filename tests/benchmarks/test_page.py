@@ -14,7 +14,14 @@ from commands import labelled
 from smoothlink.experiments import peers
 from smoothlink.experiments.data import Split
 
-SETTLED = {"rank": 7, "ridge": 0.5, "loss": "squared", "seconds": {"choose": 1.5, "fit": 0.25}, "compiled": 0}
+SETTLED = {
+    "rank": 7,
+    "ridge": 0.5,
+    "final_ridge": 0.1,
+    "loss": "squared",
+    "seconds": {"choose": 1.5, "fit": 0.25},
+    "compiled": 0,
+}
 
 
 def cell(method, p1, *, low=0.02, high=0.02, seconds=2.0, run="now", **changes):
@@ -52,10 +59,41 @@ def test_a_row_for_every_cell_and_the_best_of_each_column_in_bold():
     assert "| smoothlink | **66.00** [64.00, 68.00] |" in text
     assert "| omikuji | 64.00 [62.00, 66.00] |" in text
     assert "| omikuji | 2.00 | 1,000 | 0.50 | 200 | 3.0 | 0.2 to 1.8 | 0.04 |" in text
-    assert "4,880 training rows, 2,515 test rows, 1,836 features, 159 labels." in text
-    assert "smoothlink settled on rank 7, ridge 0.5, loss squared; seconds: choose 1.50, fit 0.25." in text
+    assert "4,880 training rows, 2,515 test rows, 1,836 features, 159 labels. Time limit: 3,600 s per method." in text
+    chosen = "rank 7, ridge 0.5, final ridge 0.1, loss squared; seconds: choose 1.50, fit 0.25."
+    assert f"smoothlink's learner: Algorithm 3. It settled on {chosen}" in text
     for said in ("Measured 2026-01-02 on 2 cores, 2 threads each, seed 0", "omikuji 1.2.3", "--methods smoothlink"):
         assert said in text
+
+
+def test_joint_training_is_named_as_the_learner_of_a_set():
+    ours = cell("smoothlink", 0.66, settled=SETTLED | {"final_ridge": 0.0})
+    assert "smoothlink's learner: joint, sampled negatives." in page({"bibtex": {"smoothlink": ours}}, None)
+
+
+def test_a_method_that_was_stopped_says_how_busy_the_cores_were():
+    stopped = {**without_figures("omikuji", "stopped after 60 s"), "stopped_after": 60.0}
+    text = page({"bibtex": {"omikuji": stopped}}, None)
+    assert "| omikuji | stopped after 60 s; other work kept 0.04 of 2 cores busy |" in text
+
+
+def test_methods_that_were_not_run_on_a_set_are_named():
+    text = page({"bibtex": {m: cell(m, 0.5) for m in METHODS if m not in ("pecos", "sklearn-ridge")}}, None)
+    assert "Not run here: PECOS XR-Linear; scikit-learn ridge on dense unit rows." in text
+
+
+def test_figures_of_algorithm_3_in_the_introduction_stand_on_the_pages_that_it_names():
+    introduction = page({}, None).split("Figures of Algorithm 3")[1].split("\n\n")[0]
+    for figure, name in {
+        "25.08": "results/lshtc.md",
+        "26.97": "benchmarks-gpu.md",
+        "33.47": "benchmarks-gpu.md",
+    }.items():
+        assert figure in introduction
+        assert f"({name}" in introduction
+        assert figure in (PAGE.parent / name).read_text()
+    decision = (PAGE.parent / "decisions" / "0012-drawn-labels.md").read_text()
+    assert "62.6/36.8 (squared loss)" in decision
 
 
 def test_a_cell_without_figures_keeps_its_row_with_the_reason():

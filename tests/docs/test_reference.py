@@ -8,7 +8,9 @@ import pytest
 from blocks import PAGES, ROOT, blocks
 from generate.api_page import api_page
 from generate.command_page import command_page
-from generate.figures import BEGIN, END, with_table
+from generate.figures import ABOUT, BEGIN, END, measured, row, with_table
+
+from smoothlink.experiments.odp import LARGE, LINK, NEAREST
 
 ANEW = "python docs/generate"
 
@@ -47,12 +49,44 @@ def test_figures_in_the_readme_table_are_on_the_page_of_the_benchmarks():
     assert {figure for pair in pairs for figure in pair} <= rounded
 
 
+@pytest.mark.parametrize("name", ABOUT)
+def test_the_highest_precision_of_a_set_is_in_bold_whoever_reached_it(name):
+    cells = measured(ROOT / "benchmarks" / "results" / "peers" / name)
+    bold = re.findall(r"\*\*(\d+\.\d) / ", row(name, cells))
+    highest = max(cell["metrics"]["p@1"]["value"] for cell in cells.values())
+    assert set(bold) == {f"{100 * highest:.1f}"}
+
+
+def test_readme_names_the_learner_of_each_set():
+    table = (ROOT / "README.md").read_text(encoding="utf-8").split(BEGIN)[1].split(END)[0]
+    lines = [[word.strip() for word in line.split("|")[1:-1]] for line in table.strip().splitlines()[2:]]
+    assert len(lines) == len(ABOUT)
+    for cells in lines:
+        many = int(cells[2].replace(",", "")) >= 2000
+        assert cells[3] == ("joint, sampled negatives" if many else "Algorithm 3")
+
+
+def test_figures_beside_the_readme_table_are_on_the_pages_that_it_links():
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    aloi = (ROOT / "docs" / "results" / "odp.md").read_text(encoding="utf-8").split("## aloi")[1].split("## ")[0]
+    found = re.search(r"has an error of ([\d.]+) % and the default ([\d.]+) %; 8,000 .*? have ([\d.]+) %", readme)
+    nearest, default, large = (re.search(rf"\| {method} \| ([\d.]+) ", aloi)[1] for method in (NEAREST, LINK, LARGE))
+    assert found.groups() == (nearest, default, large)
+    pages = {"25.1": "results/lshtc.md", "33.5": "benchmarks-gpu.md"}
+    for figure, page in pages.items():
+        assert f"[{figure}](docs/{page}" in readme
+        on_page = re.findall(r"\d+\.\d\d", (ROOT / "docs" / page).read_text(encoding="utf-8"))
+        assert figure in {f"{float(exact):.1f}" for exact in on_page}
+
+
 def test_the_figure_of_the_gpu_in_readme_is_on_its_page():
     readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
     page = (ROOT / "docs" / "benchmarks-gpu.md").read_text(encoding="utf-8")
     seconds = re.search(r"2\.4 million rows and 325,000 labels take (\d+) s on one H200", readme)
     assert f"| fit, end to end | {seconds[1]}.0 s |" in page.split("## ")[1]
     assert "2,400,000 training rows" in page
+    assert "made data of LSHTC's shape" in readme
+    assert "Made data" in page.split("## ")[1]
 
 
 @functools.cache

@@ -220,8 +220,8 @@ def test_a_fit_on_a_device_stopped_after_every_state_ends_with_the_same_model(tm
     np.testing.assert_allclose(found.decision_function(X), known.decision_function(X), atol=1e-4)
 
 
+@pytest.mark.torch
 def test_a_state_of_the_host_is_not_gone_on_with_on_a_device(data, tmp_path):
-    pytest.importorskip("torch", reason="torch is not installed")
     fixed(checkpoint=tmp_path).fit(*data)
     with pytest.raises(ValueError, match=r"is of another fit: device was cpu and is torch\."):
         fixed(checkpoint=tmp_path, device="torch").fit(*data)

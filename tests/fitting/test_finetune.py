@@ -13,11 +13,6 @@ from smoothlink.machines.rows import Rows
 DESCENT = {"loss": "logistic", "passes": 2, "learning_rate": 1.0}
 
 
-@pytest.fixture
-def torch(as_on_a_card):
-    return pytest.importorskip("torch", reason="torch is not installed")
-
-
 def tuned(data, **changes):
     X, y = data
     return fixed(**{**DESCENT, "finetune": 2, **changes}).fit(X, y)
@@ -29,7 +24,7 @@ def logloss(model, X, Y):
 
 
 @pytest.mark.parametrize("make", [words, multilabel])
-def test_passes_lower_the_loss_of_the_rows_that_are_trained_on(torch, rng, make):
+def test_passes_lower_the_loss_of_the_rows_that_are_trained_on(as_on_a_card, rng, make):
     X, Y = make(rng)
     plain, further = (tuned((X, Y), finetune=passes, dropout=0.0, batch_rows=8) for passes in (False, 30))
     assert logloss(further, X, Y) < 0.95 * logloss(plain, X, Y)
@@ -39,20 +34,20 @@ def test_passes_lower_the_loss_of_the_rows_that_are_trained_on(torch, rng, make)
 @pytest.mark.parametrize(
     "change", [{"finetune": 3}, {"dropout": 0.7}, {"direct": False}, {"learning_rate": 0.3}, {"batch_rows": 9}], ids=str
 )
-def test_every_knob_changes_the_model(torch, rng, change):
+def test_every_knob_changes_the_model(as_on_a_card, rng, change):
     data = words(rng)
     difference = np.abs(tuned(data, **change).predict_proba(data[0]) - tuned(data).predict_proba(data[0])).max()
     assert difference > 1e-4
 
 
 @pytest.mark.parametrize("settings", [{}, {"normalize_embedding": True}, {"kernel": "linear"}], ids=str)
-def test_the_host_and_a_device_tune_the_same_model(torch, rng, settings):
+def test_the_host_and_a_device_tune_the_same_model(as_on_a_card, rng, settings):
     data = words(rng)
     host, device = (tuned(data, device=where, **settings).predict_proba(data[0]) for where in ("cpu", "torch"))
     np.testing.assert_allclose(host, device, atol=5e-3)
 
 
-def test_held_out_rows_keep_a_model_that_cannot_gain(torch, rng):
+def test_held_out_rows_keep_a_model_that_cannot_gain(as_on_a_card, rng):
     X, Y = words(rng, n=300)
     Y = Y[rng.permutation(len(Y))]  # nothing to learn
     model = tuned((X, Y), finetune=True, calibrate=True, holdout=0.25)
@@ -60,7 +55,7 @@ def test_held_out_rows_keep_a_model_that_cannot_gain(torch, rng):
     assert model.summary_["held_out_rows"] == 75
 
 
-def test_classes_are_tuned_by_softmax_and_their_probabilities_sum_to_one(torch, rng):
+def test_classes_are_tuned_by_softmax_and_their_probabilities_sum_to_one(as_on_a_card, rng):
     X, y = classes(rng)
     model = tuned((X, y), loss="softmax", finetune=True, calibrate=True)
     assert model.summary_["loss"] == "softmax"
@@ -68,7 +63,7 @@ def test_classes_are_tuned_by_softmax_and_their_probabilities_sum_to_one(torch, 
 
 
 @pytest.mark.parametrize("effort", ["full", "quick"])
-def test_nothing_has_to_be_given(torch, rng, effort):
+def test_nothing_has_to_be_given(as_on_a_card, rng, effort):
     X, Y = words(rng)
     model = fixed(
         **dict.fromkeys(("rank", "ridge", "bandwidth", "final_ridge", "loss"), "auto"),
@@ -80,7 +75,7 @@ def test_nothing_has_to_be_given(torch, rng, effort):
     assert "finetune" in model.summary_["seconds"]
 
 
-def test_a_tuned_model_is_saved_and_loaded(torch, rng, tmp_path):
+def test_a_tuned_model_is_saved_and_loaded(as_on_a_card, rng, tmp_path):
     data = words(rng)
     model = tuned(data)
     assert model.summary_["direct_weights"] > 0
@@ -102,7 +97,7 @@ def test_a_tuned_model_is_saved_and_loaded(torch, rng, tmp_path):
     ],
     ids=str,
 )
-def test_what_cannot_be_tuned_is_refused(torch, rng, given):
+def test_what_cannot_be_tuned_is_refused(as_on_a_card, rng, given):
     with pytest.raises(ValueError, match=r"finetune is 2, but \w+ is .*; leave \w+ as it is by default, or finetune F"):
         tuned(words(rng), **given)
 
@@ -120,7 +115,7 @@ def test_without_torch_a_message_says_what_to_install(rng, monkeypatch):
         tuned(words(rng))
 
 
-def test_a_fit_that_runs_out_of_memory_begins_again_with_smaller_blocks(torch, rng, monkeypatch):
+def test_a_fit_that_runs_out_of_memory_begins_again_with_smaller_blocks(as_on_a_card, torch, rng, monkeypatch):
     X, Y = words(rng)
     made, shares = Rows.of, []
 
@@ -137,7 +132,7 @@ def test_a_fit_that_runs_out_of_memory_begins_again_with_smaller_blocks(torch, r
     np.testing.assert_allclose(model.predict_proba(X), fixed().fit(X, Y).predict_proba(X), atol=2e-3)
 
 
-def test_a_fit_that_no_block_is_small_enough_for_is_refused(torch, rng, monkeypatch):
+def test_a_fit_that_no_block_is_small_enough_for_is_refused(as_on_a_card, torch, rng, monkeypatch):
     def of(*args, **kwargs):
         raise torch.OutOfMemoryError("no room")
 

@@ -161,16 +161,15 @@ def test_a_matrix_that_is_not_positive_definite_has_no_factor_on_any_machine(mac
         arrays.cholesky(machine.place(np.array([[1.0, 2.0], [2.0, 1.0]])))
 
 
-def test_tensors_are_not_on_the_host_and_all_else_is():
-    torch = pytest.importorskip("torch", reason="torch is not installed")
+def test_tensors_are_not_on_the_host_and_all_else_is(torch):
     assert not on_host(torch.zeros(2))
     assert on_host(np.zeros(2))
     assert on_host(np.zeros(2)[0])
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("layout", [np.ascontiguousarray, np.asfortranarray, lambda A: A[::2, 1:]])
 def test_what_is_sent_is_a_copy_even_of_what_may_not_be_written(layout, recwarn):
-    pytest.importorskip("torch", reason="torch is not installed")
     A = layout(np.arange(12.0).reshape(4, 3))
     A.flags.writeable = False
     there = sent(A, "cpu")

@@ -292,7 +292,8 @@ def test_workers_write_v_in_shards_that_a_model_is_served_from(workers, rng, tmp
         there = fixed(**settings).fit(X, Y)
     count = len(workers.workers)
     names = sorted(path.name for path in (tmp_path / "shards").iterdir())
-    assert names == [f"a-V-{i + 1:05d}-of-{count:05d}.safetensors" for i in range(count)]
+    run = names[0].split("-")[2]
+    assert names == [f"a-V-{run}-{i + 1:05d}-of-{count:05d}.safetensors" for i in range(count)]
     np.testing.assert_allclose(there.predict_proba(X), here.predict_proba(X), atol=1e-3)
     there.save(tmp_path / "m.safetensors")
     shutil.rmtree(tmp_path / "shards")
@@ -310,6 +311,19 @@ def test_a_model_saved_beside_its_shards_copies_nothing(two, rng, tmp_path):
     fitted.save(path)
     assert [file.stat().st_mtime_ns for file in sorted(tmp_path.glob("m-V-*"))] == times
     assert smoothlink.load(path).model_.V.shape == fitted.model_.V.shape
+
+
+def test_a_second_fit_leaves_the_model_that_is_there_as_it_is_until_it_is_saved(two, rng, tmp_path):
+    path, (X, Y) = tmp_path / "m.safetensors", words(rng)
+    with smoothlink.cluster(two.client, shards=path):
+        fixed().fit(X, Y).save(path)
+        before, old = smoothlink.load(path).predict_proba(X), sorted(tmp_path.glob("m-V-*"))
+        other = fixed(final_ridge=100.0).fit(X, Y)
+        np.testing.assert_array_equal(smoothlink.load(path, verify=True).predict_proba(X), before)
+        other.save(path)
+    np.testing.assert_array_equal(smoothlink.load(path, verify=True).predict_proba(X), other.predict_proba(X))
+    assert len(list(tmp_path.glob("m-V-*"))) == 2
+    assert not any(file.exists() for file in old)
 
 
 def test_a_dense_table_is_refused_with_what_to_do(two, rng):
@@ -333,8 +347,9 @@ def test_a_model_whose_shard_is_missing_says_so(two, rng, tmp_path):
     X, Y = words(rng)
     with smoothlink.cluster(two.client, shards=tmp_path / "shards" / "a.safetensors"):
         fixed().fit(X, Y).save(tmp_path / "m.safetensors")
-    (tmp_path / "m-V-00002-of-00002.safetensors").unlink()
-    with pytest.raises(ModelFileError, match="m-V-00002-of-00002"):
+    missing = next(tmp_path.glob("m-V-*-00002-of-00002.safetensors"))
+    missing.unlink()
+    with pytest.raises(ModelFileError, match=missing.name):
         smoothlink.load(tmp_path / "m.safetensors")
 
 
@@ -418,9 +433,9 @@ def test_workers_that_die_at_any_time_do_not_change_the_model(rng, stage, time):
 def test_workers_that_die_while_they_solve_for_v_and_write_it_leave_whole_shards(rng, tmp_path, time):
     delay = np.random.default_rng(time).uniform(0, 0.5)
     fitted_while_dying(rng, "fit", [delay], shards=tmp_path / "m.safetensors", n_features=1500)
-    assert sorted(path.name for path in tmp_path.iterdir() if "-V-" in path.name and path.suffix == ".safetensors") == [
-        f"m-V-0000{i}-of-00002.safetensors" for i in (1, 2)
-    ]
+    names = sorted(path.name for path in tmp_path.iterdir() if "-V-" in path.name and path.suffix == ".safetensors")
+    run = names[0].split("-")[2]
+    assert names == [f"m-V-{run}-0000{i}-of-00002.safetensors" for i in (1, 2)]
 
 
 @pytest.fixture

@@ -12,6 +12,8 @@ from cards import pretend
 from smoothlink.machines.joint import Joint
 from smoothlink.machines.machine import find_machine
 
+pytestmark = pytest.mark.torch
+
 N, D, K, S, C = 30, 12, 4, 9, 6
 
 

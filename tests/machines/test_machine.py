@@ -82,9 +82,8 @@ def test_other_names_are_answered_with_those_there_are(name):
 
 
 @pytest.fixture
-def cards(monkeypatch):
+def cards(torch, monkeypatch):
     """Two cards for torch to see; the second is the current one."""
-    torch = pytest.importorskip("torch", reason="torch is not installed")
     seen = {
         "is_available": True,
         "device_count": 2,
@@ -123,8 +122,7 @@ def test_memory_is_given_back_to_a_card_alone(cards, monkeypatch):
     assert calls == [1]
 
 
-def test_torch_says_by_the_name_of_its_error_that_memory_is_full():
-    torch = pytest.importorskip("torch", reason="torch is not installed")
+def test_torch_says_by_the_name_of_its_error_that_memory_is_full(torch):
     assert out_of_memory(torch.cuda.OutOfMemoryError("full"))
     assert not out_of_memory(MemoryError("full"))
     assert not out_of_memory(RuntimeError("CUDA error"))
@@ -164,7 +162,7 @@ print(sorted(name for name in sys.modules if name.split(".")[0] in ("torch", "tr
 """
 
 
+@pytest.mark.torch
 def test_nothing_of_torch_is_imported_by_a_fit_on_the_host():
-    pytest.importorskip("torch", reason="torch is not installed")
     found = subprocess.run([sys.executable, "-c", IMPORTED], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]", found.stdout

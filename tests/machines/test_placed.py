@@ -14,6 +14,8 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 from smoothlink.machines import placed as module  # noqa: E402
 from smoothlink.machines.machine import Device  # noqa: E402
 
+pytestmark = pytest.mark.torch
+
 MACHINE = Device("cpu", 1 << 28)
 
 

@@ -146,8 +146,54 @@ def header(**other):
     ],
 )
 def test_a_damaged_folder_is_refused(folder, change, said):
+    without_checksums(folder)
     change(folder)
     assert said in refusal(folder)
+
+
+def without_checksums(folder):
+    """The folder as smoothlink 0.1.0 wrote it."""
+    known = json.loads((folder / "header.json").read_text())
+    del known["crc32"], known["header_crc32"]
+    (folder / "header.json").write_text(json.dumps(known))
+
+
+def test_a_folder_without_checksums_is_read(folder):
+    without_checksums(folder)
+    np.testing.assert_array_equal(read(folder).X.toarray(), small().X.toarray())
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (changed("x_indptr", [0, 2, 3]), "x_indptr is damaged"),
+        (changed("x_indices", [0, 0, 2]), "x_indices is damaged"),
+        (changed("x_data", [1.5, 2, -2]), "x_data is damaged"),
+        (changed("y_indptr", [0, 2, 3]), "y_indptr is damaged"),
+        (changed("y_indices", [1, 0, 1]), "y_indices is damaged"),
+        (lambda f: (f / "label_names.json").write_text('["a", "c"]'), "label_names is damaged"),
+        (header(features=4), "header.json is damaged"),
+        (header(crc32=[]), "does not describe a data folder"),
+    ],
+)
+def test_what_could_be_rows_but_is_not_what_was_written_is_refused(folder, change, said):
+    write(small(label_names=["a", "b"]), folder)
+    change(folder)
+    assert said in refusal(folder)
+
+
+def test_every_flipped_bit_of_the_arrays_is_found(folder):
+    for name in binary.ARRAYS:
+        file = folder / f"{name}.npy"
+        whole = file.read_bytes()
+        begin = len(whole) - np.load(file).nbytes
+        for at in range(8 * begin, 8 * len(whole)):
+            flipped = bytearray(whole)
+            flipped[at // 8] ^= 1 << at % 8
+            file.write_bytes(flipped)
+            refusal(folder)
+        file.write_bytes(whole)
+    read(folder)
 
 
 def test_a_folder_without_a_header_is_no_data(tmp_path):

@@ -117,6 +117,34 @@ def test_options_of_the_features_reach_the_model(folder, tmp_path):
     assert smoothlink.load(tmp_path / "model.safetensors").features_.n_columns == 512
 
 
+def test_a_model_of_a_file_reads_its_columns_in_a_table(folder):
+    model = smoothlink.load(folder / "model.safetensors")
+    texts = documents(20)[0]
+    table = {"title": texts, "body": [f"and {t}" for t in texts], "tags": [[]] * 20}
+    assert model.predict(table) == model.predict([f"{t}\nand {t}" for t in texts])
+
+
+def test_labels_in_cells_are_told_apart_by_a_guess_or_not_at_all(tmp_path):
+    texts, labels = documents(240)
+    path, common = tmp_path / "a.tsv", ("--text", 1, "--labels", 2, *out(tmp_path), *FAST)
+    path.write_text("".join(f"{t}\t{', '.join(names)}\n" for t, names in zip(texts, labels, strict=True)))
+    few = tmp_path / "few.tsv"
+    few.write_text("iron\tmetal, rare\n")
+    assert "Labels are separated by ',', it seems" in succeed("train", path, few, *common).err.replace("\n", " ")
+    model = smoothlink.load(tmp_path / "model.safetensors")
+    assert model.classes_.tolist() == ["colour", "fruit", "metal", "rare"]
+    assert model.label_separator == model.source_["separator"] == ","
+    path.write_text("".join(f"{t}\tplace {i}, land {i % 9}\n" for i, t in enumerate(texts)))
+    (tmp_path / "model.safetensors").unlink()
+    ran = run("train", path, *common)
+    assert ran.code == 1
+    assert '--label-separator ","' in ran.err
+    assert "'place 0, land 0' and 'place 1, land 1'" in ran.err
+    assert not (tmp_path / "model.safetensors").exists()
+    succeed("train", path, *common, "--label-separator", "none")
+    assert len(smoothlink.load(tmp_path / "model.safetensors").classes_) == 240
+
+
 def test_tune_searches_on_texts(folder, tmp_path):
     ran = succeed(
         *("tune", folder / "docs.jsonl", "--text", "title", "--labels", "tags", "--trials", 2),

@@ -121,7 +121,7 @@ def test_grid_search_tunes_features_and_classifier():
 
 def test_parameters_are_those_of_both_parts():
     names = TextSmoothLink().get_params().keys()
-    assert names == {"examples", *TextFeatures().get_params(), *SmoothLinkClassifier().get_params()}
+    assert names == {"examples", "label_separator", *TextFeatures().get_params(), *SmoothLinkClassifier().get_params()}
     assert not TextFeatures().get_params().keys() & SmoothLinkClassifier().get_params().keys()
     with pytest.raises(TypeError, match="ngrams"):
         TextSmoothLink(ngrams=3)
@@ -152,3 +152,177 @@ def test_labels_unknown_to_the_model_count_as_misses(fitted):
 def test_labels_that_cannot_be_used_are_refused_in_words(labels, message):
     with pytest.raises(DataError, match=message):
         TextSmoothLink().fit(["some text", "another"], labels)
+
+
+def cells(mark=", "):
+    texts, labels = documents()
+    return texts, [mark.join(row) for row in labels]
+
+
+def test_cells_of_labels_are_cut_as_lists_are_given_and_the_guess_is_said(fitted, tmp_path):
+    texts, joined = cells()
+    with pytest.warns(UserWarning, match="Labels are separated by ',', it seems; label_separator= says otherwise"):
+        model = TextSmoothLink(**QUICK).fit(texts, joined)
+    np.testing.assert_array_equal(model.predict_proba(texts), fitted.predict_proba(texts))
+    assert model.score(texts, joined) == model.score(texts, documents()[1]) == fitted.score(texts, documents()[1])
+    model.save(tmp_path / "m.safetensors")
+    again = smoothlink.load(tmp_path / "m.safetensors")
+    assert again.evaluate(texts[:1], joined[:1]).metrics == fitted.evaluate(texts[:1], documents()[1][:1]).metrics
+    assert again.get_params() == model.get_params()
+
+
+@pytest.mark.parametrize(("separator", "mark"), [(",", ", "), (" ", " "), ("list", None)])
+def test_a_separator_that_is_given_is_used_without_a_word(fitted, separator, mark, recwarn):
+    texts, labels = documents()
+    joined = cells(mark)[1] if mark else [repr(row) for row in labels]
+    model = TextSmoothLink(label_separator=separator, **QUICK).fit(texts, joined)
+    assert not [w for w in recwarn if issubclass(w.category, UserWarning) and "label" in str(w.message)]
+    np.testing.assert_array_equal(model.predict_proba(texts), fitted.predict_proba(texts))
+    assert model.score(texts, joined) == fitted.score(texts, labels)
+
+
+def test_cells_that_may_be_lists_are_one_label_each_with_a_warning():
+    texts = documents(4)[0]
+    places = ["Paris, France", "Rome, Italy", "Lima, Peru", "Oslo"]
+    with pytest.warns(UserWarning, match="Pass label_separator=',' if it does, label_separator='none' if not"):
+        model = TextSmoothLink(**QUICK).fit(texts, places)
+    assert model.classes_.tolist() == sorted(places)
+    with pytest.raises(ValueError, match="label_separator is None; possible are 'auto', 'none'"):
+        TextSmoothLink(label_separator=None).fit(texts, places)
+
+
+def test_labels_that_look_wrong_are_noted_and_stripped():
+    texts, labels = documents()
+    with pytest.warns(UserWarning, match="had spaces around, such as ' fruit'"):
+        model = TextSmoothLink(**QUICK).fit(texts, [[f" {name}" for name in row] for row in labels])
+    assert model.classes_.tolist() == sorted(WORDS)
+    with pytest.warns(UserWarning, match=r"Lists hold labels such as .*, each read as one label"):
+        TextSmoothLink(**QUICK).fit(texts, [[", ".join(row)] if row else [] for row in labels])
+
+
+class Frame:
+    """A table as pandas and polars have it: iterating gives the names of its columns."""
+
+    ndim = 2
+
+    def __init__(self, columns):
+        self.held = columns
+        self.columns = list(columns)
+        self.shape = (len(next(iter(columns.values()))), len(columns))
+
+    def __iter__(self):
+        return iter(self.columns)
+
+    def __getitem__(self, name):
+        return self.held[name]
+
+
+class Dataset:
+    """A table as Hugging Face's datasets have it: iterating gives records."""
+
+    def __init__(self, columns):
+        self.held = columns
+        self.column_names = list(columns)
+
+    def __iter__(self):
+        return ({name: column[i] for name, column in self.held.items()} for i in range(len(self)))
+
+    def __len__(self):
+        return len(next(iter(self.held.values())))
+
+    def __getitem__(self, name):
+        return self.held[name]
+
+
+def module(name, table):
+    return lambda columns: getattr(pytest.importorskip(name), table)(columns)
+
+
+TABLES = {
+    "dict": dict,
+    "columns": Frame,
+    "column_names": Dataset,
+    "pyarrow": module("pyarrow", "table"),
+    "pandas": module("pandas", "DataFrame"),
+    "polars": module("polars", "DataFrame"),
+}
+tables = pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
+
+
+@pytest.fixture(scope="module")
+def columns():
+    texts = documents()[0]
+    return {"title": [text.split(" ", 1)[0] for text in texts], "body": [text.split(" ", 1)[1] for text in texts]}
+
+
+@pytest.fixture(scope="module")
+def of_columns(columns):
+    """A model of the columns of a table."""
+    return TextSmoothLink(**QUICK).fit(columns, documents()[1])
+
+
+@tables
+def test_a_table_is_read_by_the_columns_that_the_model_was_trained_on(table, columns, of_columns, tmp_path):
+    texts = [f"{title}\n{body}" for title, body in zip(columns["title"], columns["body"], strict=True)]
+    labels = documents()[1]
+    model = TextSmoothLink(**QUICK).fit(table(columns), labels)
+    expected = model.predict_proba(texts)
+    np.testing.assert_array_equal(expected, of_columns.predict_proba(texts))
+    model.save(tmp_path / "m.safetensors")
+    model = smoothlink.load(tmp_path / "m.safetensors")
+    wider = table({"id": list(range(len(texts))), "body": columns["body"], "title": columns["title"]})
+    np.testing.assert_array_equal(model.predict_proba(wider), expected)
+    assert len(model.predict(wider)) == len(texts)
+    assert model.evaluate(wider, labels).metrics == model.evaluate(texts, labels).metrics
+    with pytest.raises(DataError, match="columns id, body came, and the model was trained on the text in title, body"):
+        model.predict(table({"id": [1], "body": ["a"]}))
+
+
+@tables
+def test_a_table_of_one_column_is_its_texts_for_a_model_of_a_list(table, fitted):
+    texts = documents()[0]
+    assert fitted.predict(table({"t": texts})) == fitted.predict(texts)
+    np.testing.assert_array_equal(
+        fitted.features_.transform(table({"t": texts})).toarray(), fitted.transform(texts).toarray()
+    )
+    with pytest.raises(DataError, match=r"columns a, b came, and it is not known which .*\n.*table\['a'\]"):
+        fitted.predict(table({"a": texts, "b": texts}))
+
+
+@tables
+def test_columns_that_are_no_text_are_not_learnt_from(table, columns):
+    labels = [row[0] if row else "none" for row in documents()[1]]
+    with pytest.raises(DataError, match="column year of title, year holds 1987, of type int, not text"):
+        TextSmoothLink(**QUICK).fit(table({"title": columns["title"], "year": [1987] * 200}), labels)
+    with pytest.raises(DataError, match="column tag of title, tag holds the labels"):
+        TextSmoothLink(**QUICK).fit(table({"title": columns["title"], "tag": labels}), labels)
+
+
+def test_a_table_is_no_list_of_labels(columns):
+    with pytest.raises(DataError, match="labels came as a table with the columns title, body"):
+        TextSmoothLink(**QUICK).fit(columns["title"], columns)
+
+
+def test_a_model_of_a_named_column_reads_it_in_a_table(fitted):
+    class Series(list):
+        name = "text"
+
+    model = TextSmoothLink(**QUICK).fit(Series(documents()[0]), documents()[1])
+    texts = documents(20, seed=2)[0]
+    assert model.predict({"id": range(20), "text": texts}) == fitted.predict(texts)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"title": "iron", "body": "zinc"}, "holds 'iron', of type str, where a list of texts belongs"),
+        ({"title": ["iron"], "body": ["a", "b"]}, r"different lengths \(title: 1, body: 2\)"),
+        ({}, "A table without columns came"),
+        (Frame({"title": ["a"], "body": [{"x": 1}]}), "Row 0 of title, body: the text is a dict"),
+        (np.array([["a", "b"]]), "An array of 1 x 2 values came"),
+        ([{"title": "iron", "body": "zinc"}], "Text 0 is {'title': 'iron', 'body': 'zinc'}, of type dict"),
+    ],
+)
+def test_what_is_no_table_of_texts_is_refused_in_words(of_columns, given, message):
+    with pytest.raises(DataError, match=message):
+        of_columns.predict(given)

@@ -117,7 +117,10 @@ def test_rows_of_numbers_are_no_texts(tmp_path):
         (["a,b", "a", "b,c", "c,a", "b"], ","),
         (["a;b", "a", "b;c", "c;a"], ";"),
         (["a, x|b", "b|a, x", "a, x", "b"], "|"),
-        (["Paris, France", "Rome, Italy", "Lima, Peru"], None),
+        (["Paris, France", "Rome, Italy"] * 3, "none"),
+        (["Rock &amp; Roll", "Jazz"] * 3, "none"),
+        (["8549,9894", "6176", "802,803,1934"], ","),
+        (["a | b | c", "d"], "|"),
         (["alone", "by itself"], None),
         (['["a"]', "['b', 'c']", "[]"], "list"),
         ([["a"], None, ["b"]], None),
@@ -125,7 +128,52 @@ def test_rows_of_numbers_are_no_texts(tmp_path):
     ],
 )
 def test_a_separator_is_guessed_where_cutting_gives_the_same_names_again(cells, separator):
-    assert guess_separator(cells) == separator
+    guess = guess_separator(cells)
+    assert guess.separator == separator
+    assert guess.clear
+
+
+@pytest.mark.parametrize(
+    ("cells", "mark"),
+    [
+        (["Paris, France", "Rome, Italy", "Lima, Peru"], ","),
+        (["Smith, John", "Smith, Mary", "Brown, Mary", "Brown, John"], ","),
+        (["4,5", "3,0", "4,0", "3,5", "4", "5"], ","),
+        (["1,2-dichloroethane", "1,1,1-trichloroethane", "ethane"], ","),
+        (["a; b", "c"], ";"),
+    ],
+)
+def test_where_it_is_not_clear_two_cells_are_shown(tmp_path, cells, mark):
+    guess = guess_separator(cells)
+    assert (guess.separator, guess.mark, guess.clear) == (None, mark, False)
+    path = tmp_path / "a.tsv"
+    path.write_text("".join(f"text\t{cell}\n" for cell in cells))
+    with pytest.raises(DataError, match=f'--label-separator "{mark}" if it does, --label-separator none') as error:
+        read_documents(str(path), Source("tsv", ("1",), "2"))
+    assert all(repr(cell) in str(error.value) for cell in guess.cells)
+    whole = read_documents(str(path), Source("tsv", ("1",), "2", "none"))
+    assert whole.labels == [[cell] for cell in cells]
+    assert read_documents(str(path), Source("tsv", ("1",), "2"), labels_matter=False).texts == ["text"] * len(cells)
+
+
+def test_what_was_guessed_and_what_looks_wrong_is_noted(tmp_path):
+    path = tmp_path / "a.jsonl"
+
+    def notes(*labels):
+        path.write_text("\n".join(json.dumps({"text": "a", "labels": label}) for label in labels))
+        return read_documents(str(path), Source("jsonl"))
+
+    assert notes(["a"], ["b"]).notes == ()
+    assert notes("a", "b").notes == ()
+    assert notes("a, b", "b, a").notes == ("Labels are separated by ',', it seems; --label-separator says otherwise.",)
+    assert notes(*["Paris, France", "Rome"] * 2).notes[0].startswith("Cells such as 'Paris, France' are one label each")
+    padded = notes([" a", "b "], ["a"])
+    assert padded.labels == [["a", "b"], ["a"]]
+    assert padded.notes == ("2 labels had spaces around, such as ' a'; they are left out.",)
+    assert notes("a ", "b").notes == ("1 label had spaces around, such as 'a '; they are left out.",)
+    held = notes(["a, b"], ["a"], ["b"])
+    assert held.labels == [["a, b"], ["a"], ["b"]]
+    assert held.notes == ("Lists hold labels such as 'a, b', each read as one label; cut them if they are more.",)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +182,8 @@ def test_a_separator_is_guessed_where_cutting_gives_the_same_names_again(cells, 
         ("a, b,,", ",", ["a", "b"]),
         ("a b", " ", ["a", "b"]),
         ("a b", None, ["a b"]),
-        (["a", 3], None, ["a", "3"]),
+        ("a, b", "none", ["a, b"]),
+        ([" a ", "", 3], None, ["a", "3"]),
         (7, None, ["7"]),
         (None, ",", []),
         (float("nan"), ",", []),

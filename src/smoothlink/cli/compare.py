@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from smoothlink.cli.data import reading
-from smoothlink.cli.options import AsJson, Device, Quiet, RankBy, Strict, grouped, load_model
+from smoothlink.cli.options import AsJson, Device, Force, Quiet, RankBy, Strict, grouped, load_model
 from smoothlink.cli.report import Bootstraps, Seed, Tests, named
 from smoothlink.cli.screen import Screen, plain_text, print_json, size, table
-from smoothlink.datafiles import Reading, writable
+from smoothlink.datafiles import Reading
 from smoothlink.errors import plural
 from smoothlink.metrics import better
+from smoothlink.overwrite import writable
 
 if TYPE_CHECKING:
     from smoothlink.pages.compare import Comparison
@@ -32,6 +33,7 @@ def compare(
     rank_by: RankBy = "probability",
     device: Device = "cpu",
     strict: Strict = False,
+    force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
     *,
@@ -47,10 +49,10 @@ def compare(
     from smoothlink.steps.formats._files import expanded
 
     screen, paths = Screen(quiet), expanded(data)
+    if output is not None:
+        writable(output, first, second, *paths, kind="page", force=force)
     for model in (first, second):
         load_model(model, rank_by, device)
-    if output is not None:
-        writable(output, first, second, *paths)
     asked: dict[str, Any] = {"rank_by": rank_by, "how": reading, "strict": strict, "device": device}
     with screen.working("measuring"):
         trials = (

@@ -7,10 +7,11 @@ from typing import Annotated, Any
 import typer
 
 from smoothlink.cli.data import known_format, read_data, reading
-from smoothlink.cli.options import AsJson, Quiet, grouped
+from smoothlink.cli.options import AsJson, Force, Quiet, grouped
 from smoothlink.cli.screen import Screen, print_json, size
-from smoothlink.datafiles import Reading, writable
+from smoothlink.datafiles import Reading
 from smoothlink.errors import DataError
+from smoothlink.overwrite import writable
 
 
 @grouped(reading=reading)
@@ -23,6 +24,7 @@ def convert(
             metavar="NAME", help="The format to write: xmc, xmc-new, lshtc, svmlight, arff, vw, npz or binary."
         ),
     ] = "auto",
+    force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
     *,
@@ -35,7 +37,8 @@ def convert(
     from smoothlink.steps.formats.binary import bytes_in
 
     kind = format_of(target, to)
-    writable(target, source, folder_too=kind == "binary")
+    for path in files_of(target, kind):
+        writable(path, source, kind="data", force=force, folder_too=kind == "binary")
     screen = Screen(quiet)
     n, d, c = streamed(source, target, kind, reading, screen) or whole(source, target, kind, reading, screen)
     written = bytes_in(target)
@@ -79,3 +82,12 @@ def format_of(target: str, to: str) -> str:
     except DataError as error:
         what = str(error).splitlines()[0]
         raise DataError(f"{what}\nPass --to with one of {', '.join(FORMATS)}.") from error
+
+
+def files_of(target: str, kind: str) -> list[str]:
+    """Return the file that a format writes under this name, and the one with the labels where it writes a pair."""
+    from smoothlink.steps.formats._files import other_half
+    from smoothlink.steps.formats.xmc import HALVES
+
+    labels = other_half(target, HALVES) if kind == "xmc-new" else None
+    return [target] if labels is None else [target, str(labels)]

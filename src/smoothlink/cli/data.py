@@ -49,7 +49,9 @@ def reading(
     label_separator: Annotated[
         str | None,
         option(
-            metavar="TEXT", help="What separates labels in a cell; list: cells like \\['a', 'b']; else it is guessed."
+            metavar="TEXT",
+            help="What separates labels in a cell; list: cells like \\['a', 'b']; none: a cell is one label; else it "
+            "is guessed.",
         ),
     ] = None,
     label_prefix: Annotated[
@@ -63,7 +65,10 @@ def reading(
         str | None, option(metavar="FILE", help="The labels, where they are in a file of their own.")
     ] = None,
     zero_based: Annotated[
-        bool | None, option("--zero-based/--one-based", help="The first feature of svmlight files; else it is guessed.")
+        bool | None,
+        option(
+            "--zero-based/--one-based", help="The first feature of svmlight files; else as in training, or guessed."
+        ),
     ] = None,
     label_names: Annotated[
         str | None, option(metavar="FILE", help="Names of the labels, one a line; else labels.txt beside the data.")
@@ -118,13 +123,13 @@ def count(option: str, text: str | None) -> int | str | None:
     return int(text)
 
 
-def read_data(path: str, how: Reading, screen: Screen, *, labels_matter: bool = True) -> Data:
+def read_data(path: str, how: Reading, screen: Screen, *, labels_matter: bool = True, model: Any = None) -> Data:
     """The data in a file, and a note on what was read and how fast."""
     from smoothlink.steps.formats.binary import bytes_in
 
     began = time.perf_counter()
     with screen.working(f"reading {os.path.basename(path)}"):
-        data = how.read(path, labels_matter=labels_matter)
+        data = how.read(path, labels_matter=labels_matter, model=model, note=screen.note)
     seconds, (n, d), c = time.perf_counter() - began, data.X.shape, data.Y.shape[1]
     counts = ", ".join([plural(n, "row"), plural(d, "feature"), *([plural(c, "label")] if labels_matter else [])])
     how_read = f"read in {seconds:.1f} s ({size(bytes_in(path) / max(seconds, 1e-9))}/s)"
@@ -135,7 +140,7 @@ def read_data(path: str, how: Reading, screen: Screen, *, labels_matter: bool = 
 def read_rows(path: str, how: Reading, screen: Screen, model: SmoothLinkClassifier | TextSmoothLink) -> Data:
     """The rows of a file for a model, labels left out."""
     if how.text_format(path) is None:
-        return read_data(path, how, screen, labels_matter=False)
+        return read_data(path, how, screen, labels_matter=False, model=model)
     with screen.working(f"reading {os.path.basename(path)}"):
         return read_for(model, path, how, labels_matter=False, note=screen.note)
 
@@ -143,4 +148,11 @@ def read_rows(path: str, how: Reading, screen: Screen, model: SmoothLinkClassifi
 def read_several(paths: list[str], how: Reading, screen: Screen) -> Data:
     """The rows of several files as those of one."""
     how = how.for_many(paths)
-    return joined(paths, [read_data(path, how, screen) for path in paths])
+    found = [read_data(path, how, screen) for path in paths]
+    if {data.zero_based for data in found} >= {True, False}:  # a feature 0 of one file settles it for all
+        again = how._replace(zero_based=True)
+        found = [
+            read_data(path, again, screen) if data.zero_based is False else data
+            for path, data in zip(paths, found, strict=True)
+        ]
+    return joined(paths, found)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from smoothlink.cli.evaluate import interval
-from smoothlink.cli.options import AsJson, Quiet
+from smoothlink.cli.options import AsJson, Force, Quiet
 from smoothlink.cli.screen import Screen, number, print_json, table
-from smoothlink.datafiles import writable
 from smoothlink.errors import plural
+from smoothlink.overwrite import writable
 
 if TYPE_CHECKING:
     from smoothlink.demo.run import Problem
@@ -41,6 +41,7 @@ def demo(
     save: Annotated[
         str | None, typer.Option(metavar="FILE", help="Only write the docstrings and their labels, as JSON lines.")
     ] = None,
+    force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -55,7 +56,7 @@ def demo(
     if save is not None:
         if sentence:
             raise typer.BadParameter("A sentence is answered, --save only writes: give one of them.")
-        save_corpus(writable(save), screen, as_json)
+        save_corpus(writable(save, kind="data", force=force), screen, as_json)
         return
     report = work(" ".join(sentence or ()), screen, told=not as_json and not quiet)
     seconds = time.perf_counter() - began

@@ -31,6 +31,10 @@ def explain(
     k: Annotated[int, typer.Option("-k", min=1, help="So many of the best labels.")] = 5,
     top: Annotated[int, typer.Option(min=1, help="So many features of each label, of the largest effect.")] = 10,
     format: Annotated[str, typer.Option(metavar="NAME", help="Of FILE, where it is not recognised.")] = "auto",
+    zero_based: Annotated[
+        bool | None,
+        typer.Option("--zero-based/--one-based", help="The first feature of an svmlight FILE; else as in training."),
+    ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Refuse a FILE with features unknown to the model.")] = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -49,7 +53,9 @@ def explain(
         asked = "--text" if reads_texts else "FILE, --row"
         made = "texts" if reads_texts else "rows of features"
         raise typer.BadParameter(f"{model} was made from {made}: pass {asked}.", param_hint="--text, --row")
-    given: Any = text if text is not None else one_row(loaded, str(data), row or 0, format, strict, screen)
+    given: Any = (
+        text if text is not None else one_row(loaded, str(data), row or 0, how_read(format, zero_based), strict, screen)
+    )
     classifier = opened(loaded, given)[0]
     found = explain(loaded, given, chosen(classifier, labels), k=k, top=top)
     if as_json:
@@ -69,12 +75,15 @@ def check_usage(data: str | None, text: str | None, row: int | None) -> None:
         )
 
 
-def one_row(loaded: Any, path: str, row: int, format: str, strict: bool, screen: Screen) -> Any:
+def how_read(format: str, zero_based: bool | None) -> Reading:
+    """Returns how FILE is read."""
+    return Reading(format if format == "auto" else known_format("--format", format), zero_based=zero_based)
+
+
+def one_row(loaded: Any, path: str, row: int, how: Reading, strict: bool, screen: Screen) -> Any:
     """A row of a file, with the features of the model."""
-    how = Reading(format if format == "auto" else known_format("--format", format))
-    found = matched(
-        read_data(path, how, screen, labels_matter=False), path, how, loaded, strict=strict, note=screen.note
-    )
+    data = read_data(path, how, screen, labels_matter=False, model=loaded)
+    found = matched(data, path, how, loaded, strict=strict, note=screen.note)
     n = found.X.shape[0]
     if row >= n:
         raise DataError(f"{path} has {plural(n, 'row')}, 0 to {n - 1}; there is no row {row}.\nPass a smaller --row.")

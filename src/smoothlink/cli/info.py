@@ -19,11 +19,15 @@ if TYPE_CHECKING:
     from smoothlink.steps.read import Data
 
 MOST = 10  # labels shown
+MATCH = "all match"
 
 
 @grouped(reading=reading)
 def info(
     path: Annotated[str, typer.Argument(metavar="PATH", help="A data file or a model file.")],
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Compare all of a model or data folder with its checksums.")
+    ] = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
     *,
@@ -35,14 +39,25 @@ def info(
     """
     screen = Screen(quiet)
     if is_model(path):
-        found = model_facts(path)
+        found = model_facts(path, verify=verify)
         print_json(found) if as_json else show_model(found, screen)
     else:
         text = reading.text_format(path)
         found = (
             text_facts(path, reading) if text else data_facts(path, read_rows(path, reading), reading.format_of(path))
         )
+        if verify:
+            found["checksums"] = data_checksums(path)
         print_json(found) if as_json else show_data(found, screen)
+
+
+def data_checksums(path: str) -> str:
+    """What the checksums say of data that were read, as --verify tells it."""
+    from smoothlink.steps.formats import binary
+
+    if not binary.is_folder(path):
+        return "none in this format"
+    return MATCH if binary.has_checksums(path) else "none, since smoothlink 0.1.0 wrote the folder"
 
 
 def read_rows(path: str, how: Reading) -> Data:
@@ -119,12 +134,12 @@ def number_of_rows(count: Any) -> int | float:
     return int(count) if float(count).is_integer() else float(count)
 
 
-def model_facts(path: str) -> dict[str, Any]:
+def model_facts(path: str, *, verify: bool = False) -> dict[str, Any]:
     """What a model file says of itself."""
     from smoothlink.persist import load
     from smoothlink.steps.save import load as load_file
 
-    whole, versions = load(path), load_file(path).versions
+    whole, versions = load(path, verify="now" if verify else "never"), load_file(path).versions
     model = inside(whole)
     defaults = {p.name: p.default for p in PARAMETERS}
     given = {k: v for k, v in model.get_params(deep=False).items() if k in defaults and v != defaults[k]}
@@ -141,6 +156,7 @@ def model_facts(path: str) -> dict[str, Any]:
         "feature_names": hasattr(model, "feature_names_in_"),
         "most_frequent_labels": most_frequent(model.model_.counts, label_names(model)),
         "text": None if whole is model else text_section(whole),
+        **({"checksums": MATCH} if verify else {}),
     }
 
 
@@ -175,6 +191,7 @@ def show_data(found: dict[str, Any], screen: Screen) -> None:
         *((name.replace("_", " "), number(found[name])) for name in found if "_without_" in name),
         ("names", f"of {names}" if names else "none"),
         *([("columns", columns_of(found))] if "text_columns" in found else []),
+        *([("checksums", found["checksums"])] if "checksums" in found else []),
     ]
     screen.out.print()
     screen.out.print(facts(found["path"], pairs))
@@ -184,7 +201,7 @@ def show_data(found: dict[str, Any], screen: Screen) -> None:
 def columns_of(found: dict[str, Any]) -> str:
     """Which columns hold what."""
     mark = found["label_separator"]
-    apart = "" if mark is None else f", separated by {mark!r}"
+    apart = {None: "", "none": ", one label a cell", "list": ", as lists"}.get(mark, f", separated by {mark!r}")
     return f"text in {', '.join(found['text_columns'])}, labels in {found['labels_column']}{apart}"
 
 
@@ -196,6 +213,7 @@ def show_model(found: dict[str, Any], screen: Screen) -> None:
         ("written by", versions),
         ("parameters", given or "all at their defaults"),
         *([] if found["text"] is None else [("texts", text_words(found["text"]))]),
+        *([("checksums", found["checksums"])] if "checksums" in found else []),
     ]
     screen.out.print()
     screen.out.print(facts(found["path"], pairs))

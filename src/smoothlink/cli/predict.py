@@ -7,11 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from smoothlink.answers import WRITERS, Ask, target, write
+from smoothlink.answers import WRITERS, Ask, format_of, write
 from smoothlink.cli.data import read_rows, reading
 from smoothlink.cli.options import (
     Cluster,
     Device,
+    Force,
     Model,
     Quiet,
     RankBy,
@@ -22,8 +23,9 @@ from smoothlink.cli.options import (
     on_cluster,
 )
 from smoothlink.cli.screen import Screen
-from smoothlink.datafiles import Reading, inside, matched, writable
+from smoothlink.datafiles import Reading, inside, matched
 from smoothlink.errors import DataError, plural
+from smoothlink.overwrite import writable
 
 
 def option(*names: str, **more: Any) -> Any:
@@ -58,17 +60,24 @@ def predict(
     ],
     output: Annotated[
         str | None,
-        typer.Option("--output", "-o", metavar="FILE", help="A file instead of standard output; .gz compresses."),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="A file, its format by its name; else standard output. .gz compresses.",
+        ),
     ] = None,
     output_folder: Annotated[
         str | None, typer.Option(metavar="FOLDER", help="A folder with a file for each input, under its name.")
     ] = None,
     output_format: Annotated[
-        str, typer.Option(metavar="|".join(WRITERS), help="JSON lines, tab-separated, or XMC text.")
-    ] = "jsonl",
+        str | None,
+        typer.Option(metavar="|".join(WRITERS), help="The format, if not by the name of the output; else JSON lines."),
+    ] = None,
     device: Device = "cpu",
     cluster: Cluster = None,
     strict: Strict = False,
+    force: Force = False,
     quiet: Quiet = False,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --output-format jsonl.")] = False,
     *,
@@ -81,13 +90,14 @@ def predict(
     """
     from smoothlink.steps.formats._files import expanded
 
-    form = "jsonl" if as_json else output_format
-    if form not in WRITERS:
-        raise typer.BadParameter(f"{form!r} is none of {'|'.join(WRITERS)}.", param_hint="--output-format")
+    asked_format = "jsonl" if as_json else output_format
+    if asked_format not in (None, *WRITERS):
+        raise typer.BadParameter(f"{asked_format!r} is none of {'|'.join(WRITERS)}.", param_hint="--output-format")
+    form = format_of(output, asked_format)
     paths = expanded(data)
     check_target(paths, output, output_folder, cluster)
     if output is not None:
-        writable(output, model, *paths)
+        writable(output, model, *paths, kind="data", force=force)
     screen = Screen(quiet)
     whole = load_model(model, ask.rank_by, device)
     loaded = inside(whole)
@@ -98,14 +108,14 @@ def predict(
     if output_folder is None:
         found = read_rows(paths[0], reading, screen, whole)
         X = matched(found, paths[0], reading, loaded, strict=strict, note=screen.note).X
-        with target(output) as stream:
-            # No bar where the predictions themselves scroll past.
-            hidden = Screen(quiet=quiet or (stream is sys.stdout and sys.stdout.isatty()))
-            with hidden.rows("predicting", X.shape[0]) as advance:
-                write(stream, loaded, X, resolved, form, advance)
+        # No bar where the predictions themselves scroll past.
+        hidden = Screen(quiet=quiet or (output is None and sys.stdout.isatty()))
+        with hidden.rows("predicting", X.shape[0]) as advance:
+            write(output, loaded, X, resolved, form, advance)
         return
     with on_cluster(cluster, screen):
-        into_folder(model, paths, output_folder, screen, how=reading, strict=strict, device=device, form=form, ask=ask)
+        given: dict[str, Any] = {"how": reading, "strict": strict, "device": device, "force": force}
+        into_folder(model, paths, output_folder, screen, form=form, ask=ask, **given)
 
 
 def check_target(paths: list[str], output: str | None, folder: str | None, cluster: str | None) -> None:

@@ -9,10 +9,11 @@ import typer
 
 from smoothlink.cli.data import reading
 from smoothlink.cli.evaluate import as_object as metrics_of
-from smoothlink.cli.options import AsJson, Device, Model, Quiet, RankBy, Strict, grouped, load_model
+from smoothlink.cli.options import AsJson, Device, Force, Model, Quiet, RankBy, Strict, grouped, load_model
 from smoothlink.cli.screen import Screen, print_json, size
-from smoothlink.datafiles import Reading, writable
+from smoothlink.datafiles import Reading
 from smoothlink.errors import plural
+from smoothlink.overwrite import writable
 
 if TYPE_CHECKING:
     from smoothlink.pages.measure import Measured
@@ -36,6 +37,7 @@ def report(
     rank_by: RankBy = "probability",
     device: Device = "cpu",
     strict: Strict = False,
+    force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
     *,
@@ -50,8 +52,8 @@ def report(
     from smoothlink.steps.formats._files import expanded
 
     screen, paths = Screen(quiet), expanded(data)
+    writable(output, model, *paths, kind="page", force=force)
     load_model(model, rank_by, device)  # so that a wrong option is called by its name
-    writable(output, model, *paths)
     asked: dict[str, Any] = {"rank_by": rank_by, "how": reading, "strict": strict, "device": device}
     with screen.working("measuring"):
         trial = trial_in_files(model, paths, note=screen.note, **asked)

@@ -31,7 +31,7 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, metavar="PORT", help="0: any that is free.")] = 8000,
     workers: Annotated[
         int,
-        typer.Option(min=1, max=32, metavar="N", help="Processes; they share one copy of the model file in memory."),
+        typer.Option(min=1, max=32, metavar="N", help="Processes; a large model is in memory once for all of them."),
     ] = 1,
     threads: Annotated[
         int | None,
@@ -42,6 +42,9 @@ def serve(
             show_default=False,
         ),
     ] = None,
+    reload: Annotated[
+        bool, typer.Option("--reload", help="Load the model file again when it changes, and serve the new model.")
+    ] = False,
     token_file: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="A file with the token that requests must bring.", show_default=False),
@@ -55,6 +58,10 @@ def serve(
         float,
         limit(min=0, max=1000, metavar="MS", help="How long a busy server waits for more requests to answer together."),
     ] = 1000 * DEFAULTS.batch_wait,
+    in_memory: Annotated[
+        str,
+        limit(metavar="SIZE", help="Models up to this size, times the processes, are read into memory, not mapped."),
+    ] = "1G",
     quiet: Quiet = False,
 ) -> None:
     """Serve a model: an API at /predict, described at /docs, and a page at /.
@@ -66,8 +73,8 @@ def serve(
     from smoothlink.serve.run import address_of, bound
     from smoothlink.serve.run import serve as run
 
-    screen = Screen(quiet)
-    loaded = load(model)
+    screen, copies = Screen(quiet), memory_of(in_memory)
+    loaded = load(model, verify="never")  # the processes that serve it verify it
     settings = Settings(
         token=None if token_file is None else read_token(token_file, screen),
         max_body=max_body,
@@ -75,6 +82,8 @@ def serve(
         timeout=timeout,
         batch_wait=batch_wait / 1000,
         threads=threads or settled_threads(loaded, workers),
+        in_memory=copies,
+        reload=reload,
     )
     classifier: Any = getattr(loaded, "classifier_", loaded)
     what = f"{plural(classifier.model_.n_labels, 'label')} for {'vectors' if classifier is loaded else 'texts'}"
@@ -95,6 +104,16 @@ def need_libraries() -> None:
     missing = [name for name in ("fastapi", "uvicorn", "httptools") if find_spec(name) is None]
     if missing:
         raise SmoothLinkError(f"serve needs {' and '.join(missing)}.\nType: pip install 'smoothlink[serve]'")
+
+
+def memory_of(size: str) -> int:
+    """The bytes of --in-memory; 0: always mapped."""
+    from smoothlink.parameters import memory_bytes
+
+    try:
+        return 0 if size.strip() == "0" else memory_bytes(size) or 0
+    except ValueError:
+        raise typer.BadParameter(f"{size!r} is no size: type 500M, 4G or 0.", param_hint="--in-memory") from None
 
 
 def settled_threads(model: Any, workers: int) -> int:

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from smoothlink.cli.convert import files_of
 from smoothlink.cli.data import read_data, reading
-from smoothlink.cli.options import AsJson, Quiet, grouped
+from smoothlink.cli.options import AsJson, Force, Quiet, grouped
 from smoothlink.cli.screen import Screen, number, print_json, table
-from smoothlink.datafiles import Reading, writable
+from smoothlink.datafiles import Reading
 from smoothlink.errors import DataError
+from smoothlink.overwrite import writable
 
 if TYPE_CHECKING:
     from smoothlink.steps.read import Data
@@ -36,6 +38,7 @@ def split(
         str | None, typer.Option(metavar="FOLDER", help="Where they go; else beside the data.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the draws.")] = 0,
+    force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
     *,
@@ -51,10 +54,12 @@ def split(
 
     shares = parsed(parts)
     targets = targets_of(data, called(names, len(shares)), output_folder)
-    for target in targets:
-        writable(target, data, folder_too=os.path.isdir(data))
+    texts = reading.text_format(data)
+    kind = texts or reading.format_of(data)
+    for path in (file for target in targets for file in files_of(target, kind)):
+        writable(path, data, kind="data", force=force, folder_too=os.path.isdir(data))
     screen = Screen(quiet)
-    opened = open_text(data, reading, screen) if reading.text_format(data) else open_rows(data, reading, screen)
+    opened = open_text(data, reading, screen) if texts else open_rows(data, reading, screen)
     began = time.perf_counter()
     rows = stratified_split(opened.Y, shares, seed)
     seconds = time.perf_counter() - began
@@ -105,7 +110,7 @@ def open_text(path: str, how: Reading, screen: Screen) -> Opened:
 
     source = how.source(path)
     found = read_documents(path, source, text_matters=False)
-    screen.note(told(path, found, source, without_labels="dealt out at random"))
+    screen.note(told(path, found, without_labels="dealt out at random"))
     return Opened(path, how, read_labels(found.labels).Y, None, source)
 
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from smoothlink.cli.convert import format_of
-from smoothlink.cli.options import AsJson, Quiet
+from smoothlink.cli.convert import files_of, format_of
+from smoothlink.cli.options import AsJson, Force, Quiet
 from smoothlink.cli.screen import Screen, print_json, size
-from smoothlink.datafiles import writable
 from smoothlink.errors import DataError, plural
+from smoothlink.overwrite import writable
 
 if TYPE_CHECKING:
     from smoothlink.synth import Shape
@@ -37,6 +37,7 @@ def synth(
     test_output: Annotated[str | None, typer.Option(metavar="FILE", help="Where those go.")] = None,
     to: Annotated[str, typer.Option(metavar="NAME", help="The format to write, if not by name.")] = "auto",
     seed: Annotated[int, typer.Option(help="The same seed and shape give the same rows.")] = 0,
+    force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -54,7 +55,9 @@ def synth(
         if os.path.abspath(output) == os.path.abspath(test_output):
             raise DataError(f"{output} is named twice.\nName another file with --test-output.")
     for path, _, _ in files:
-        writable(path, folder_too=format_of(path, to) == "binary")
+        kind = format_of(path, to)
+        for file in files_of(path, kind):
+            writable(file, kind="data", force=force, folder_too=kind == "binary")
     shape = Shape(
         features=features,
         labels=labels,

@@ -109,13 +109,15 @@ def read_texts(paths: list[str], how: Reading, asked: Texts, screen: Screen) -> 
     from smoothlink.text.data import told
     from smoothlink.text.files import joined, read_documents
 
-    found = []
+    found: list[Documents] = []
     fate = "left out" if asked.drop_unlabelled else "kept as rows that have none (--drop-unlabelled leaves them out)"
     for path in paths:
         source = how.source(path)
+        if found and source.separator is None:  # one guess for all files
+            source = source._replace(separator=found[-1].separator)
         with screen.working(f"reading {os.path.basename(path)}"):
             documents = read_documents(path, source)
-        screen.note(told(path, documents, source, without_labels=fate))
+        screen.note(told(path, documents, without_labels=fate))
         found.append(documents.usable(drop_unlabelled=asked.drop_unlabelled))
     whole = joined(found)
     if not whole.texts:
@@ -127,13 +129,14 @@ def fit_texts(
     found: Documents, source: Source, asked: Texts, parameters: dict[str, Any], screen: Screen
 ) -> TextSmoothLink:
     """A text model of documents, its stages shown."""
+    from smoothlink.text.cells import NONE
     from smoothlink.text.estimator import TextSmoothLink
     from smoothlink.text.files import as_meta
 
-    model = TextSmoothLink(**asked.options, **parameters)
+    model = TextSmoothLink(label_separator=NONE, **asked.options, **parameters)  # labels are lists by now
     with screen.stages() as notify:
         model._notify, model._note = None if model.verbose else notify, None if model.verbose else screen.note
         model.fit(found.texts, found.labels)
     del model._notify, model._note
-    model.source_ = as_meta(source)
+    model.label_separator, model.source_ = source.separator or "auto", as_meta(source)
     return model

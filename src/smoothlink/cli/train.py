@@ -11,12 +11,13 @@ import typer
 from smoothlink.cli.data import read_several, reading
 from smoothlink.cli.evaluate import as_object
 from smoothlink.cli.evaluate import show as show_metrics
-from smoothlink.cli.options import AsJson, Cluster, Quiet, grouped, on_cluster
+from smoothlink.cli.options import AsJson, Cluster, Force, Quiet, grouped, on_cluster
 from smoothlink.cli.parameters import chosen
 from smoothlink.cli.screen import Screen, number, print_json, size, table
 from smoothlink.cli.text import Texts, fit_texts, hold_texts, read_texts, texts
-from smoothlink.datafiles import Reading, names_in, writable
+from smoothlink.datafiles import Reading, guess, names_in
 from smoothlink.errors import DataError, plural
+from smoothlink.overwrite import writable
 
 if TYPE_CHECKING:
     from smoothlink.estimator import SmoothLinkClassifier
@@ -64,6 +65,7 @@ def train(
     shards: Annotated[
         bool, typer.Option("--shards", help="Let the workers of a cluster write the decoder in parts beside the model.")
     ] = False,
+    force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
     *,
@@ -81,7 +83,7 @@ def train(
 
     check_together(cluster, cluster_plan, shards=shards, half=half, valid=valid)
     paths = expanded(data)
-    writable(output, *paths)
+    writable(output, *paths, kind="model", force=force)
     screen = Screen(quiet)
     from smoothlink.choices import nest
 
@@ -155,7 +157,7 @@ def fit_here(
         screen.note(ONE_LABEL)
     expected = held_out(data, parameters, screen, valid) if valid else None
     model = fit(parameters, screen, data.X, data.Y)
-    model.label_names_ = data.label_names
+    model.label_names_, model.zero_based_ = data.label_names, data.zero_based
     if data.feature_names is not None:
         model.feature_names_in_ = np.array(data.feature_names, dtype=object)
     return model, expected
@@ -185,6 +187,8 @@ def fit_there(paths: list[str], how: Reading, parameters: dict[str, Any], screen
     model = fit(parameters, screen, Files.of(paths, **names, **how.options()))
     if model.task == "auto" and model.model_.multiclass:
         screen.note(ONE_LABEL)
+    if how.zero_based is None and model.zero_based_ is False:
+        screen.note(guess(", ".join(paths)))
     return model
 
 

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from smoothlink.cli.data import read_data, reading
-from smoothlink.cli.options import AsJson, Quiet, grouped
+from smoothlink.cli.options import AsJson, Force, Quiet, grouped
 from smoothlink.cli.screen import Screen, number, print_json, table
 from smoothlink.cli.text import Texts, hold_texts, read_texts, texts
-from smoothlink.datafiles import Reading, writable
+from smoothlink.datafiles import Reading
 from smoothlink.errors import plural
 from smoothlink.metrics import MEANINGS
+from smoothlink.overwrite import writable
 
 if TYPE_CHECKING:
     from smoothlink.search import Best, Tuned
@@ -38,6 +39,7 @@ def tune(
         int, typer.Option(min=1, max=10, help="Tenths of the rows held out in turn: more are steadier, and slower.")
     ] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Of the holdout, the draws and the features.")] = 0,
+    force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
     *,
@@ -48,7 +50,7 @@ def tune(
 
     Example: smoothlink tune train.txt.xz --metric hamming --trials 60 -o tuned.json
     """
-    writable(output, data)
+    writable(output, data, kind="settings", force=force)
     metrics = [checked(name) for name in metric or ["p@1"]]
     screen = Screen(quiet)
     found = read_either(data, reading, texts, screen)

@@ -125,7 +125,15 @@ def describe(path: str, reading: dict[str, Any], named: bool) -> Header:
 def header_of(data: Data) -> Header:
     """What a file says of its columns, by the data read from it."""
     names = data.label_names, data.feature_names
-    return Header(data.X.shape[0], data.X.shape[1], data.Y.shape[1], data.X.nnz, *names, digests(*names))
+    return Header(
+        data.X.shape[0], data.X.shape[1], data.Y.shape[1], data.X.nnz, *names, digests(*names), data.zero_based
+    )
+
+
+def counted_from_zero(found: Sequence[Data | Header]) -> bool | None:
+    """Returns whether the features of svmlight files count from 0: where one file has a feature 0, those of all do."""
+    known = [part.zero_based for part in found if part.zero_based is not None]
+    return any(known) if known else None
 
 
 def digests(*lists: list[str] | None) -> tuple[str, str]:

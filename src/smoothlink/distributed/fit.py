@@ -20,6 +20,7 @@ from smoothlink.distributed.files import (
     check_alike,
     check_seen,
     checksums,
+    counted_from_zero,
     described,
     renamed,
 )
@@ -88,7 +89,11 @@ def spread_files(cluster: Cluster, files: Files) -> Spread:
     """Data folders in equal parts, other files whole, as many shares as there are workers."""
     cluster.stage = "read"
     check_seen(cluster, files.sources)
-    headers = [renamed(header, files) for header in described(cluster, files)]
+    headers = described(cluster, files)
+    if {header.zero_based for header in headers} >= {True, False}:  # a feature 0 of one file settles it for all
+        files = files._replace(reading={**files.reading, "zero_based": True})
+        headers = described(cluster, files)
+    headers = [renamed(header, files) for header in headers]
     check_alike(files.paths, headers)
     count, total = len(cluster.workers), sum(header.rows for header in headers)
     ends = np.linspace(0, total, count + 1).astype(int)[1:]  # where shares should end
@@ -101,7 +106,8 @@ def spread_files(cluster: Cluster, files: Files) -> Spread:
                 starts.append(row + start)
             pieces[-1].append(Piece(path, start, stop, files.reading))
         row += header.rows
-    whole = headers[0]._replace(rows=total, entries=sum(header.entries for header in headers))
+    entries = sum(header.entries for header in headers)
+    whole = headers[0]._replace(rows=total, entries=entries, zero_based=counted_from_zero(headers))
     return Spread(cluster, pieces, np.array(starts), whole, lambda: checksums(cluster, files))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -15,12 +16,12 @@ from smoothlink.machines import shares
 from smoothlink.machines.cluster import ClusterRows
 from smoothlink.machines.decoder import log_sums
 from smoothlink.machines.rows import Block, Rows
-from smoothlink.machines.sharded import Shards, shard_name
+from smoothlink.machines.sharded import Shards, shard_names
 from smoothlink.solve.cholesky import GramSystem
 from smoothlink.steps.descend import Descent, Run, predictions, sweeps
 from smoothlink.steps.featurize import Features
 from smoothlink.steps.fit import LinkSums, Smoothing, prior_scores, squared
-from smoothlink.steps.save import load, save
+from smoothlink.steps.save import Unchecked, load, save
 
 if TYPE_CHECKING:
     from smoothlink.fitting.settings import Settings
@@ -126,7 +127,7 @@ def write_decoder_shards(
     writes them. V is never whole, and never comes to the client."""
     cluster, parts = rows.cluster, label_parts(rows.c, len(rows.cluster.workers))
     beside.parent.mkdir(parents=True, exist_ok=True)
-    files = [beside.parent / shard_name(beside.stem, i + 1, len(parts)) for i in range(len(parts))]
+    files = [beside.parent / name for name in shard_names(beside.stem, secrets.token_hex(4), len(parts))]
     shards = dict(zip(files, parts, strict=True))
     cluster.again(lambda: write_parts(rows, features, sums, settings, shards))
     return open_shards(beside.parent, [file.name for file in files])
@@ -152,15 +153,20 @@ def write_parts(
     cluster.client.gather(written)
 
 
-def open_shards(folder: Path, names: Any, *, mmap: bool = True, verify: bool = False) -> Shards:
-    """V from files of some labels each."""
+def open_shards(
+    folder: Path, names: Any, *, mmap: bool = True, verify: bool = False, unchecked: list[Unchecked] | None = None
+) -> Shards:
+    """V from files of some labels each; arrays whose checksums were not compared are added to `unchecked`."""
     if not isinstance(names, list) or not names or not all(isinstance(n, str) and Path(n).name == n for n in names):
         raise ModelFileError("its list of shards is no list of file names. Save the model again.")
-    parts = [load(folder / name, mmap=mmap, verify=verify).arrays.get("V") for name in names]
+    loaded = [load(folder / name, mmap=mmap, verify=verify) for name in names]
+    parts = [found.arrays.get("V") for found in loaded]
+    if unchecked is not None:
+        unchecked += [array for found in loaded for array in found.unchecked]
     fine = [part for part in parts if part is not None and part.ndim == 2 and part.dtype == np.float32]
     if len(fine) < len(parts) or len({len(part) for part in fine}) > 1:
         raise ModelFileError("its shards do not fit together. Save the model again.")
-    return Shards(fine, [folder / name for name in names])
+    return Shards(fine, [folder / name for name in names], [found.checksums["V"] for found in loaded])
 
 
 def solved_part(targets: Array, G: Array, ridge: float, smoothing: Smoothing) -> Array:

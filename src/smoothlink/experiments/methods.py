@@ -30,7 +30,7 @@ PATIENCE = 3600.0  # seconds for a peer
 
 LOW_RANK: dict[str, Any] = {"rank": 0.9, "kernel": "linear", "input_kernel": None}
 
-# Baselines by composition of the same steps, as published: x is seen as it is.
+# Baselines by composition of the same steps; x is seen as it is. The directions of PLST and CPLST are randomized.
 PRESETS: dict[str, dict[str, Any]] = {
     "independent ridge": {"embedding": "plst", "rank": 1.0},  # every direction, decoded as it is: c ridge regressions
     "independent logistic": {"embedding": "none", "kernel": "linear", "loss": "logistic"},

@@ -167,8 +167,15 @@ def page(record: dict[str, Any]) -> str:
         "",
         f"Written by `smoothlink reproduce mulan --trials {record['trials']} --seed {record['seed']}`. Settings were",
         "chosen on 10 % holdouts of the training rows, cut before the embedding was fitted, and separately for each",
-        "metric: by random search on one holdout as in the paper, and by TPE on three in turn. Each test set was used",
-        "once, at the end. 90 % bootstrap intervals over test rows.",
+        "metric: by random search on one holdout as in the paper, and by TPE on three in turn. Within a run each test",
+        "set is used once, at the end; earlier runs of this project had measured the same test sets",
+        "([how often](../results.md#how-often-test-rows-were-looked-at)). 90 % bootstrap intervals over test rows.",
+        "",
+        'The row "as in the paper" has the paper\'s link, loss, rule for the rank and search, with two departures:',
+        "features are scaled (rows of unit length, or columns of unit variance), and an isotonic map, fitted on",
+        "held-out rows, turns scores into probabilities where the holdout preferred it (`calibrate True` below).",
+        "PLST and CPLST find the label directions by randomized power steps, which are exact only where the rank plus",
+        "20 reaches the number of labels (as on yeast).",
     ]
     lines += ["", image("mulan", "Hamming loss and macro-F1 of all methods on each data set, with intervals")]
     if "mediamill-reduced" in names and "mediamill" not in names:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -76,22 +77,28 @@ class Mapped(sp.csr_array):
         return A
 
     def sound(self) -> bool:
-        """Whether every index is that of a column, those of a row ascend, and every value is finite: one reading.
+        """Whether every index is that of a column, those of a row ascend, and every value is finite.
 
         Products trust this, and would read or write astray otherwise.
         """
+        return self.checksums() is not None
+
+    def checksums(self) -> tuple[int, int] | None:
+        """The CRC-32 of the indices and of the values, None where they are not sound: one reading."""
+        crcs = 0, 0
         for start in range(0, len(self.indices), CHECKED):
             end = min(len(self.indices), start + CHECKED)
             indices, data = piece(self.indices, start, end), piece(self.data, start, end)
             if indices.min() < 0 or indices.max() >= self.shape[1] or not np.isfinite(data).all():
-                return False
+                return None
+            crcs = zlib.crc32(indices.data, crcs[0]), zlib.crc32(data.data, crcs[1])
             ascends = np.diff(indices) > 0
             first = np.searchsorted(self.indptr, [start + 1, end])  # rows that begin within, whose first may be less
             begins = self.indptr[first[0] : first[1]] - (start + 1)
             ascends[begins[begins < len(ascends)]] = True
             if not ascends.all():
-                return False
-        return True
+                return None
+        return crcs
 
 
 def piece(array: Array, begin: int, end: int) -> Array:

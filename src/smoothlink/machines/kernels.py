@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import get_num_threads, njit, prange
+from numba import get_num_threads, prange
 from numpy.typing import NDArray
 
+from smoothlink.machines.compiled import compiled
 from smoothlink.machines.lanes import WIDTH, axpy, load, store, zeros
 
 Array = NDArray[Any]
@@ -94,14 +95,14 @@ def panels(A: CSR, B: Array, out: Array) -> Iterator[tuple[int, Array, Array, in
             yield c, A.places, panel, 0
 
 
-@njit(parallel=True, cache=True, nogil=True)
+@compiled(parallel=True)
 def copy_panel(B: Array, used: Array, c: int, panel: Array) -> None:
     """panel = B[used, c : c + 64]"""
     for i in prange(len(used)):
         store(panel, i, 0, load(B, used[i], c))
 
 
-@njit(parallel=True, fastmath=True, cache=True, nogil=True)
+@compiled(parallel=True, fastmath=True)
 def panel_dot(cuts: Array, indptr: Array, indices: Array, data: Array, B: Array, b: int, out: Array, c: int) -> None:
     """out[:, c : c + 64] = A B[:, b : b + 64], A in CSR."""
     for piece in prange(len(cuts) - 1):
@@ -112,7 +113,7 @@ def panel_dot(cuts: Array, indptr: Array, indices: Array, data: Array, B: Array,
             store(out, i, c, total)
 
 
-@njit(parallel=True, fastmath=True, cache=True, nogil=True)
+@compiled(parallel=True, fastmath=True)
 def panel_add_dot(
     cuts: Array, indptr: Array, indices: Array, data: Array, names: Array, B: Array, b: int, out: Array, c: int
 ) -> None:
@@ -125,7 +126,7 @@ def panel_add_dot(
             store(out, names[i], c, total)
 
 
-@njit(parallel=True, fastmath=True, cache=True, nogil=True)
+@compiled(parallel=True, fastmath=True)
 def csr_dot(cuts: Array, indptr: Array, indices: Array, data: Array, B: Array, out: Array, first: int) -> None:
     """out = A B from column `first` on, A in CSR."""
     m = B.shape[1] - first
@@ -143,7 +144,7 @@ def csr_dot(cuts: Array, indptr: Array, indices: Array, data: Array, B: Array, o
                     row[t] += v * source[t]
 
 
-@njit(parallel=True, fastmath=True, cache=True, nogil=True)
+@compiled(parallel=True, fastmath=True)
 def csr_add_dot(
     cuts: Array, indptr: Array, indices: Array, data: Array, names: Array, B: Array, out: Array, first: int
 ) -> None:
@@ -161,7 +162,7 @@ def csr_add_dot(
                     row[t] += v * source[t]
 
 
-@njit(parallel=True, cache=True, nogil=True)
+@compiled(parallel=True)
 def csr_add_gram(
     cuts: Array,
     t_indptr: Array,
@@ -193,7 +194,7 @@ def csr_add_gram(
 STRIPES = 64
 
 
-@njit(parallel=True, fastmath=True, cache=True, nogil=True)
+@compiled(parallel=True, fastmath=True)
 def cg_curvature(P: Array, AP: Array, rho: Array) -> Array:
     """AP += rho P in place, then p'Ap of each column."""
     d, m = P.shape
@@ -207,7 +208,7 @@ def cg_curvature(P: Array, AP: Array, rho: Array) -> Array:
     return partial.sum(axis=0)
 
 
-@njit(parallel=True, fastmath=True, cache=True, nogil=True)
+@compiled(parallel=True, fastmath=True)
 def cg_advance(Z: Array, R: Array, P: Array, AP: Array, M: Array, step: Array) -> Array:
     """Z += step P and R -= step AP in place, then r'Mr of each column."""
     d, m = P.shape
@@ -222,7 +223,7 @@ def cg_advance(Z: Array, R: Array, P: Array, AP: Array, M: Array, step: Array) -
     return partial.sum(axis=0)
 
 
-@njit(parallel=True, fastmath=True, cache=True, nogil=True)
+@compiled(parallel=True, fastmath=True)
 def cg_turn(P: Array, R: Array, M: Array, beta: Array) -> None:
     """P = M R + beta P in place."""
     d, m = P.shape

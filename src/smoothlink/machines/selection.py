@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import get_num_threads, njit, prange
+from numba import get_num_threads, prange
 from numpy.typing import NDArray
 
+from smoothlink.machines.compiled import compiled
 from smoothlink.machines.sorting import sort_by
 
 Array = NDArray[Any]
@@ -24,7 +25,7 @@ STRIPE = 16  # labels whose columns are gathered together: a cache line of float
 # The k best
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _keep_row(keys: Array, said: Array, first: int, ids: Array, best: Array, values: Array, found: int) -> bool:
     """Merges one row of a block into its best so far; whether all of it are numbers.
 
@@ -57,7 +58,7 @@ def _keep_row(keys: Array, said: Array, first: int, ids: Array, best: Array, val
     return fine
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def keep_best_serial(keys: Array, said: Array, first: int, ids: Array, best: Array, values: Array, found: int) -> bool:
     """`keep_best` without waking other threads."""
     fine = True
@@ -66,7 +67,7 @@ def keep_best_serial(keys: Array, said: Array, first: int, ids: Array, best: Arr
     return fine
 
 
-@njit(parallel=True, cache=True, nogil=True)
+@compiled(parallel=True)
 def keep_best(keys: Array, said: Array, first: int, ids: Array, best: Array, values: Array, found: int) -> bool:
     """Merges a block of keys (b, m), of the labels from `first` on, into the k best (b, k) so far.
 
@@ -82,7 +83,7 @@ def keep_best(keys: Array, said: Array, first: int, ids: Array, best: Array, val
 # Probabilities
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _stretch_piece(S: Array, tiny: float, out: Array) -> None:
     """out = sign(s) log(1 + |s| / tiny). The series of log is within 1e-15, and unlike libm's runs four at a time."""
     for i in range(len(S)):
@@ -101,7 +102,7 @@ def _stretch_piece(S: Array, tiny: float, out: Array) -> None:
         out[i] = np.copysign(log, s) if x == x else x
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _map_piece(S: Array, out: Array, tiny: float, knots: Array, values: Array, slopes: Array, cells: Array) -> None:
     """As np.interp; `cells` say at which knot the search may begin, so that it takes a step or two."""
     stretched = np.empty(len(S))
@@ -127,7 +128,7 @@ def _map_piece(S: Array, out: Array, tiny: float, knots: Array, values: Array, s
             out[i] = values[0] if t == t else t
 
 
-@njit(parallel=True, cache=True, nogil=True, error_model="numpy")
+@compiled(parallel=True, error_model="numpy")
 def _map_parallel(S: Array, out: Array, tiny: float, knots: Array, values: Array, slopes: Array, cells: Array) -> None:
     for piece in prange((len(S) + PIECE - 1) // PIECE):
         part = slice(piece * PIECE, min(len(S), (piece + 1) * PIECE))
@@ -153,7 +154,7 @@ def interpolate(S: Array, knots: Array, values: Array, tiny: float) -> Array:
     return out.reshape(np.shape(S))
 
 
-@njit(parallel=True, cache=True, nogil=True)
+@compiled(parallel=True)
 def settle(P: Array, S: Array, least: float, most: float, never: float) -> None:
     """Cuts P (b, m) to least .. most in place, but `never` where the score in S is -inf."""
     for i in prange(len(P)):
@@ -161,7 +162,7 @@ def settle(P: Array, S: Array, least: float, most: float, never: float) -> None:
             P[i, j] = never if S[i, j] == -np.inf else min(max(P[i, j], least), most)
 
 
-@njit(parallel=True, cache=True, nogil=True)
+@compiled(parallel=True)
 def add_absent_losses(P: Array, least: float, out: Array) -> None:
     """out (b,) += the sum over each row's labels of -log(1 - p), p cut to least .. 1 - least."""
     for i in prange(len(P)):
@@ -178,7 +179,7 @@ def add_absent_losses(P: Array, least: float, out: Array) -> None:
 # Sets
 
 
-@njit(parallel=True, cache=True, nogil=True)
+@compiled(parallel=True)
 def count_members(Z: Array, cuts: Array, counts: Array) -> None:
     """counts (n,) = how many of each row of Z (n, b) are positive and at least their column's cut (b,)."""
     for i in prange(len(Z)):
@@ -188,7 +189,7 @@ def count_members(Z: Array, cuts: Array, counts: Array) -> None:
         counts[i] = count
 
 
-@njit(parallel=True, cache=True, nogil=True)
+@compiled(parallel=True)
 def list_members(Z: Array, cuts: Array, starts: Array, out: Array) -> None:
     """out[starts[i] : starts[i + 1]] = the columns counted above, ascending."""
     for i in prange(len(Z)):
@@ -203,7 +204,7 @@ def list_members(Z: Array, cuts: Array, starts: Array, out: Array) -> None:
 # Algorithm 4
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _f1_cut(z: Array, n_plus: float, w: Array, kept: Array) -> float:
     """See `steps.infer.f1_cut`. `kept` (n,) is room for row numbers.
 
@@ -242,7 +243,7 @@ def _f1_cut(z: Array, n_plus: float, w: Array, kept: Array) -> float:
     return cut
 
 
-@njit(parallel=True, cache=True, nogil=True)
+@compiled(parallel=True)
 def f1_cuts(Z: Array, n_plus: Array, w: Array) -> Array:
     """The cut (b,) of each column of Z (n, b), of which n_plus (b,) positives are expected."""
     n, b = Z.shape
@@ -262,7 +263,7 @@ def f1_cuts(Z: Array, n_plus: Array, w: Array) -> Array:
 # Half precision. Numba has no float16: the bits come as uint16.
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def _wide(half: int) -> Any:
     """2^-112 times the float16 of these bits, which is finite: its exponent is taken as one of float32."""
     size = (np.uint32(half) & np.uint32(0x7FFF)) << np.uint32(13)
@@ -273,7 +274,7 @@ def _wide(half: int) -> Any:
 UP = np.float32(2.0**112)
 
 
-@njit(parallel=True, cache=True, nogil=True)
+@compiled(parallel=True)
 def widen(halves: Array, scale: Array, out: Array) -> None:
     """out (a, b) float32 = the float16 of these bits times its column's scale (b,)."""
     for i in prange(len(halves)):
@@ -295,7 +296,7 @@ def row_dot(x: Array, V: Array) -> Array:
     return np.asarray(partial.sum(axis=0))
 
 
-@njit(parallel=True, fastmath=True, cache=True, nogil=True)
+@compiled(parallel=True, fastmath=True)
 def _row_dots(x: Array, V: Array, partial: Array) -> None:
     """The same in as many groups of rows as `partial` (pieces, b) has."""
     a, pieces = len(V), len(partial)
@@ -311,7 +312,7 @@ def _row_dots(x: Array, V: Array, partial: Array) -> None:
                 total[j] += x[i] * V[i, j]
 
 
-@njit(parallel=True, fastmath=True, cache=True, nogil=True)
+@compiled(parallel=True, fastmath=True)
 def _half_dots(x: Array, halves: Array, partial: Array) -> None:
     """The same in as many groups of rows as `partial` (pieces, b) has, without the scale."""
     a, pieces = len(halves), len(partial)
@@ -332,7 +333,7 @@ def _half_dots(x: Array, halves: Array, partial: Array) -> None:
 # Weights for single features
 
 
-@njit(parallel=True, cache=True, nogil=True)
+@compiled(parallel=True)
 def add_direct(
     S: Array, ptr: Array, features: Array, x: Array, indptr: Array, labels: Array, values: Array, start: int, stop: int
 ) -> None:
@@ -350,7 +351,7 @@ def add_direct(
                     row[labels[q] - start] += x[p] * values[q]
 
 
-@njit(parallel=True, cache=True, nogil=True)
+@compiled(parallel=True)
 def add_direct_to_some(
     S: Array, ptr: Array, features: Array, x: Array, indptr: Array, labels: Array, values: Array, at: Array
 ) -> None:

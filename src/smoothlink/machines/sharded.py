@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,16 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
+RUN = re.compile(r"-V-([0-9a-f]{8})-\d{5}-of-\d{5}\.safetensors$")
+
 
 class Shards:
     """Parts side by side, with the products of `Half`."""
 
     dtype = np.dtype(np.float32)
 
-    def __init__(self, parts: list[Array], files: list[Path]) -> None:
-        self.parts, self.files = parts, files
+    def __init__(self, parts: list[Array], files: list[Path], checksums: list[int]) -> None:
+        self.parts, self.files, self.checksums = parts, files, checksums
         self.edges = np.cumsum([0, *(part.shape[1] for part in parts)])
         self.shape: tuple[int, int] = (int(parts[0].shape[0]), int(self.edges[-1]))
 
@@ -58,5 +61,7 @@ def as_slice(numbers: Array) -> Any:
     return slice(first, last + 1) if whole else numbers
 
 
-def shard_name(stem: str, number: int, count: int) -> str:
-    return f"{stem}-V-{number:05d}-of-{count:05d}.safetensors"
+def shard_names(stem: str, run: str, count: int) -> list[str]:
+    """Names of the files of one fit beside the model file `stem`. The run makes them new, so that those of the model
+    that is there already stay as they are until its file is replaced."""
+    return [f"{stem}-V-{run}-{i + 1:05d}-of-{count:05d}.safetensors" for i in range(count)]

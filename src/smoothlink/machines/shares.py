@@ -66,6 +66,7 @@ class Header(NamedTuple):
     label_names: list[str] | None  # of the first file only, where there are several
     feature_names: list[str] | None
     digests: tuple[str, str] = ("", "")  # of both lists of names: they must be the same in all files
+    zero_based: bool | None = None  # as in `Data`
 
 
 def told(f: Callable[..., Any], *arguments: Any) -> Any:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit
 from numpy.typing import NDArray
+
+from smoothlink.machines.compiled import compiled
 
 Array = NDArray[Any]
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def sort_by(keys: Array, order: Array) -> None:
     """Puts `order`, numbers of keys, in the order of rising keys, equal ones by number: a heap sort."""
     count = len(order)
@@ -25,7 +26,7 @@ def sort_by(keys: Array, order: Array) -> None:
         _sink(keys, order, 0, end)
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _sink(keys: Array, order: Array, parent: int, end: int) -> None:
     """Lets one entry of a heap of `end` entries, the last one on top, down to its place."""
     one = order[parent]
@@ -42,6 +43,6 @@ def _sink(keys: Array, order: Array, parent: int, end: int) -> None:
     order[parent] = one
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _before(keys: Array, a: int, b: int) -> bool:
     return keys[a] < keys[b] or (keys[a] == keys[b] and a < b)

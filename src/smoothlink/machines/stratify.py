@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from smoothlink.machines.compiled import compiled
 
 Array = NDArray[Any]
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def assign(indptr: Array, labels: Array, rows_ptr: Array, rows: Array, wanted: Array, room: Array, part: Array) -> None:
     """Gives each row that has a label its part, the rarest label's rows first; adds to part (n,), -1 where none yet.
 
@@ -40,7 +41,7 @@ def assign(indptr: Array, labels: Array, rows_ptr: Array, rows: Array, wanted: A
                     lowest = min(lowest, left[other])
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def settle(indptr: Array, labels: Array, order: Array, wanted: Array, room: Array, part: Array) -> int:
     """Moves each row, in this order, to the part where the squares of what is wanted are least; returns the moves.
 
@@ -71,7 +72,7 @@ def settle(indptr: Array, labels: Array, order: Array, wanted: Array, room: Arra
     return moves
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _keenest(wanted: Array, room: Array) -> int:
     """The part that wants most of the label; among equals the one with most room, then the first."""
     best = 0
@@ -81,7 +82,7 @@ def _keenest(wanted: Array, room: Array) -> int:
     return best
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _queue(rows_ptr: Array) -> Any:
     """Labels by how many of their rows have no part yet: doubly linked lists, one a count, so that each step of the
     whole takes constant time."""
@@ -96,7 +97,7 @@ def _queue(rows_ptr: Array) -> Any:
     return left, head, after, before, 1
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _link(head: Array, after: Array, before: Array, count: int, j: int) -> None:
     after[j], before[j] = head[count], -1
     if head[count] >= 0:
@@ -104,7 +105,7 @@ def _link(head: Array, after: Array, before: Array, count: int, j: int) -> None:
     head[count] = j
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _unlink(head: Array, after: Array, before: Array, count: int, j: int) -> None:
     if before[j] >= 0:
         after[before[j]] = after[j]

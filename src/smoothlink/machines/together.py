@@ -9,15 +9,17 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
 from numpy.typing import NDArray
+
+from smoothlink.machines.compiled import compiled
 
 Array = NDArray[Any]
 
 LARGEST = 30.0  # a score beyond this is certain
 
 
-@njit(parallel=True, fastmath=True, cache=True, nogil=True)
+@compiled(parallel=True, fastmath=True)
 def rows_dot(rows: Array, indptr: Array, indices: Array, data: Array, W: Array, out: Array) -> None:
     """out = X[rows] W, X in CSR."""
     k = W.shape[1]
@@ -32,7 +34,7 @@ def rows_dot(rows: Array, indptr: Array, indices: Array, data: Array, W: Array, 
                 total[t] += v * source[t]
 
 
-@njit(parallel=True, fastmath=True, cache=True, nogil=True)
+@compiled(parallel=True, fastmath=True)
 def to_length(H: Array, lengths: Array, length: float) -> None:
     """Rows of H scaled to this length, in place, and the length (b,) that each had; rows of zeros stay."""
     for i in prange(len(H)):
@@ -45,7 +47,7 @@ def to_length(H: Array, lengths: Array, length: float) -> None:
             row[t] *= factor
 
 
-@njit(parallel=True, fastmath=True, cache=True, nogil=True)
+@compiled(parallel=True, fastmath=True)
 def through_length(G: Array, H: Array, lengths: Array, length: float) -> None:
     """The gradient G of scaled rows H as that of the rows before they were scaled, in place."""
     size = np.float32(length)
@@ -59,7 +61,7 @@ def through_length(G: Array, H: Array, lengths: Array, length: float) -> None:
             g[t] = (g[t] - along * h[t]) * factor
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def entries(rows: Array, indptr: Array, indices: Array, data: Array) -> tuple[Array, Array, Array]:
     """The entries of some rows of a CSR matrix: columns, positions in `rows`, values."""
     count = 0
@@ -75,7 +77,7 @@ def entries(rows: Array, indptr: Array, indices: Array, data: Array) -> tuple[Ar
     return columns, places, values
 
 
-@njit(parallel=True, fastmath=True, cache=True, nogil=True)
+@compiled(parallel=True, fastmath=True)
 def add_direct(
     S: Array,
     labels: Array,
@@ -108,7 +110,7 @@ def add_direct(
     return counts
 
 
-@njit(parallel=True, fastmath=True, cache=True, nogil=True)
+@compiled(parallel=True, fastmath=True)
 def step_direct(
     G: Array,
     features: Array,
@@ -135,7 +137,7 @@ def step_direct(
             D[p] -= np.float32(rate) * g / np.sqrt(squares[p])
 
 
-@njit(parallel=True, fastmath=True, cache=True, nogil=True)
+@compiled(parallel=True, fastmath=True)
 def probabilities(S: Array, offsets: Array, group: Array, weights: Array) -> None:
     """S (m, b) -> weights sigmoid(S + offsets (m, groups) of each row's group), in place."""
     m, b = S.shape
@@ -146,7 +148,7 @@ def probabilities(S: Array, offsets: Array, group: Array, weights: Array) -> Non
             row[i] = weights[i] / (np.float32(1) + np.exp(-z))
 
 
-@njit(parallel=True, fastmath=True, cache=True, nogil=True)
+@compiled(parallel=True, fastmath=True)
 def class_probabilities(S: Array, offsets: Array, group: Array, weights: Array) -> None:
     """S (m, b) -> weights softmax over labels of S + offsets (m, groups) of each row's group, in place."""
     m, b = S.shape
@@ -162,7 +164,7 @@ def class_probabilities(S: Array, offsets: Array, group: Array, weights: Array) 
             S[j, i] *= weights[i] / total
 
 
-@njit(parallel=True, fastmath=True, cache=True, nogil=True)
+@compiled(parallel=True, fastmath=True)
 def step_rows(A: Array, squares: Array, names: Array, G: Array, rate: float) -> None:
     """A[names] -= rate G / root of the mean squares so far (Adagrad, one rate a row), in place."""
     k = A.shape[1]
@@ -178,7 +180,7 @@ def step_rows(A: Array, squares: Array, names: Array, G: Array, rate: float) -> 
                 row[t] -= pace * g[t]
 
 
-@njit(parallel=True, fastmath=True, cache=True, nogil=True)
+@compiled(parallel=True, fastmath=True)
 def step_words(
     W: Array, squares: Array, words: Array, starts: Array, places: Array, values: Array, G: Array, rate: float
 ) -> None:

@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from smoothlink.answers import WRITERS, Ask, target, write
-from smoothlink.datafiles import Note, Reading, inside, matched, read_for, unnamed, writable
+from smoothlink.answers import WRITERS, Ask, check_library, write
+from smoothlink.datafiles import Note, Reading, inside, matched, read_for, unnamed
 from smoothlink.distributed.files import check_seen, for_all
 from smoothlink.errors import ClusterError, DataError
 from smoothlink.machines.cluster import Cluster, current, library
 from smoothlink.machines.sharded import Shards
 from smoothlink.machines.shares import fetched, told
+from smoothlink.overwrite import writable
 from smoothlink.parameters import RANK_BY, Values, check_value
 from smoothlink.persist import load
 from smoothlink.steps.formats._files import bare_name, expanded
@@ -77,6 +78,7 @@ def predict_files(
     how: Reading | None = None,
     strict: bool = False,
     device: str = "cpu",
+    force: bool = False,
     notify: Callable[[Written], None] | None = None,
 ) -> list[Written]:
     """Predicts the labels of each row of each file, into a file of its own in `folder`: a.txt.xz -> a.jsonl.
@@ -86,21 +88,23 @@ def predict_files(
     file of predictions appears when it is whole.
 
     model, paths: a model file; one data file or several, * in a name fitting anything. k, threshold, f1, sets, only,
-    rank_by, output_format, strict, device: as for the command `smoothlink predict`. how: `smoothlink.Reading`, where
-    files do not speak for themselves. notify: told of each file that was written.
+    rank_by, output_format, strict, device, force: as for the command `smoothlink predict`. how: `smoothlink.Reading`,
+    where files do not speak for themselves. notify: told of each file that was written.
     """
     check_value("output_format", output_format, Values(tuple(WRITERS)))
+    check_library(output_format)
     check_value("rank_by", rank_by, RANK_BY)
     question, inputs = asked(model, paths, rank_by, how, strict, device)
-    ask = Ask(k, threshold, f1, sets, tuple(str(name) for name in only), rank_by).resolved(question.opened())
     cluster = current()
     if cluster is not None:
         folder = os.path.abspath(folder)
-        check_workers(cluster, question, inputs)
     outputs = output_names(inputs, os.fspath(folder), output_format)
+    for path in outputs if os.path.isdir(folder) else ():  # a new folder holds nothing to be overwritten
+        writable(path, question.model, *inputs, kind="data", force=force)
+    ask = Ask(k, threshold, f1, sets, tuple(str(name) for name in only), rank_by).resolved(question.opened())
+    if cluster is not None:
+        check_workers(cluster, question, inputs)
     make_folder(folder)
-    for path in outputs:
-        writable(path, question.model, *inputs)
     if cluster is not None:
         check_folder(cluster, folder)
     jobs = [(question, ask, output_format, path, output) for path, output in zip(inputs, outputs, strict=True)]
@@ -119,8 +123,8 @@ def predict_file(question: Question, ask: Ask, form: str, path: str, output: str
     local = fetched(path)
     data = question.read(local, labels_matter=False, note=notes.append)
     X = matched(data, local, question.how, model, strict=question.strict, note=notes.append).X
-    with unnamed(), target(output) as stream:
-        write(stream, model, X, ask, form, lambda rows: None)
+    with unnamed():
+        write(output, model, X, ask, form, lambda rows: None)
     return Written(output, X.shape[0], notes)
 
 
@@ -147,7 +151,7 @@ def output_names(inputs: list[str], folder: str, form: str) -> list[str]:
     """Where the predictions of each file go: under its name, without what says how the data are written."""
     known: dict[str, str] = {}
     for path in inputs:
-        output = os.path.join(folder, Path(bare_name(path)).stem + WRITERS[form].suffix)
+        output = os.path.join(folder, Path(bare_name(path)).stem + WRITERS[form].suffixes[0])
         if output in known:
             raise DataError(
                 f"{known[output]} and {path} would both be written to {output}.\n"

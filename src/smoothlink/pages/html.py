@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from typing import Any
 
+from smoothlink import __version__
+
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")  # no HTML may hold them
 VOID = {"meta", "link", "br", "col"}
 # Nothing is fetched and no script runs, whatever a name or text holds.
@@ -95,6 +97,7 @@ def page(title: str, *content: Any) -> str:
     style = files("smoothlink.pages").joinpath("page.css").read_text("utf-8")
     head = (
         tag("meta", charset="utf-8"),
+        tag("meta", name="generator", content=f"smoothlink {__version__}"),
         tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),

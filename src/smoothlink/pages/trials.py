@@ -15,7 +15,6 @@ from smoothlink.many.evaluate import all_labels, read_test
 from smoothlink.many.predict import Question, asked
 from smoothlink.pages.lists import Case
 from smoothlink.text.files import from_meta, read_documents
-from smoothlink.text.labels import read_labels
 
 
 class Trial(NamedTuple):
@@ -30,11 +29,8 @@ def given_trial(model: Any, X: Any, y: Any) -> Trial:
     """Rows and labels as `evaluate` takes them; of a text model the rows are texts."""
     inner = getattr(model, "classifier_", None)
     if inner is not None:
-        texts = list(X)
-        return Trial(
-            Case(inner, model.transform(texts), model.features_, texts),
-            read_labels(y, model.classes_.tolist()).Y,
-        )
+        texts = list(model._texts(X))
+        return Trial(Case(inner, model.transform(texts), model.features_, texts), model._read_labels(y).Y)
     with unnamed():
         return Trial(Case(model, model._checked(X)), model._truth(y))
 

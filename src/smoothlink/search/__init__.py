@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from smoothlink.search.bench import Bench
 from smoothlink.search.jobs import Asked, run_apart, run_here
 from smoothlink.search.space import LOWER_IS_BETTER, Best, Space, Tuned, better, half_decades
-from smoothlink.search.study import check_study, give_up_unfinished, open_study, outcome
+from smoothlink.search.study import check_same_search, check_study, give_up_unfinished, open_study, outcome
 
 __all__ = ["LOWER_IS_BETTER", "Bench", "Best", "Space", "Tuned", "better", "half_decades", "tune"]
 
@@ -42,7 +42,8 @@ def tune(
 
     `jobs` processes share the trials and the cores; each draws its own settings, so what is tried depends on their
     number. `holdouts` of 10 % judge each trial in turn, a mean over them: more are steadier where rows are few.
-    `notify` is told how many trials ended, and the best so far.
+    `study` is a file that the trials are recorded in; with `resume` a search of the same data, metrics, space, seed and
+    holdouts goes on with it. `notify` is told how many trials ended, and the best so far.
     """
     check_study(study, resume, sampler)
     if multiclass is None:
@@ -53,6 +54,8 @@ def tune(
         if jobs > 1 and journal is None:
             journal = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="smoothlink-"))) / "study"
         run = open_study(journal, sampler, seed, metrics[0])
+        if study is not None:
+            check_same_search(run, study, asked.search(X, Y))
         give_up_unfinished(run)
         began = len(run.trials)
         if not began:

@@ -9,12 +9,14 @@ import time
 import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
+from smoothlink.fitting.checkpoint import checksum
 from smoothlink.search.bench import Bench
 from smoothlink.search.space import Space
 from smoothlink.search.study import open_study
@@ -33,6 +35,21 @@ class Asked(NamedTuple):
     holdouts: int
     sampler: str
     drawn: int = 0  # trials of the study before this search: later ones must differ
+
+    def search(self, X: Any, Y: sp.csr_array) -> dict[str, Any]:
+        """Return what trials must share so that their values can be compared; the sampler may change."""
+        return {
+            "rows": X.shape[0],
+            "features": X.shape[1],
+            "labels": Y.shape[1],
+            "checksum of X": checksum(X),
+            "checksum of Y": checksum(Y),
+            "metrics": self.metrics,
+            **{f"space of {name}": values for name, values in asdict(self.space).items()},
+            "task": "multiclass" if self.multiclass else "multilabel",
+            "seed": self.seed,
+            "holdouts": self.holdouts,
+        }
 
 
 def run_here(X: Any, Y: sp.csr_array, asked: Asked, run: Any, trials: int, callbacks: list[Any]) -> None:

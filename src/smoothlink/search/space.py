@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from smoothlink.choices import nest
+from smoothlink.overwrite import SETTINGS_KEY
 
 Params = dict[str, Any]
 
@@ -83,7 +84,7 @@ class Tuned(NamedTuple):
         """One JSON file that `smoothlink train --params` takes."""
         content = {metric: best._asdict() for metric, best in self.best.items()}
         temporary = Path(f"{os.fspath(path)}.part")
-        temporary.write_text(json.dumps({"smoothlink_params": 1, "best": content}, indent=1) + "\n")
+        temporary.write_text(json.dumps({SETTINGS_KEY: 1, "best": content}, indent=1) + "\n")
         temporary.replace(path)
 
 

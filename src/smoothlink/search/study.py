@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,16 +23,22 @@ def check_study(path: Any, resume: bool, sampler: str) -> None:
         raise ValueError("resume needs the study to go on with; pass --study FILE.")
     if path is not None and Path(path).exists() and not resume:
         raise ValueError(f"{os.fspath(path)} already holds a study; pass --resume to go on with it, or another name.")
+    if path is not None and Path(path).exists():
+        from smoothlink.search.journal import is_journal
+
+        if not is_journal(path):
+            raise ValueError(f"{os.fspath(path)} is not a study of `smoothlink tune`.\nPass another name with --study.")
 
 
 def open_study(path: Any, sampler: str, seed: int, metric: str) -> Any:
     """A study in memory, or in a journal."""
     import optuna
     from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend
+
+    from smoothlink.search.journal import open_journal
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    storage = None if path is None else JournalStorage(JournalFileBackend(os.fspath(path)))
+    storage = None if path is None else JournalStorage(open_journal(os.fspath(path)))
     run = optuna.create_study(
         study_name=NAME,
         storage=storage,
@@ -40,6 +48,28 @@ def open_study(path: Any, sampler: str, seed: int, metric: str) -> Any:
     )
     run.sampler = optuna.samplers.RandomSampler(seed) if sampler == "random" else optuna.samplers.TPESampler(seed=seed)
     return run
+
+
+def check_same_search(run: Any, path: Any, search: dict[str, Any]) -> None:
+    """Record in a new study what it searches for; raise an error if a resumed one searches for something else."""
+    search = json.loads(json.dumps(search))  # as the journal gives it back: lists for tuples
+    known = run.user_attrs.get("search")
+    if known is None:
+        if run.trials:
+            warnings.warn(
+                f"{os.fspath(path)} is of an earlier version, which did not record data, metrics and search space: "
+                "they are taken to be the same.",
+                stacklevel=3,
+            )
+        run.set_user_attr("search", search)
+        return
+    differ = [name for name in {**known, **search} if known.get(name) != search.get(name)]
+    if differ:
+        said = "; ".join(f"{name} was {known.get(name)} and is {search.get(name)}" for name in differ)
+        raise ValueError(
+            f"{os.fspath(path)} is a study of another search: {said}.\n"
+            "Pass what it was started with, or another --study."
+        )
 
 
 def give_up_unfinished(run: Any) -> None:

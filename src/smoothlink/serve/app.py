@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+import logging
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Annotated, Any
@@ -16,8 +17,9 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from smoothlink import __version__
+from smoothlink.errors import ModelFileError
 from smoothlink.machines.threads import limited
-from smoothlink.serve.batching import Batcher
+from smoothlink.serve.batching import Anything, Batcher
 from smoothlink.serve.errors import complaints, problem
 from smoothlink.serve.explaining import explained, wanted, warm_up
 from smoothlink.serve.files import add_page
@@ -37,6 +39,7 @@ from smoothlink.serve.schema import (
 )
 from smoothlink.serve.settings import Settings
 
+log = logging.getLogger("smoothlink.serve")
 REFUSALS: dict[int | str, dict[str, Any]] = {
     400: {"model": Problem, "description": "Not JSON."},
     401: {"model": Problem, "description": "The token is missing or wrong."},
@@ -44,7 +47,7 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
     413: {"model": Problem, "description": "Too large."},
     415: {"model": Problem, "description": "Not sent as JSON."},
     422: {"model": Problem, "description": "Not what the description says, or not known to the model."},
-    503: {"model": Problem, "description": "Busy: try again in a second."},
+    503: {"model": Problem, "description": "Busy: try again in a second; or the model file was damaged."},
     504: {"model": Problem, "description": "No answer in time."},
 }
 TOLD = {
@@ -59,15 +62,20 @@ ABOUT = (
 
 
 def create_app(
-    model: Any, settings: Settings | None = None, *, name: str = "model", shared: Shared | None = None
+    model: Any,
+    settings: Settings | None = None,
+    *,
+    name: str = "model",
+    shared: Shared | None = None,
+    check: Callable[[], None] = lambda: None,
 ) -> ASGIApp:
     """The ASGI application that serves a fitted model; `name` is what it is called, `shared` the numbers of several
-    processes together."""
+    processes together, `check` is called before and after each batch and raises where it must not be answered."""
     settings = settings or Settings()
     oracle = Oracle(model, settings)
     metrics = Metrics({"name": name, "takes": oracle.takes, "labels": str(len(oracle.names))}, shared)
     batcher: Batcher[Question, list[Answer]] = Batcher(
-        oracle.answer_all,
+        lambda questions: checked(check, lambda: oracle.answer_all(questions)),
         batch_rows=settings.batch_rows,
         max_waiting=settings.max_waiting,
         wait=settings.batch_wait,
@@ -79,11 +87,19 @@ def create_app(
         batcher.thread.submit(warm).result()
 
     app = bare_app(batcher)
-    add_questions(app, oracle, batcher)
-    add_facts(app, oracle, metrics, batcher, settings, name)
+    add_questions(app, oracle, batcher, check)
+    add_facts(app, oracle, metrics, batcher, settings, name, check)
     add_page(app)
     describe_token(app, settings)
     return Guard(app, settings, metrics)
+
+
+def checked(check: Callable[[], None], work: Callable[[], Anything]) -> Anything:
+    """What the work gives, if the model file was the same before and after."""
+    check()
+    found = work()
+    check()
+    return found
 
 
 def bare_app(batcher: Batcher[Question, list[Answer]]) -> FastAPI:
@@ -105,11 +121,14 @@ def bare_app(batcher: Batcher[Question, list[Answer]]) -> FastAPI:
     )
     app.add_exception_handler(HTTPException, refused)
     app.add_exception_handler(RequestValidationError, invalid)
+    app.add_exception_handler(ModelFileError, damaged)
     app.add_exception_handler(Exception, failed)
     return app
 
 
-def add_questions(app: FastAPI, oracle: Oracle, batcher: Batcher[Question, list[Answer]]) -> None:
+def add_questions(
+    app: FastAPI, oracle: Oracle, batcher: Batcher[Question, list[Answer]], check: Callable[[], None]
+) -> None:
     """The paths that ask the model."""
 
     @app.post("/predict", response_model=Predicted, responses=REFUSALS, tags=["questions"])
@@ -126,7 +145,8 @@ def add_questions(app: FastAPI, oracle: Oracle, batcher: Batcher[Question, list[
     async def explain(asked: ExplainRequest) -> Response:
         """Which words or features spoke for a label, and which labels travel with it."""
         question = wanted(oracle, asked)
-        return as_json({"explanations": await batcher.aside(lambda: explained(oracle, question))})
+        found = await batcher.aside(lambda: checked(check, lambda: explained(oracle, question)))
+        return as_json({"explanations": found})
 
 
 def add_facts(
@@ -136,6 +156,7 @@ def add_facts(
     batcher: Batcher[Question, list[Answer]],
     settings: Settings,
     name: str,
+    check: Callable[[], None],
 ) -> None:
     """The paths that tell of the model and of the server."""
 
@@ -169,6 +190,7 @@ def add_facts(
     @app.get("/health", response_model=Health, tags=["facts"])
     async def health() -> Response:
         """Whether it serves."""
+        check()
         return as_json({"status": "ok"})
 
     @app.get("/metrics", responses=few(401), tags=["facts"])
@@ -206,6 +228,11 @@ async def invalid(request: Request, error: Exception) -> Response:
     if any(found["type"] == "json_invalid" for found in error.errors()):
         return problem(400, "The body is not JSON in UTF-8.")
     return problem(422, complaints(error.errors()))
+
+
+async def damaged(_: Request, error: Exception) -> Response:
+    log.error("%s", error)
+    return problem(503, "The model file is damaged: the server's log says where.")
 
 
 async def failed(_: Request, error: Exception) -> Response:

@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,10 +16,11 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from smoothlink.errors import DataError
+from smoothlink.errors import DataError, SmoothLinkError
 from smoothlink.serve.app import create_app
 from smoothlink.serve.metrics import ROWS, Shared
 from smoothlink.serve.settings import Settings
+from smoothlink.serve.watch import Reloading, Watched, fingerprint
 from smoothlink.serve.workers import supervise
 
 BACKLOG = 2048  # connections that wait to be accepted
@@ -32,11 +34,17 @@ class Served:
     path: str
     settings: Settings
     shared: Shared
+    workers: int
+    expected: str  # the fingerprint of the model that all processes serve
 
     def __call__(self) -> Any:
-        from smoothlink.persist import load
+        return Reloading(lambda: self.made(verify="now")) if self.settings.reload else self.made(self.expected)[0]
 
-        return create_app(load(self.path), self.settings, name=name_of(self.path), shared=self.shared)
+    def made(self, expected: str | None = None, verify: str = "background") -> tuple[Any, Watched]:
+        """The application and the file behind it."""
+        watched = Watched(self.path, self.settings.in_memory // self.workers, verify=verify, expected=expected)
+        name = name_of(self.path)
+        return create_app(watched.model, self.settings, name=name, shared=self.shared, check=watched.check), watched
 
 
 def name_of(path: str) -> str:
@@ -72,7 +80,7 @@ def address_of(listening: socket.socket) -> str:
 
 def serve(path: str, settings: Settings, listening: socket.socket, *, workers: int, ready: Callable[[], None]) -> None:
     """Serves until a signal comes; requests that have begun are finished."""
-    made = Served(path, settings, Shared(1 if workers == 1 else ROWS))
+    made = Served(path, settings, Shared(1 if workers == 1 else ROWS), workers, fingerprint(path))
     if workers > 1:
         ready()
         supervise(workers, work, (made, listening))
@@ -87,8 +95,11 @@ def serve(path: str, settings: Settings, listening: socket.socket, *, workers: i
 def work(made: Served, listening: socket.socket) -> None:
     """One process of several."""
     signal.signal(signal.SIGTERM, lambda *_: None)
-    with contextlib.suppress(KeyboardInterrupt):
-        uvicorn.Server(configured(made)).run(sockets=[listening])
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            uvicorn.Server(configured(made)).run(sockets=[listening])  # which loads the model
+    except SmoothLinkError as error:
+        sys.exit(f"smoothlink: {error}")
 
 
 def configured(made: Served) -> uvicorn.Config:
@@ -103,6 +114,7 @@ def configured(made: Served) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         proxy_headers=False,
+        lifespan="off" if made.settings.reload else "auto",  # which would keep the first application alive
         timeout_keep_alive=IDLE,
         timeout_graceful_shutdown=int(made.settings.timeout) + 1,
         backlog=BACKLOG,

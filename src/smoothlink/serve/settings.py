@@ -19,3 +19,5 @@ class Settings:
     batch_wait: float = 0.002  # seconds that a busy server waits for more of them
     timeout: float = 10.0  # seconds until a request is given up
     threads: int | None = None  # that a product may take; None: all
+    in_memory: int = 1 << 30  # bytes of the model's copies, one in each process, up to which it is not mapped
+    reload: bool = False  # whether a changed model file is loaded

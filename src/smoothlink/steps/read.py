@@ -22,6 +22,7 @@ class Data(NamedTuple):
     Y: csr_array  # (n, c) float32 ones, indices sorted and unique
     label_names: list[str] | None = None  # c
     feature_names: list[str] | None = None  # d
+    zero_based: bool | None = None  # whether an svmlight file counts features from 0; None: nothing says so
 
 
 class Sizes(NamedTuple):
@@ -98,8 +99,9 @@ def read(
 
     n_labels, n_features: None takes the header's word, or counts where there is no header; "auto" counts in any case
     (largest id + 1); a number is the number. labels_path: the second file of formats that have two, found by name
-    where possible. zero_based: for svmlight; None guesses as scikit-learn does. Names come from the file, or from
-    labels.txt and features.txt beside it where their lines match.
+    where possible. zero_based: for svmlight, whether features count from 0; None guesses so if a
+    feature 0 occurs. The result's zero_based says what was used: pass it for the test file. Names come from the file,
+    or from labels.txt and features.txt beside it where their lines match.
     """
     from smoothlink.steps.formats._names import beside
 
@@ -254,12 +256,12 @@ def convert(
 
 def align(data: Data, *, label_names: Sequence[str] | None = None, feature_names: Sequence[str] | None = None) -> Data:
     """The same data with its columns in the order of these names, those of a training set say; others follow."""
-    X, Y, labels, features = data
+    X, Y, labels, features = data[:4]
     if label_names is not None:
         Y, labels = _aligned(Y, labels, label_names, "label")
     if feature_names is not None:
         X, features = _aligned(X, features, feature_names, "feature")
-    return Data(X, Y, labels, features)
+    return data._replace(X=X, Y=Y, label_names=labels, feature_names=features)
 
 
 def _aligned(M: csr_array, names: list[str] | None, order: Sequence[str], noun: str) -> tuple[csr_array, list[str]]:

@@ -8,6 +8,7 @@ import math
 import os
 import platform
 import secrets
+import threading
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -38,12 +39,58 @@ FOREIGN = {  # how other files begin
 PASS_A_MODEL = "Pass a model file, written by `smoothlink train` or save()."
 
 
+class Unchecked(NamedTuple):
+    """A mapped array that was not yet compared with its checksum."""
+
+    path: Path
+    name: str
+    raw: Array  # its bytes, in a mapping of their own: pages that are read here leave memory, those in use stay
+    crc32: int
+
+    def check(self) -> None:
+        if checksum(self.raw) != self.crc32:
+            raise _damaged(self.path, f"array {self.name!r} does not match its checksum")
+
+
+class Verification:
+    """Compares mapped arrays with their checksums in a thread."""
+
+    def __init__(self, arrays: Sequence[Unchecked] = ()) -> None:
+        self.error: ModelFileError | None = None
+        self.thread = threading.Thread(target=self._compare, args=(arrays,), daemon=True)
+        self.thread.start()
+
+    def _compare(self, arrays: Sequence[Unchecked]) -> None:
+        try:
+            for array in arrays:
+                array.check()
+        except ModelFileError as error:
+            self.error = error
+
+    def check(self) -> None:
+        """Raises if damage was found so far."""
+        if self.error is not None:
+            raise ModelFileError(str(self.error))
+
+    def wait(self) -> None:
+        """Raises if there is damage, once all was looked at."""
+        self.thread.join()
+        self.check()
+
+    def __reduce__(self) -> tuple[type[Verification], tuple[()]]:
+        """A pickle holds the arrays themselves, so they are looked at first."""
+        self.wait()
+        return Verification, ()
+
+
 class Loaded(NamedTuple):
     """The content of a model file."""
 
     arrays: dict[str, Array]
     meta: dict[str, Any]
     versions: dict[str, str]  # of smoothlink, numpy and python, at the time of saving
+    checksums: dict[str, int]  # of the arrays, as the description states them
+    unchecked: list[Unchecked]
 
 
 def save(path: str | os.PathLike[str], arrays: Mapping[str, Array], meta: Mapping[str, Any], version: int = 1) -> None:
@@ -69,10 +116,11 @@ def save(path: str | os.PathLike[str], arrays: Mapping[str, Array], meta: Mappin
 def load(path: str | os.PathLike[str], *, mmap: bool = True, verify: bool = False) -> Loaded:
     """Reads a model file. Memory-mapped arrays are read-only, and read from disk as they are used.
 
-    Checksums of all arrays are compared if verify=True or mmap=False, otherwise those of arrays under 1 MiB.
+    Checksums of all arrays are compared if verify=True or mmap=False, otherwise those of arrays under 1 MiB; the others
+    are in `unchecked`.
     """
     path = Path(path)
-    arrays = {}
+    arrays, unchecked = {}, []
     try:
         with path.open("rb") as file:
             header, start = _header(file, path)
@@ -83,12 +131,15 @@ def load(path: str | os.PathLike[str], *, mmap: bool = True, verify: bool = Fals
                 begin, end = start + place.begin, start + place.end
                 file.seek(begin)
                 raw = np.fromfile(file, np.uint8, end - begin) if whole is None else whole[begin:end]
+                crc = content["arrays"][name].get("crc32", -1)
                 checked = verify or not mmap or end - begin < SMALL
-                crc = content["arrays"][name].get("crc32", -1) if checked else None
-                arrays[name] = _array(raw, place, path, name, crc)
+                arrays[name] = _array(raw, place, path, name, crc if checked else None)
+                if not checked:
+                    unchecked.append(Unchecked(path, name, np.memmap(file, np.uint8, "r", begin, end - begin), crc))
     except OSError as error:
         raise ModelFileError(_unreadable(path, error)) from error
-    return Loaded(arrays, content["meta"], content["versions"])
+    checksums = {name: stated.get("crc32", -1) for name, stated in content["arrays"].items()}
+    return Loaded(arrays, content["meta"], content["versions"], checksums, unchecked)
 
 
 def pack_names(names: Sequence[str], key: str = "names") -> dict[str, Array]:
@@ -164,7 +215,8 @@ def _bytes(array: Array) -> Array:
     return array.reshape(-1).view(np.uint8)
 
 
-def _checksum(array: Array) -> int:
+def checksum(array: Array) -> int:
+    """The CRC-32 of an array's bytes."""
     crc = 0
     for piece in pieces(_bytes(array)):
         crc = zlib.crc32(piece.data, crc)
@@ -173,7 +225,7 @@ def _checksum(array: Array) -> int:
 
 def _description(array: Array) -> dict[str, Any]:
     """What the array must be when it is read again."""
-    return {"dtype": _code(array.dtype), "shape": list(array.shape), "crc32": _checksum(array)}
+    return {"dtype": _code(array.dtype), "shape": list(array.shape), "crc32": checksum(array)}
 
 
 def _refuse_keys_that_json_changes(value: Any) -> None:

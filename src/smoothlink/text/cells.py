@@ -4,34 +4,118 @@ from __future__ import annotations
 
 import ast
 import json
+import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import islice
 from numbers import Integral
-from typing import Any
+from typing import Any, NamedTuple
 
-from smoothlink.errors import DataError
+from smoothlink.errors import DataError, plural
 
-SEPARATORS = ("|", ";", ",", "\t")  # that may be guessed
-LIST = "list"  # cells such as ["a", "b"]
-LOOKED_AT = 2000  # cells
+SEPARATORS = ("|", ";", "\t", ",")  # that may be guessed; the comma last, since labels themselves may hold it
+LIST, NONE = "list", "none"  # cells such as ["a", "b"]; cells that are one label each
+# By samples of 20 to 2,000 rows (tests/text/test_separators.py).
+LEAST_APART = 0.1  # of the cells with a mark, those whose pieces turn up elsewhere
+LEAST_REPEATED = 0.4  # of the rows with a mark, those whose cell recurs, its pieces only in it
+LEAST_MARKED = 0.1  # of the cells, those with a mark that names seldom hold
 
 
-def guess_separator(cells: Iterable[Any]) -> str | None:
-    """What separates the labels in cells of text, where it is obvious: cut there, the same names turn up again.
+class Guess(NamedTuple):
+    """How labels stand in cells of text."""
 
-    ("Paris, France" in every tenth cell is no such case: cut, there are more names than before.)
+    separator: str | None  # a mark, LIST or NONE; None: no cell holds a mark, or it is not clear whether it separates
+    mark: str = ""  # that was looked at
+    cells: tuple[str, ...] = ()  # two that hold it
+
+    @property
+    def clear(self) -> bool:
+        return self.separator is not None or not self.mark
+
+    def described(self, option: str) -> str:
+        """Return a sentence on what was guessed and the option that says otherwise; nothing where no mark was seen."""
+        if self.separator is None:
+            return ""
+        how = {
+            LIST: "Labels are read as lists, it seems",
+            NONE: f"Cells such as {shown(self.cells[:1])} are one label each, it seems",
+        }.get(self.separator, f"Labels are separated by {self.separator!r}, it seems")
+        return f"{how}; {option} says otherwise."
+
+
+def shown(cells: Iterable[str]) -> str:
+    return " and ".join(f"{cell!r:.60}" for cell in cells)
+
+
+def guess_separator(cells: Iterable[Any]) -> Guess:
+    """Return what separates the labels in cells of text: the first mark at which cells clearly come apart."""
+    counts = Counter(text for cell in cells if isinstance(cell, str) and (text := cell.strip()))
+    if counts and all(text.startswith("[") and text.endswith("]") for text in counts):
+        return Guess(LIST)
+    whole = Guess(None)
+    for mark in SEPARATORS:
+        marked = [text for text in counts if mark in text]
+        if not marked:
+            continue
+        found = Guess(judge_mark(mark, marked, counts), mark, tuple(sorted(marked, key=len)[:2]))
+        if found.separator == mark:
+            return found
+        whole = found if whole.clear else whole
+    return whole
+
+
+def judge_mark(mark: str, marked: list[str], counts: Counter[str]) -> str | None:
+    """Return the mark if it separates labels, NONE if cells that hold it are one label each, None if it is not clear.
+
+    The pieces of a list turn up in other cells at other places, or alone. Those of one label do not: in "Paris, France"
+    and "Smith, John" each piece has its place. Where pieces are too rare to turn up again, three or more around a
+    mark that names seldom hold (or a comma without a space) say that cells are lists; cells that recur whole, their
+    pieces nowhere else, that they are not.
     """
-    texts = set(islice((cell for cell in cells if isinstance(cell, str) and cell.strip()), LOOKED_AT))
-    if texts and all(text.strip().startswith("[") and text.strip().endswith("]") for text in texts):
-        return LIST
-    pieces = {mark: {name for text in texts for name in cut(text, mark)} for mark in SEPARATORS}
-    fewer = [mark for mark in SEPARATORS if any(mark in text for text in texts) and len(pieces[mark]) < len(texts)]
-    return min(fewer, key=lambda mark: len(pieces[mark])) if fewer else None
+    pieces = {text: cut(text, mark) for text in counts}
+    place: dict[str, tuple[int, int] | None] = {}  # pieces before and behind; None: it differs
+    for names in pieces.values():
+        for i, name in enumerate(names):
+            here = (i, len(names) - i)
+            if place.setdefault(name, here) != here:
+                place[name] = None
+    moving = {text: sum(place[name] is None for name in pieces[text]) for text in marked}
+    longest = max(len(pieces[text]) for text in marked)
+    numbers = all(name.isdecimal() for text in marked for name in pieces[text])
+    within = sum(bool(re.search(r"\d,\d", text)) for text in marked)
+    if mark == "," and 2 * within > len(marked) and not (numbers and longest >= 3):
+        return None  # 4,5 may be a decimal number, 1,2-dichloroethane is one name
+    apart = sum(n >= 2 for n in moving.values())
+    if apart and apart >= LEAST_APART * len(marked):
+        return mark
+    repeated = sum(counts[text] for text in marked if counts[text] > 1 and not moving[text])
+    if not apart and repeated >= LEAST_REPEATED * sum(counts[text] for text in marked):
+        return NONE
+    unlike_names = mark != "," or numbers or not any(", " in text for text in marked)
+    return mark if unlike_names and longest >= 3 and len(marked) >= LEAST_MARKED * len(counts) else None
+
+
+def unlikely_labels(cells: Iterable[Any], separator: str | None) -> list[str]:
+    """Return sentences on labels that have spaces around them, and on lists whose labels look like several in one."""
+    lists = [cell for cell in cells if isinstance(cell, list | tuple)]
+    names = [name for row in lists for name in row if isinstance(name, str)]
+    if separator in (None, NONE):
+        names += [cell for cell in cells if isinstance(cell, str)]
+    padded = [name for name in names if name.strip() and name != name.strip()]
+    found = []
+    if padded:
+        found.append(f"{plural(len(padded), 'label')} had spaces around, such as {padded[0]!r:.60}; they are left out.")
+    among = guess_separator(name for row in lists for name in row)
+    if among.separator in SEPARATORS or not among.clear:
+        found.append(
+            f"Lists hold labels such as {shown(among.cells)}, each read as one label; cut them if they are more."
+        )
+    return found
 
 
 def cut(text: str, separator: str | None) -> list[str]:
     """The names in a cell."""
-    parts = [text] if separator is None else text.split() if separator == " " else text.split(separator)
+    whole = separator in (None, NONE)
+    parts = [text] if whole else text.split() if separator == " " else text.split(separator)
     return [name for part in parts if (name := part.strip())]
 
 
@@ -40,37 +124,37 @@ def names_in(cell: Any, separator: str | None, where: str) -> list[str]:
     if cell is None or cell != cell:  # NaN
         return []
     if isinstance(cell, str):
-        return listed(cell, where) if separator == LIST and cell.strip() else cut(cell, separator)
-    if isinstance(cell, list | tuple):
-        return [one_name(name, where) for name in cell]
-    return [one_name(cell, where)]
+        return names_in_text(cell, separator, where)
+    return names_of_list(cell if isinstance(cell, list | tuple) else [cell], where)
 
 
-def one_name(name: Any, where: str) -> str:
-    if isinstance(name, bool) or not isinstance(name, str | Integral):
-        raise DataError(
-            f"{where}: the label {name!r:.60} is a {type(name).__name__}.\nLabels are text or whole numbers."
-        )
-    return str(name)
-
-
-def listed(cell: str, where: str) -> list[str]:
-    """Names of a cell that spells a list, as JSON or as Python does; nothing is run."""
+def names_in_text(cell: str, separator: str | None, where: str) -> list[str]:
+    """Return the names in a cell that is cut, or that spells a list as JSON or as Python does; nothing is run."""
+    if separator != LIST or not cell.strip():
+        return cut(cell, separator)
     try:
         found = json.loads(cell)
     except ValueError:
         try:
             found = ast.literal_eval(cell)
-        except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
-            raise DataError(
-                f"{where}: this is no list of labels: {cell[:60]!r}\nMend it, or pass --label-separator."
-            ) from error
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            found = None
     if not isinstance(found, list | tuple):
-        raise DataError(f"{where}: this is no list of labels: {cell[:60]!r}\nMend it, or pass --label-separator.")
-    return [one_name(name, where) for name in found]
+        remedy = 'Mend it, or name what separates labels: --label-separator ",", label_separator=",".'
+        raise DataError(f"{where}: this is no list of labels: {cell[:60]!r}\n{remedy}")
+    return names_of_list(found, where)
 
 
-def text_of(values: Sequence[Any], where: str) -> str:
+def names_of_list(names: Iterable[Any], where: str) -> list[str]:
+    """Return label names as text, without the spaces around them; empty ones are none."""
+    for name in names:
+        if isinstance(name, bool) or not isinstance(name, str | Integral):
+            what = f"the label {name!r:.60} is a {type(name).__name__}"
+            raise DataError(f"{where}: {what}.\nLabels are text or whole numbers.")
+    return [text for name in names if (text := str(name).strip())]
+
+
+def text_of(values: Sequence[Any], where: str, remedy: str = "Name columns of text with --text.") -> str:
     """The texts of one document as one."""
     found = []
     for value in values:
@@ -82,5 +166,5 @@ def text_of(values: Sequence[Any], where: str) -> str:
             found.append(str(value))
         else:
             kind = type(value).__name__
-            raise DataError(f"{where}: the text is a {kind}: {value!r:.60}\nName columns of text with --text.")
+            raise DataError(f"{where}: the text is a {kind}: {value!r:.60}\n{remedy}")
     return "\n".join(part for part in found if part.strip())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from smoothlink.errors import plural
 from smoothlink.steps.read import Data
-from smoothlink.text.files import Documents, Source, described, from_meta, read_documents
+from smoothlink.text.files import Documents, from_meta, read_documents
 from smoothlink.text.labels import read_labels
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def text_data(
     """The documents of a file by the model's features, their labels by its names; all rows stay, in their order."""
     source = how.source(path, from_meta(model.source_))
     found = read_documents(path, source, labels_matter=labels_matter)
-    note(told(path, found, source, labels_matter=labels_matter, without_text="which get the labels' frequencies"))
+    note(told(path, found, labels_matter=labels_matter, without_text="which get the labels' frequencies"))
     given = read_labels(found.labels, model.classes_.tolist())
     return Data(model.features_.transform(found.texts), given.Y, given.names, None)
 
@@ -29,7 +29,6 @@ def text_data(
 def told(
     path: str,
     found: Documents,
-    source: Source,
     *,
     labels_matter: bool = True,
     without_text: str = "left out",
@@ -41,4 +40,4 @@ def told(
         parts.append(f"{found.without_text:,} without text, {without_text}")
     if labels_matter and found.without_labels:
         parts.append(f"{found.without_labels:,} without labels, {without_labels}")
-    return "; ".join(parts) + "." + described(found, source, labels_matter=labels_matter)
+    return " ".join(["; ".join(parts) + ".", *found.notes])

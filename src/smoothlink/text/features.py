@@ -21,6 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from smoothlink.errors import DataError, ModelFileError
 from smoothlink.steps.save import pack_names, unpack_names
+from smoothlink.text.tables import read_texts
 
 Array = NDArray[Any]
 Analyzer = Callable[[str], list[str]]
@@ -326,7 +327,7 @@ def checked(texts: Iterable[Any]) -> Iterator[str]:
     """The texts, each of which must be one; a single one in place of a list is a common slip."""
     if isinstance(texts, str | bytes):
         raise DataError("A single text came where a list of texts belongs.\nPass [text].")
-    for row, text in enumerate(texts):
+    for row, text in enumerate(read_texts(texts, ()).texts):
         if not isinstance(text, str):
             what = "no text (None)" if text is None else f"{text!r:.60}, of type {type(text).__name__}"
             raise DataError(f"Text {row} is {what}.\nPass texts only: str(value), or '' where there is none.")

@@ -6,25 +6,26 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from smoothlink.errors import DataError
-from smoothlink.text.cells import LIST, guess_separator, names_in, text_of
+from smoothlink.text.cells import NONE, Guess, guess_separator, names_in, shown, text_of, unlikely_labels
 from smoothlink.text.records import records
 
 TEXT, LABELS = ("text",), "labels"  # columns where none are named
+TABLE = "table"
 
 
 class Source(NamedTuple):
     """How a raw-text file is read."""
 
-    format: str  # a key of records.FORMATS
+    format: str  # a key of records.FORMATS; TABLE: columns in memory
     text: tuple[str, ...] = ()  # columns; none: TEXT
     labels: str | None = None  # column; None: LABELS
-    separator: str | None = None  # of labels in a cell; None: guessed
+    separator: str | None = None  # of labels in a cell, or cells.LIST or NONE; None: guessed
     prefix: str = ""  # that labels must begin with to count
     header: bool | None = None  # whether tables have one; None: unless columns are numbers
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return self.text or TEXT
+        return self.text or (() if self.format == TABLE else TEXT)
 
     @property
     def numbered(self) -> bool:
@@ -42,7 +43,8 @@ class Documents(NamedTuple):
     labels: list[list[str]]
     without_text: int
     without_labels: int
-    separator: str | None  # as it was given or guessed; None: a cell is one label, or labels are lists
+    separator: str | None  # as it was given or guessed; None: cells hold no mark, or labels are lists
+    notes: tuple[str, ...] = ()  # on how labels were read
 
     def rows(self, rows: Iterable[int]) -> Documents:
         """Some of them."""
@@ -63,6 +65,7 @@ def joined(parts: Sequence[Documents]) -> Documents:
         sum(part.without_text for part in parts),
         sum(part.without_labels for part in parts),
         parts[-1].separator,
+        tuple(note for part in parts for note in part.notes),
     )
 
 
@@ -81,7 +84,15 @@ def read_documents(path: str, source: Source, *, text_matters: bool = True, labe
         places.append(where)
     wanted = [*(source.columns if text_matters else ()), *([named] if labels_matter else ())]
     check_columns(path, wanted, list(seen), source)
-    separator = source.separator or guess_separator(cells)
+    guess = Guess(source.separator) if source.separator else guess_separator(cells)
+    if not guess.clear:
+        typed = {"\t": "tab"}.get(guess.mark, f'"{guess.mark}"')
+        raise DataError(
+            f"{path}: it is not clear whether {guess.mark!r} separates labels in {shown(guess.cells)}, "
+            f"column {named}.\n"
+            f"Pass --label-separator {typed} if it does, --label-separator {NONE} if such a cell is one label."
+        )
+    separator = guess.separator
     labels = [names_in(cell, separator, f"{path}, {where}") for cell, where in zip(cells, places, strict=True)]
     if source.prefix:
         labels = [[name for name in row if name.startswith(source.prefix)] for row in labels]
@@ -90,7 +101,9 @@ def read_documents(path: str, source: Source, *, text_matters: bool = True, labe
         raise DataError(f"{path}: {what} (column {named}).\nName the column with --labels.")
     without_text = sum(not text for text in texts) if text_matters else 0
     without_labels = sum(not row for row in labels)
-    return Documents(texts, labels, without_text, without_labels, separator)
+    said = "" if source.separator else guess.described("--label-separator")
+    notes = [*([said] if said else []), *unlikely_labels(cells, separator)]
+    return Documents(texts, labels, without_text, without_labels, separator, tuple(notes))
 
 
 def check_columns(path: str, wanted: list[str], seen: list[str], source: Source) -> None:
@@ -112,14 +125,6 @@ def check_columns(path: str, wanted: list[str], seen: list[str], source: Source)
     raise DataError(f"{path} has no column {missing[0]}; it has {there}.\n{remedy}")
 
 
-def described(found: Documents, source: Source, *, labels_matter: bool = True) -> str:
-    """What there is to say of how labels were told apart."""
-    if not labels_matter or source.separator is not None or found.separator is None:
-        return ""
-    how = "read as lists" if found.separator == LIST else f"separated by {found.separator!r}"
-    return f" Labels are {how}, it seems; --label-separator says otherwise."
-
-
 def as_meta(source: Source) -> dict[str, Any]:
     """As a model file keeps it."""
     return {**source._asdict(), "text": list(source.text)}
@@ -127,6 +132,6 @@ def as_meta(source: Source) -> dict[str, Any]:
 
 def from_meta(meta: dict[str, Any] | None) -> Source | None:
     """What a model file says of its training data."""
-    if not isinstance(meta, dict) or not meta.keys() <= set(Source._fields):
+    if not isinstance(meta, dict) or not {"format"} <= meta.keys() <= set(Source._fields):
         return None
     return Source(**{**meta, "text": tuple(meta.get("text", ()))})

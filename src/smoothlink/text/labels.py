@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from smoothlink.errors import DataError
 from smoothlink.targets import read_indicator
+from smoothlink.text.cells import NONE, names_in_text
+from smoothlink.text.tables import column_names, list_names, values_of
 
 Array = NDArray[Any]
 
@@ -24,10 +26,10 @@ class Named(NamedTuple):
     names: list[str]  # c
 
 
-def read_labels(labels: Any, known: Sequence[str] = ()) -> Named:
-    """Lists of names, one name a row, or a 0/1 matrix; known names come first, others in order behind them.
+def read_labels(labels: Any, known: Sequence[str] = (), separator: str | None = NONE) -> Named:
+    """Lists of names, cells of names, or a 0/1 matrix; known names come first, others in order behind them.
 
-    The columns of a matrix are called 0, 1, 2, ... unless they are known by names already.
+    A cell is cut at the separator. The columns of a matrix are called 0, 1, 2, ... unless they have known names.
     """
     if sp.issparse(labels) or getattr(labels, "ndim", 1) == 2:
         Y = read_indicator(labels)
@@ -35,16 +37,24 @@ def read_labels(labels: Any, known: Sequence[str] = ()) -> Named:
         return Named(
             sp.csr_array((Y.data, Y.indices, Y.indptr), (Y.shape[0], c)), [*known, *map(str, range(len(known), c))]
         )
-    rows = [as_names(row, given) for row, given in enumerate(labels)]
+    columns = column_names(labels)
+    if columns is not None:
+        raise DataError(
+            f"The labels came as a table with the columns {list_names(columns) or 'none'}.\n"
+            "Pass one of its columns, such as table['tags'], or a 0/1 matrix."
+        )
+    rows = [as_names(row, given, separator) for row, given in enumerate(values_of(labels))]
     place = {name: j for j, name in enumerate(known)}
     for name in sorted({name for row in rows for name in row} - place.keys()):
         place[name] = len(place)
     return Named(indicator([[place[name] for name in row] for row in rows], len(place)), list(place))
 
 
-def as_names(row: int, given: Any) -> list[str]:
-    """The label names of one row; a text or a number alone is one name."""
-    found = [given] if isinstance(given, str | Integral) else given
+def as_names(row: int, given: Any, separator: str | None) -> list[str]:
+    """The label names of one row; a text is cut, a number alone is one name."""
+    if isinstance(given, str):
+        return names_in_text(given, separator, f"Row {row}")
+    found = [given] if isinstance(given, Integral) else given
     if not isinstance(found, Iterable):
         raise DataError(f"Row {row} has the labels {given!r:.60}.\nPass a list of names for each row, [] for none.")
     names = list(found)
@@ -54,7 +64,7 @@ def as_names(row: int, given: Any) -> list[str]:
             raise DataError(f"Row {row} has the label {what}.\nPass label names as text, or as whole numbers.")
     if len({isinstance(name, str) for name in names}) > 1:
         raise DataError(f"Row {row} mixes text and numbers as labels: {names!r:.80}.\nPass one type: str(label).")
-    return [str(name) for name in names]
+    return [text for name in names if (text := str(name).strip())]
 
 
 def indicator(rows: Iterable[Iterable[int]], c: int) -> sp.csr_array:

@@ -30,7 +30,7 @@ def section(model: TextSmoothLink) -> Section:
     arrays, meta = model.features_.to_arrays()
     arrays |= pack_names([example.text for example in model.examples_], "text_examples")
     meta |= {"example_labels": [example.labels for example in model.examples_], "source": model.source_}
-    return Section(arrays, {**meta, "examples": model.examples})
+    return Section(arrays, {**meta, "examples": model.examples, "label_separator": model.label_separator})
 
 
 def text_model(loaded: Loaded, classifier: SmoothLinkClassifier) -> TextSmoothLink:
@@ -48,7 +48,8 @@ def text_model(loaded: Loaded, classifier: SmoothLinkClassifier) -> TextSmoothLi
             f"its text features have {features.n_columns} columns, its classifier {classifier.n_features_in_}. "
             "Save the model again."
         )
-    model = TextSmoothLink(examples=meta["examples"], **features.get_params(), **classifier.get_params(deep=False))
+    own = {"examples": meta["examples"], "label_separator": meta.get("label_separator", "auto")}
+    model = TextSmoothLink(**own, **features.get_params(), **classifier.get_params(deep=False))
     model._keep(classifier, features, [Example(*pair) for pair in zip(texts, labels, strict=True)])
     model.source_ = meta["source"]
     return model

@@ -3,9 +3,9 @@
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from smoothlink.machines.compiled import compiled
 from smoothlink.machines.sorting import sort_by
 from smoothlink.steps.formats._floats import number
 
@@ -44,7 +44,7 @@ class Parsed(NamedTuple):
     values: Values  # NaN: a number too long for the fast path
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def parse_rows(buf: Bytes, start: int, stop: int, rules: Rules) -> Parsed:
     """Reads the lines between two bytes; start is at the start of a line."""
     lines, colons, commas = _count(buf, start, stop)
@@ -86,7 +86,7 @@ def parse_rows(buf: Bytes, start: int, stop: int, rules: Rules) -> Parsed:
     )
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _count(buf: Bytes, start: int, stop: int) -> tuple[int, int, int]:
     """Lines, colons and commas: how much room the arrays need at most."""
     lines, colons, commas = 1, 0, 0
@@ -97,32 +97,32 @@ def _count(buf: Bytes, start: int, stop: int) -> tuple[int, int, int]:
     return lines, colons, commas
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _skip_spaces(buf: Bytes, p: int, stop: int) -> int:
     while p < stop and (buf[p] == _SPACE or buf[p] == _TAB or buf[p] == _RETURN):
         p += 1
     return p
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _end_of_line(buf: Bytes, p: int, stop: int) -> int:
     while p < stop and buf[p] != _NEWLINE:
         p += 1
     return p
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _is_empty(buf: Bytes, line: int, p: int) -> bool:
     return p == line or (p == line + 1 and buf[line] == _RETURN)
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _is_query(buf: Bytes, p: int, stop: int) -> bool:
     """Does `qid:` start here? Ranking data carries it; it is no feature."""
     return p + 3 < stop and buf[p] == _Q and buf[p + 1] == _I and buf[p + 2] == _D and buf[p + 3] == _COLON
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _ends(buf: Bytes, p: int, stop: int, svmlight: bool) -> bool:
     """Does a token end before p?"""
     if p == stop:
@@ -131,7 +131,7 @@ def _ends(buf: Bytes, p: int, stop: int, svmlight: bool) -> bool:
     return c in (_SPACE, _NEWLINE, _TAB, _RETURN) or (svmlight and c == _HASH)
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _integer(buf: Bytes, p: int, stop: int) -> tuple[int, int]:
     """The id that starts at p, or -1 where none does -> id, the place after it."""
     start, value = p, 0
@@ -144,7 +144,7 @@ def _integer(buf: Bytes, p: int, stop: int) -> tuple[int, int]:
     return (value, p) if p > start else (-1, p)
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _labels(buf: Bytes, p: int, stop: int, rules: Rules, out: Ids, k: int) -> tuple[int, int, int]:
     """Label ids `1,2` or `1, 2`; none where the first token is a feature -> code, place after them, their end."""
     if rules.svmlight and (buf[p] == _Q or buf[p] == _HASH):
@@ -175,7 +175,7 @@ def _labels(buf: Bytes, p: int, stop: int, rules: Rules, out: Ids, k: int) -> tu
         p = _skip_spaces(buf, p + 1, stop)
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _features(buf: Bytes, p: int, stop: int, rules: Rules, ids: Ids, values: Values, k: int) -> tuple[int, int, int]:
     """Pairs `f:v` up to the end of the line -> code, place of the newline, their end."""
     while True:
@@ -203,7 +203,7 @@ def _features(buf: Bytes, p: int, stop: int, rules: Rules, ids: Ids, values: Val
         k += 1
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def order_rows(ptr: Places, ids: Ids, values: Values) -> int:
     """Sorts the ids of each row, the values with them -> the first row that holds one twice, or -1."""
     for row in range(len(ptr) - 1):

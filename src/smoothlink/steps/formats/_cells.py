@@ -3,9 +3,9 @@
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from smoothlink.machines.compiled import compiled
 from smoothlink.steps.formats._bytes import _end_of_line, _integer, _skip_spaces
 from smoothlink.steps.formats._floats import number
 
@@ -28,7 +28,7 @@ class Cells(NamedTuple):
     words: NDArray[np.int64]  # the byte where the text of each NaN starts, in the same order
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def parse_cells(buf: Bytes, start: int, width: int) -> Cells:
     """The rows of `width` attributes from byte `start` on; blank and % lines are no rows."""
     stop = len(buf)
@@ -56,7 +56,7 @@ def parse_cells(buf: Bytes, start: int, width: int) -> Cells:
     return Cells(code, p, starts[:rows], is_sparse[:rows], ptr[: rows + 1], attributes[:k], values[:k], words[:n_words])
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _count(buf: Bytes, start: int, stop: int) -> tuple[int, int]:
     lines, commas = 1, 0
     for p in range(start, stop):
@@ -65,7 +65,7 @@ def _count(buf: Bytes, start: int, stop: int) -> tuple[int, int]:
     return lines, lines + commas
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _dense_row(
     buf: Bytes,
     p: int,
@@ -94,7 +94,7 @@ def _dense_row(
         p += 1
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _sparse_row(
     buf: Bytes,
     p: int,
@@ -134,7 +134,7 @@ def _sparse_row(
     return OK, p, k, n_words
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _value(buf: Bytes, p: int, stop: int, sparse: bool) -> tuple[np.float32, int]:
     """A cell -> its number or NaN, the place of the comma, brace or newline after it."""
     is_number, x, end = number(buf, p, stop)
@@ -150,6 +150,6 @@ def _value(buf: Bytes, p: int, stop: int, sparse: bool) -> tuple[np.float32, int
     return np.float32(np.nan), p
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _stops(buf: Bytes, p: int, stop: int, sparse: bool) -> bool:
     return p >= stop or buf[p] == _COMMA or buf[p] == _NEWLINE or (sparse and buf[p] == _CLOSE)

@@ -3,8 +3,9 @@
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from smoothlink.machines.compiled import compiled
 
 Bytes = NDArray[np.uint8]
 
@@ -15,7 +16,7 @@ _EXACT = 2**53  # integers up to here, and powers up to 1e22, are float64 number
 _SLACK = 2.0**-50
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def scaled(mantissa: int, exponent: int) -> tuple[np.float32, bool]:
     """float32 of mantissa * 10^exponent, and whether it is certain to be the one that float() leads to.
 
@@ -36,7 +37,7 @@ def scaled(mantissa: int, exponent: int) -> tuple[np.float32, bool]:
     return np.float32(0.0), False
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _digits(buf: Bytes, p: int, stop: int, mantissa: int) -> tuple[int, int, int, int]:
     """Takes digits into the mantissa -> mantissa, place after them, digits taken, digits left out."""
     kept, dropped = 0, 0
@@ -53,7 +54,7 @@ def _digits(buf: Bytes, p: int, stop: int, mantissa: int) -> tuple[int, int, int
     return mantissa, p, kept, dropped
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def number(buf: Bytes, p: int, stop: int) -> tuple[bool, np.float32, int]:
     """The number that starts at p -> is it one, its float32 (NaN: ask float() itself), the place after it."""
     negative = p < stop and buf[p] == 45
@@ -83,7 +84,7 @@ def number(buf: Bytes, p: int, stop: int) -> tuple[bool, np.float32, int]:
     return True, -x if negative else x, p
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def shortest(x: np.float32) -> tuple[int, int]:
     """The fewest digits that `number` reads back as the positive float32 x -> mantissa, exponent of 10."""
     wide = np.float64(x)
@@ -102,7 +103,7 @@ def shortest(x: np.float32) -> tuple[int, int]:
     return mantissa, exponent
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def put_integer(out: Bytes, p: int, value: int) -> int:
     """Writes a non-negative integer at p -> the place after it."""
     size, rest = 1, value
@@ -115,7 +116,7 @@ def put_integer(out: Bytes, p: int, value: int) -> int:
     return p + size
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def put_float(out: Bytes, p: int, x: np.float32) -> int:
     """Writes a finite float32 at p, in at most 16 bytes -> the place after it."""
     if np.signbit(x):
@@ -142,7 +143,7 @@ def put_float(out: Bytes, p: int, x: np.float32) -> int:
     return _put_scientific(out, start, p, before - 1)
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _insert_point(out: Bytes, at: int, p: int) -> int:
     for i in range(p, at, -1):
         out[i] = out[i - 1]
@@ -150,7 +151,7 @@ def _insert_point(out: Bytes, at: int, p: int) -> int:
     return p + 1
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _put_scientific(out: Bytes, start: int, p: int, power: int) -> int:
     if p > start + 1:
         p = _insert_point(out, start + 1, p)

@@ -3,10 +3,10 @@
 from typing import IO, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from smoothlink.machines.compiled import compiled
 from smoothlink.steps.formats._floats import put_float, put_integer
 
 Bytes = NDArray[np.uint8]
@@ -86,14 +86,14 @@ def write_rows(
         row = end
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _put(out: Bytes, p: int, part: Bytes) -> int:
     for i in range(len(part)):
         out[p + i] = part[i]
     return p + len(part)
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _put_id(out: Bytes, p: int, number: int, first: int, spelling: Spelling) -> int:
     if len(spelling.ends) == 0:
         return put_integer(out, p, number + first)
@@ -101,7 +101,7 @@ def _put_id(out: Bytes, p: int, number: int, first: int, spelling: Spelling) -> 
     return _put(out, p, spelling.bytes[start : spelling.ends[number]])
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _put_rows(
     out: Bytes,
     row: int,

@@ -209,7 +209,10 @@ def _trouble(text: Text, code: int, place: int, grammar: Grammar, labels: Limit,
 
 def _range(features: Limit, number: int, grammar: Grammar) -> tuple[str, str]:
     if number < grammar.lowest:
-        return f"{features.noun} 0 in a file of one-based {features.noun}s.", "Leave --one-based out."
+        return (
+            f"{features.noun} 0 in a file of one-based {features.noun}s.",
+            "Leave --one-based out, or train the model with --zero-based.",
+        )
     return features.outside(number, grammar.lowest)
 
 

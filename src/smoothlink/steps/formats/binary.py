@@ -4,6 +4,7 @@ import json
 import os
 import secrets
 import shutil
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +24,7 @@ HEADER = "header.json"
 FORMAT, VERSION = "smoothlink-data", 1
 ARRAYS = {"x_indptr": "<i8", "x_indices": "<i4", "x_data": "<f4", "y_indptr": "<i8", "y_indices": "<i4"}
 NAMES = ("label_names", "feature_names")
+CHECKSUMS, OWN = "crc32", "header_crc32"  # of the arrays and names, and of the rest of the header
 AGAIN = "Make the folder again with `smoothlink convert`."
 
 
@@ -32,19 +34,29 @@ def is_folder(path: str) -> bool:
 
 
 def read(path: str, options: Options) -> Data:
-    """X and Y over the mapped arrays, which are looked through once: at the speed of the disk, and in little memory."""
-    data = opened(path)
+    """X and Y over the mapped arrays, which are looked through and compared with their checksums once: at the speed of
+    the disk, and in little memory."""
+    data, header = opened(path), _header(path)
     for letter, matrix in zip("xy", data[:2], strict=True):
-        if not matrix.sound():
+        found = matrix.checksums()
+        if found is None:
             raise _unsound(path, letter)
+        for name, crc in zip((f"{letter}_indices", f"{letter}_data"), found, strict=True):
+            if name in ARRAYS:
+                _compare(path, header, name, crc)
     return data
+
+
+def has_checksums(path: str) -> bool:
+    """Whether a folder has checksums; those of smoothlink 0.1.0 have none."""
+    return CHECKSUMS in _header(path)
 
 
 def sizes(path: str, options: Options) -> Sizes | None:
     """What the header says; no row is looked at."""
     header = _header(path)
     n, d, c = (header[size] for size in ("rows", "features", "labels"))
-    names = (_names(path, key, count) for key, count in zip(NAMES, (c, d), strict=True))
+    names = (_names(path, header, key, count) for key, count in zip(NAMES, (c, d), strict=True))
     return Sizes(n, d, c, len(_mapped(path, "x_indices")), *names)
 
 
@@ -72,9 +84,10 @@ def opened(path: str) -> Data:
             raise DataError(f"{path}: the arrays of {letter.upper()} do not fit the header.\n{AGAIN}")
         if (np.diff(indptr) < 0).any():
             raise DataError(f"{path}: {letter}_indptr does not count the entries of its rows.\n{AGAIN}")
+        _compare(path, header, f"{letter}_indptr", zlib.crc32(indptr.data))
         indptr = indptr.astype(np.int32) if indptr[-1] <= LARGEST else indptr
         matrices.append(Mapped.over(indptr, indices, entries if letter == "x" else None, columns))
-    names = (_names(path, key, count) for key, count in zip(NAMES, (c, d), strict=True))
+    names = (_names(path, header, key, count) for key, count in zip(NAMES, (c, d), strict=True))
     return Data(*matrices, *names)
 
 
@@ -114,12 +127,16 @@ def write_parts(
         rows = writers["x_indptr"].count - 1
         for writer in writers.values():
             writer.close()
+        checksums = {name: writer.crc32 for name, writer in writers.items()}
         d, c, *names = columns()
         for key, found in zip(NAMES, names, strict=True):
             if found is not None:
-                (folder / f"{key}.json").write_text(json.dumps(found))
+                text = json.dumps(found)
+                (folder / f"{key}.json").write_text(text)
+                checksums[key] = zlib.crc32(text.encode())
         header = {"format": FORMAT, "version": VERSION, "rows": rows, "features": d, "labels": c}
-        (folder / HEADER).write_text(json.dumps({**header, "x_entries": ends["x"], "y_entries": ends["y"]}) + "\n")
+        header |= {"x_entries": ends["x"], "y_entries": ends["y"], CHECKSUMS: checksums}
+        (folder / HEADER).write_text(json.dumps({**header, OWN: _own_checksum(header)}) + "\n")
     return rows, d, c
 
 
@@ -135,7 +152,7 @@ class _Writer:
 
     def __init__(self, path: Path, kind: str) -> None:
         self.file: IO[bytes] = path.open("wb")
-        self.dtype, self.count = np.dtype(kind), 0
+        self.dtype, self.count, self.crc32 = np.dtype(kind), 0, 0
         self.begin = self._header()
 
     def _header(self) -> int:
@@ -145,7 +162,9 @@ class _Writer:
         return self.file.tell()
 
     def add(self, values: NDArray[Any]) -> None:
-        np.ascontiguousarray(values, self.dtype).tofile(self.file)
+        values = np.ascontiguousarray(values, self.dtype)
+        values.tofile(self.file)
+        self.crc32 = zlib.crc32(values.data, self.crc32)
         self.count += len(values)
 
     def close(self) -> None:
@@ -182,6 +201,7 @@ def _header(path: str) -> dict[str, Any]:
         header = json.loads(Path(path, HEADER).read_text())
         sizes = [header[size] for size in ("rows", "features", "labels")]
         fits = header["format"] == FORMAT and all(type(v) is int and 0 <= v <= LARGEST for v in sizes)
+        fits = fits and isinstance(header.get(CHECKSUMS, {}), dict)
         version = header["version"]
     except (OSError, ValueError, KeyError, TypeError) as e:
         raise DataError(f"{path}: {HEADER} cannot be read ({e!r}).\n{AGAIN}") from e
@@ -192,7 +212,19 @@ def _header(path: str) -> dict[str, Any]:
         )
     if not fits:
         raise DataError(f"{path}: {HEADER} does not describe a data folder.\n{AGAIN}")
+    if OWN in header and header.pop(OWN) != _own_checksum(header):
+        raise DataError(f"{path}: {HEADER} is damaged: it does not match its checksum.\n{AGAIN}")
     return dict(header)
+
+
+def _own_checksum(header: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(header, sort_keys=True).encode())
+
+
+def _compare(path: str, header: dict[str, Any], name: str, crc: int) -> None:
+    """Compares what was read with the checksum in the header, where there is one."""
+    if header.get(CHECKSUMS, {}).get(name, crc) != crc:
+        raise DataError(f"{path}: {name} is damaged: it does not match its checksum.\n{AGAIN}")
 
 
 def _mapped(path: str, name: str) -> NDArray[Any]:
@@ -211,14 +243,16 @@ def _mapped(path: str, name: str) -> NDArray[Any]:
         raise DataError(f"{file}: not as it should be ({e}).\n{AGAIN}") from e
 
 
-def _names(path: str, key: str, count: int) -> list[str] | None:
+def _names(path: str, header: dict[str, Any], key: str, count: int) -> list[str] | None:
     file = Path(path, f"{key}.json")
     if not file.exists():
         return None
     try:
-        names = json.loads(file.read_text())
+        text = file.read_text()
+        names = json.loads(text)
     except (OSError, ValueError) as e:
         raise DataError(f"{file}: the names cannot be read ({e}).\n{AGAIN}") from e
     if not isinstance(names, list) or len(names) != count or not all(isinstance(name, str) for name in names):
         raise DataError(f"{file} is not a list of {count} names.\n{AGAIN}")
+    _compare(path, header, key, zlib.crc32(text.encode()))
     return names

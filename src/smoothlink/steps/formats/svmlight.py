@@ -13,30 +13,31 @@ def read(path: str, options: Options) -> Data:
     """Label ids are taken as they stand. Features: see `_parsed`."""
     text = load(path)
     labels, features = Limit.of("label", options.n_labels), Limit.of("feature", options.n_features)
-    table, first = _parsed(text, options.zero_based, labels, features, options.threads)
-    ids = table.ids - np.int32(first)
+    table, zero_based = _parsed(text, options.zero_based, labels, features, options.threads)
+    ids = table.ids - np.int32(zero_based is False)
     return Data(
         csr(table.ptr, ids, table.values, features.count(ids)),
         csr(table.label_ptr, table.labels, None, labels.count(table.labels)),
+        zero_based=zero_based,
     )
 
 
 def write(data: Data, path: str) -> None:
-    """Features count from 1, as LIBSVM wants them; empty columns at the end leave no trace."""
+    """Features count from 1, as LIBSVM wants them, unless those read did not; empty last columns leave no trace."""
     with replacing(path) as stream:
-        write_rows(stream, data.X, data.Y, Style(first=1))
+        write_rows(stream, data.X, data.Y, Style(first=0 if data.zero_based else 1))
 
 
 def _parsed(
     text: Text, zero_based: bool | None, labels: Limit, features: Limit, threads: int | None
-) -> tuple[Table, int]:
-    """The table and the id of its first feature: as told, else 0 where a feature 0 occurs, else 1 (as scikit-learn)."""
+) -> tuple[Table, bool | None]:
+    """The table, and whether features count from 0: as told, else if a feature 0 occurs; None without features."""
     if zero_based is not None:
         lowest = 0 if zero_based else 1
-        return parse(text, 0, Grammar(svmlight=True, lowest=lowest), labels, features, threads), lowest
+        return parse(text, 0, Grammar(svmlight=True, lowest=lowest), labels, features, threads), zero_based
     either = features._replace(size=features.size + 1) if features.source else features
     table = parse(text, 0, Grammar(svmlight=True), labels, either, threads)
-    first = 1 if len(table.ids) and table.ids.min() > 0 else 0
-    if features.source and not first and table.ids.max(initial=0) >= features.size:
+    guess = bool(table.ids.min() == 0) if len(table.ids) else None
+    if features.source and guess and table.ids.max(initial=0) >= features.size:
         parse(text, 0, Grammar(svmlight=True), labels, features, threads)  # raises, with the line
-    return table, first
+    return table, guess

@@ -1,0 +1,71 @@
+"""What separates labels in cells of text: the guess is right, or it is said that it cannot be made."""
+
+import lzma
+import os
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from smoothlink.text.cells import guess_separator
+
+REAL = Path(os.environ.get("SMOOTHLINK_DATA", Path(__file__).parents[3] / "shared" / "data"))
+COLUMNS = {"debtags": 1, "reuters21578": 1, "yso-finna-en": 0}
+SAMPLES = int(os.environ.get("SEPARATOR_SAMPLES", 40))  # of each file; 500 for the figures in docs/text.md
+
+
+def real_cells(name):
+    """The label cells of up to 50,000 rows of a real file."""
+    path = REAL / name / "train.tsv.xz"
+    if not path.is_file():
+        pytest.skip(f"no real data in {path}; set SMOOTHLINK_DATA")
+    with lzma.open(path, "rt", encoding="utf-8") as lines:
+        return [line.rstrip("\n").split("\t")[COLUMNS[name]] for line in islice(lines, 50_000)]
+
+
+def made_lists(mark, rng, names):
+    """Cells of one to five of the names, frequent ones first in the order of their frequency."""
+    p = 1 / np.arange(2, len(names) + 2)
+    sizes = rng.integers(1, 6, 5000)
+    return [mark.join(rng.choice(names, size, replace=False, p=p / p.sum())) for size in sizes]
+
+
+SHELVES = ["Arts, Crafts and Sewing", "Books", "Clothing, Shoes and Jewelry", "Home, Garden and Tools"]
+SHELVES += [
+    "Movies, Music and Games",
+    "Toys",
+    "Music",
+    "Sports",
+    "Health, Household and Baby Care",
+    "Grocery",
+    "Office",
+    "Garden",
+]
+
+
+def made_cells(name, rng):
+    match name:
+        case "semicolons":
+            return made_lists("; ", rng, [f"Surname{i % 40}, Name{i % 7}" for i in range(200)])
+        case "bars":
+            return made_lists("|", rng, [f"topic {i}, and more" if i % 3 else f"topic {i}" for i in range(3000)])
+        case _:
+            return rng.choice(SHELVES, 5000).tolist()
+
+
+@pytest.mark.parametrize(
+    ("name", "separator"),
+    [
+        *((name, ",") for name in COLUMNS),
+        *(("semicolons", ";"), ("bars", "|"), ("one label, with commas", "none")),
+    ],
+)
+def test_the_guess_is_right_on_samples_of_20_to_2000_rows_and_never_silently_wrong(name, separator, rng):
+    cells = real_cells(name) if name in COLUMNS else made_cells(name, rng)
+    sizes = np.exp(rng.uniform(np.log(20), np.log(2000), SAMPLES)).astype(int)
+    found = [guess_separator([cells[i] for i in rng.choice(len(cells), size, replace=False)]) for size in sizes]
+    right = sum(guess.separator == separator for guess in found)
+    print(f"{name}: {right} of {SAMPLES} right, {sum(not guess.clear for guess in found)} unclear")
+    assert right >= 0.99 * SAMPLES
+    assert all(guess.separator == separator or not guess.clear for guess in found)
