@@ -110,10 +110,10 @@ def memory_of(size: str) -> int:
     """The bytes of --in-memory; 0: always mapped."""
     from smoothlink.parameters import memory_bytes
 
-    try:
-        return 0 if size.strip() == "0" else memory_bytes(size) or 0
-    except ValueError:
-        raise typer.BadParameter(f"{size!r} is no size: type 500M, 4G or 0.", param_hint="--in-memory") from None
+    found = 0 if size.strip() == "0" else memory_bytes(size)
+    if found is None:
+        raise typer.BadParameter(f"{size!r} is no size: type 500M, 4G or 0.", param_hint="--in-memory")
+    return found
 
 
 def settled_threads(model: Any, workers: int) -> int:
