@@ -455,8 +455,8 @@ PARAMETERS = (
         "full",
         Values(("full", "quick")),
         '"full": what is "auto" is chosen on held-out rows. "quick": it follows rules of thumb, and the model is '
-        "fitted once, without the 5 % of the rows (5000 at most) that calibrate it, in about a tenth of the time. It was "
-        '0 to 2.2 points of P@1 below "full" on the five sets of the benchmarks; on tables that mix numbers with '
+        "fitted once, without the 5 % of the rows (5000 at most) that calibrate it, in a tenth of the time or so. It "
+        'was 0 to 2.2 points of P@1 below "full" on the five sets of the benchmarks; on tables that mix numbers with '
         "one-hot columns more may be lost.",
         RUN,
         common=True,
