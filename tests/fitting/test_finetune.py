@@ -95,7 +95,6 @@ def test_a_tuned_model_is_saved_and_loaded(torch, rng, tmp_path):
     [
         {"loss": "squared"},
         {"embedding": "none"},
-        {"embedding": "plst", "loss": "squared"},
         {"input_kernel": "gaussian"},
         {"memory": "2G"},
         {"label_smoothing": 0.9},
