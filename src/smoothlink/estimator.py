@@ -19,7 +19,7 @@ from smoothlink import persist
 from smoothlink.fitting.checks import check_options, check_weights, one_of, whole
 from smoothlink.fitting.cluster import spread_arrays, spread_files, train_spread
 from smoothlink.fitting.files import Files
-from smoothlink.fitting.options import Options
+from smoothlink.fitting.options import Notify, Options
 from smoothlink.fitting.setup import feature_count
 from smoothlink.fitting.train import Trained, train
 from smoothlink.machines.cluster import current
@@ -56,10 +56,9 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
     rank : "auto", int, float in (0, 1] or "adaptive", default="auto"
         Label directions kept. A share is the paper's rule: the fewest that hold this much of tr Y'Y (multiclass: of
         tr Y'PY). "adaptive" adds 64 at a time while they pay. "auto": all where labels are few, else by held-out rows.
-    embedding : {"randomized", "random", "principal", "identity", "none", "plst", "cplst"}, default="randomized"
+    embedding : {"randomized", "random", "principal", "identity", "none"}, default="randomized"
         Which label directions: those the features predict best (Algorithm 1), Gaussian ones (compressed sensing), top
-        eigenvectors of Y'Y, one a label (Algorithm 2), or none (the link sees x itself). "plst" and "cplst" are the
-        published baselines, decoded linearly and cut at 1/2: most parameters do not apply to them (see Notes).
+        eigenvectors of Y'Y, one a label (Algorithm 2), or none (the link sees x itself).
     ridge : "auto" or float, default="auto"
         Relative ridge of the first stage: a multiple of the mean diagonal of X'X.
     kernel : str, default="auto"
@@ -182,11 +181,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
       find alike rows, and `rank` "auto" is 512.
     - `input_bandwidth`, `input_features`, `input_map`: only with an `input_kernel`; `quasi_random` applies to its
       draws as well where they are random features.
-    - `effort`: not with embedding="plst" or "cplst", nor where labels are drawn, which has no trials. `holdout`: not
-      with effort="quick".
-    - embedding="plst" and "cplst" have no link. Only `rank`, `ridge`, `task`, `scale`, `input_kernel` and what goes
-      with it, `penalize_constant`, `solver`, `holdout`, `block_rows`, `random_state`, `verbose`, `rank_by` and, for
-      one class a row, `class_weight` apply; probabilities are not calibrated.
+    - `effort`: not where labels are drawn, which has no trials. `holdout`: not with effort="quick".
     """
 
     def __init__(
@@ -329,17 +324,26 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
             trained, _ = train_spread(spread, w.astype(np.float32), options, task, label_weight, notify, self._noted())
             return self._keep(trained, targets.classes, indicator=targets.indicator, sparse=targets.sparse)
         with alone(_largest_product(X, targets.Y.shape[1], options)):
-            trained = train(
-                X,
-                targets.Y,
-                w,
-                options,
-                multiclass=targets.multiclass,
-                label_weight=label_weight,
-                notify=notify,
-                note=self._noted(),
+            trained = self._train(
+                X, targets.Y, w, options, multiclass=targets.multiclass, label_weight=label_weight, notify=notify
             )
         return self._keep(trained, targets.classes, indicator=targets.indicator, sparse=targets.sparse)
+
+    def _train(
+        self,
+        X: Any,
+        Y: sp.csr_array,
+        w: Array,
+        options: Options,
+        *,
+        multiclass: bool,
+        label_weight: Array | None,
+        notify: Notify | None,
+    ) -> Trained:
+        """Fits a model to checked arrays; subclasses fit models of other kinds."""
+        return train(
+            X, Y, w, options, multiclass=multiclass, label_weight=label_weight, notify=notify, note=self._noted()
+        )
 
     def _fit_files(self, files: Files) -> Self:
         """Fits to files that the workers of a cluster read themselves."""

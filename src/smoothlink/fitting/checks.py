@@ -22,6 +22,11 @@ LOSSES = ("auto", "squared", "logistic", "softmax")
 
 def check_options(o: Options, *, multiclass: bool) -> Options:
     """The options themselves, if they make sense together."""
+    if o.embedding in ("plst", "cplst"):
+        raise ValueError(
+            f"embedding is {o.embedding!r}, which has moved: use smoothlink_paper.LabelSpace(method={o.embedding!r}). "
+            f"Possible here are {', '.join(map(repr, EMBEDDINGS))}."
+        )
     one_of("embedding", o.embedding, EMBEDDINGS)
     one_of("loss", o.loss, LOSSES)
     one_of("effort", o.effort, ("full", "quick"))
@@ -78,11 +83,8 @@ def check_together(o: Options, multiclass: bool) -> None:
     if o.input_map == "landmarks" and (o.embedding == "none" or o.first_stage is not None):
         which = "first_stage" if o.first_stage is not None else "embedding='none'"
         raise ValueError(f"input_map is 'landmarks', which needs a linear map behind it; {which} takes 'random'.")
-    if o.memory is not None and (o.embedding in ("plst", "cplst") or o.first_stage is not None):
-        which = "a first_stage" if o.first_stage is not None else f"embedding={o.embedding!r}"
-        raise ValueError(f"memory is {o.memory!r}, but what {which} needs cannot be planned; leave memory None.")
-    if o.embedding in ("plst", "cplst") and o.loss not in ("auto", "squared"):
-        raise ValueError(f"embedding={o.embedding!r} is decoded linearly as published and takes no loss={o.loss!r}.")
+    if o.memory is not None and o.first_stage is not None:
+        raise ValueError(f"memory is {o.memory!r}, but what a first_stage needs cannot be planned; leave memory None.")
 
 
 def check_weights(w: Array, Y: Any, label_weight: Array | None, o: Options) -> None:
@@ -93,7 +95,7 @@ def check_weights(w: Array, Y: Any, label_weight: Array | None, o: Options) -> N
         raise ValueError("No row of positive weight has a label: there is nothing to learn from.")
     if label_weight is None:
         return
-    if o.embedding in ("none", "plst", "cplst") or o.first_stage is not None:
+    if o.embedding == "none" or o.first_stage is not None:
         which = "first_stage" if o.first_stage is not None else f"embedding={o.embedding!r}"
         raise ValueError(f"Label weights (class_weight of multilabel y) enter the embedding, and {which} has no room.")
     if not (label_weight > 0).any():

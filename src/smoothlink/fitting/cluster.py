@@ -142,7 +142,6 @@ def check_spreadable(options: Options) -> None:
         "input_kernel": options.input_kernel not in (None, "auto"),
         "first_stage": options.first_stage is not None,
         "solver": options.solver == "dual",
-        "embedding": options.embedding in ("plst", "cplst"),
     }
     for name, conflicts in wrong.items():
         if conflicts:

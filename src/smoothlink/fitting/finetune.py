@@ -80,7 +80,7 @@ def check_tunable(setup: Setup, options: Options) -> None:
     """Whether the model that is asked for has weights to train."""
     wrong = {
         "loss": options.loss == "squared",
-        "embedding": options.embedding in ("none", "plst", "cplst"),
+        "embedding": options.embedding == "none",
         "input_kernel": setup.inputs.kernel is not None,
         "first_stage": options.first_stage is not None,
         "memory": setup.work.plan.memory is not None,

@@ -22,7 +22,7 @@ from smoothlink.steps.embed import Basis, Embedding
 Array = NDArray[Any]
 Keep = Callable[[Callable[[], Basis]], Basis]
 
-EMBEDDINGS = ("randomized", "random", "principal", "identity", "none", "plst", "cplst")
+EMBEDDINGS = ("randomized", "random", "principal", "identity", "none")
 
 
 class Effort(NamedTuple):

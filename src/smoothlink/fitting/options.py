@@ -148,7 +148,7 @@ class Clock:
 def peak_memory_mb() -> float:
     """The most memory this program has held, in MB; nan where the system does not say.
 
-    experiments/peers/child.py, which must not import smoothlink, has the same.
+    benchmarks/peers/child.py, which must not import smoothlink, has the same.
     """
     try:  # Linux, whose ru_maxrss begins with what the parent held when it forked
         found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())

@@ -12,7 +12,6 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from smoothlink.errors import DeviceError
-from smoothlink.fitting.baseline import choose_baseline, fit_baseline
 from smoothlink.fitting.checkpoint import Work, job_of, working
 from smoothlink.fitting.choose import Link, seeded_features, sums_in
 from smoothlink.fitting.finetune import fit_tuned
@@ -30,8 +29,7 @@ from smoothlink.machines.machine import Machine, find_machine, forget, out_of_me
 from smoothlink.machines.rows import Rows
 from smoothlink.model import Model
 from smoothlink.steps.calibrate import no_calibration
-from smoothlink.steps.embed import label_counts
-from smoothlink.steps.featurize import draw_features, parse_kernel
+from smoothlink.steps.featurize import parse_kernel
 from smoothlink.steps.scale import Scaling, choose_scaling
 
 Array = NDArray[Any]
@@ -110,15 +108,13 @@ def train_on(
             return train_tuned(make, scaling, options, clock, work)
         if considered(options, Y.shape[1]) and drawn(setup := make(with_width(options, make)), options):
             return train_drawn(setup, scaling, options, clock)
-        if options.effort == "quick" and options.embedding not in ("plst", "cplst"):
+        if options.effort == "quick":
             return train_quick(make(with_width(options, make)), scaling, options, clock)
         return train_in(make, scaling, options, clock, work)
 
 
 def train_in(make: Callable[[Options], Setup], scaling: Scaling, options: Options, clock: Clock, work: Work) -> Trained:
     """Chooses, judges and fits; `make` sets up what options ask for."""
-    if options.embedding in ("plst", "cplst"):
-        return train_baseline(make(with_width(options, make)), scaling, options, clock)
     with warnings.catch_warnings():  # of fits to part of the rows: the one to all of them speaks for itself
         warnings.simplefilter("ignore", RuntimeWarning)
         with clock.stage("choose"):
@@ -235,37 +231,6 @@ def train_drawn(setup: Setup, scaling: Scaling, options: Options, clock: Clock) 
         "direct_weights": 0 if model.D is None else model.D.size,
     }
     return Trained(model, None, {**found, **drawn})
-
-
-def train_baseline(setup: Setup, scaling: Scaling, options: Options, clock: Clock) -> Trained:
-    """PLST or CPLST: only the ridge is chosen on held-out rows; the decoder is linear and nothing is calibrated."""
-    with clock.stage("choose"):
-        ridge, thresholds, held = choose_baseline(setup, options)
-    with clock.stage("fit"):
-        space = fit_baseline(setup, setup.rows, ridge)
-    linear = draw_features(parse_kernel("linear"), space.U.shape[1], 0, 1.0, 1.0, np.random.default_rng(0))
-    model = Model(
-        scaling=scaling,
-        input_features=setup.inputs.features,
-        W=setup.inputs.weights(space.W),  # as a model file has them: BLAS may round another order otherwise
-        classifier=None,
-        normalize=False,
-        features=linear,
-        V=np.ascontiguousarray(space.V),
-        loss="squared",
-        multiclass=setup.multiclass,
-        calibration=no_calibration(),
-        counts=setup.rows.sum(label_counts, out=(setup.rows.c,), dtype=np.float64),
-        total=float(setup.rows.w.sum(dtype=np.float64)),
-        thresholds=thresholds,
-    )
-    setup = setup._replace(kernel=parse_kernel("linear"))
-    rank = space.U.shape[1]
-    chosen = Chosen(ridge, rank, 1.0, 0.0, "squared", 0)
-    how = {"ridge": "held-out rows" if options.ridge == "auto" else "given"}
-    first = Embedded(space.U, space.W, None, np.zeros((0, rank)), np.zeros(0), float("nan"))
-    verdict = Verdict(chosen, model.calibration, thresholds, held, {})
-    return Trained(model, space.U, summarise(chosen, how, first, setup, verdict, clock, scaling.kind))
 
 
 def summarise(
