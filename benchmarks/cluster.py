@@ -24,8 +24,7 @@ from typing import Any
 from bench.circumstances import RESULTS, ROOT, Watch, store, versions
 from bench.cluster_page import page, stored_cells, table
 from bench.scaling_page import page as scaling_page
-
-from smoothlink.experiments.peers.known import OURS
+from peers.known import OURS
 
 CELLS = RESULTS / "cluster"
 PAGES = ROOT / "docs"

@@ -14,10 +14,10 @@ from typing import Any
 
 from bench.circumstances import PAGE, RESULTS, ROOT, store
 from bench.page import publish
-from peers import rows_of
+from compare_peers import rows_of
 
 from smoothlink import SmoothLinkClassifier
-from smoothlink.experiments.data import Split
+from smoothlink_paper.data import Split
 
 SHARES = (16, 4)  # of the labels, one in so many is drawn; then all
 
@@ -36,7 +36,7 @@ def main(words: Sequence[str] | None = None) -> None:
     record["command"] = f"python benchmarks/drawn.py --seed {given.seed}"
     for name in given.sets:
         record["sets"][name] = compared(rows_of(name, given), given.seed)
-    store(record, given.results / "drawn.json")
+    store(record, given.results / "drawn" / "figures.json")
     publish(given.results, given.page, print)
 
 

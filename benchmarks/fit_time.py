@@ -16,11 +16,11 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import peers
 from bench.circumstances import RESULTS, Watch, reported
+from peers.known import OURS
 
-from smoothlink.experiments import peers
-from smoothlink.experiments.data import load
-from smoothlink.experiments.peers.known import OURS
+from smoothlink_paper.data import load
 
 SETTINGS: dict[str, Any] = {"rank": 112, "ridge": 1.0, "bandwidth": 2.0, "final_ridge": 1e-2, "n_features": 2000}
 SETTINGS |= {"loss": "squared"}
@@ -44,7 +44,7 @@ def main() -> None:
         "loading": False,
         "seconds": times,
     }
-    (RESULTS / "fit_time.json").write_text(json.dumps(record, indent=1) + "\n")
+    (RESULTS / "fit_time" / "figures.json").write_text(json.dumps(record, indent=1) + "\n")
     for name, seconds in times.items():
         print(f"{name:11s} best {min(seconds):.2f} s, median {statistics.median(seconds):.2f} s")
     print(f"ratio of the best: {min(times[OURS]) / min(times['omikuji']):.2f}")

@@ -2,8 +2,8 @@
 
     python benchmarks/growth.py [--axes n d c k s] [--shrink 1] [--steps 4]
 
-Each point is a fit with settings given, in a process of its own, timed as in benchmarks/peers.py. Points go to
-benchmarks/results/growth.json as they come; those that are there, of the same versions and settings, are not measured
+Each point is a fit with settings given, in a process of its own, timed as in benchmarks/compare_peers.py. Points go to
+results/growth/figures.json as they come; those that are there, of the same versions and settings, are not measured
 again unless --again is given. Then docs/benchmarks.md is written, with the fitted exponents.
 """
 
@@ -18,10 +18,10 @@ from typing import Any
 from bench.circumstances import PAGE, RESULTS, Watch, read, reported, store, versions
 from bench.growth import AXES
 from bench.page import publish
+from peers.known import OURS
 
-from smoothlink.experiments.data import Split
-from smoothlink.experiments.peers.known import OURS
 from smoothlink.synth import Shape, synthesise
+from smoothlink_paper.data import Split
 
 BASE = {"n": 40_000, "d": 20_000, "c": 2_000, "k": 100, "s": 500}
 TINY = {"n": 500, "d": 300, "c": 20, "k": 5, "s": 20}
@@ -48,7 +48,7 @@ def main(words: Sequence[str] | None = None) -> None:
 
 
 def run(given: argparse.Namespace) -> None:
-    path, record = given.results / "growth.json", expected(given)
+    path, record = given.results / "growth" / "figures.json", expected(given)
     stored = read(path)
     if stored is not None and not given.again and all(stored.get(key) == value for key, value in record.items()):
         record = stored

@@ -5,7 +5,7 @@
 For X @ P and X.T @ R: the best of several times of each, in turn, so that both meet the same load; operations a second;
 bytes asked for a second (each non-zero asks for a row of P or R: caches answer most of them) beside the bandwidth of a
 plain copy; and the floor, the time to read each operand and write the result once at that bandwidth. CPU seconds (all
-threads) tell what other work on the machine hides from the clock. Results go to benchmarks/results/kernels.json.
+threads) tell what other work on the machine hides from the clock. Results go to results/kernels/figures.json.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import scipy.sparse as sp
 
 from smoothlink.machines.matrix import Sparse
 
-RESULT = Path(__file__).parent / "results" / "kernels.json"
+RESULT = Path(__file__).parents[1] / "results" / "kernels" / "figures.json"
 SHAPES = [(65_536, 92_000, 11), (40_000, 100_000, 60), (590_000, 92_000, 8)]  # rows, columns, entries a row
 MEMORY = 3e9  # bytes of the largest operand: longer matrices are cut
 

@@ -5,7 +5,7 @@
 At scale 1: 1,000,000 rows, 500,000 features and 100,000 labels, 40 and 3 of them a row; rank 300, 2,000 random
 features, squared loss, all settings given. The command `smoothlink train` runs in a process of its own. Data and model
 go to the folder (a temporary one unless named; a named one keeps the data for the next time), results to
-benchmarks/results/large.json.
+results/large/figures.json.
 
 The floor of a stage is the longer of two: its operations at the rate of plain matrix products, and the bytes that it
 must read and write at the bandwidth of a plain copy, both measured in the same run. Conjugate gradients take as many
@@ -28,8 +28,7 @@ from typing import Any
 import numpy as np
 from bench.circumstances import RESULTS, Watch, store, versions
 from kernels import copy_bandwidth
-
-from smoothlink.experiments.peers.known import OURS
+from peers.known import OURS
 
 SHAPE = {"rows": 1_000_000, "features": 500_000, "labels": 100_000}  # at scale 1
 A_ROW = {"features-per-row": 40, "labels-per-row": 3}
@@ -69,7 +68,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--n-features", type=int, default=SETTINGS["n-features"])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", type=Path, help="where data and model go, and stay")
-    parser.add_argument("--results", type=Path, default=RESULTS / "large.json", metavar="FILE")
+    parser.add_argument("--results", type=Path, default=RESULTS / "large" / "figures.json", metavar="FILE")
     given = parser.parse_args(words)
     if given.folder is not None:
         record = measured(given, given.folder)

@@ -85,14 +85,13 @@ LOOKS = [
 ]
 
 
-def results(kind: str) -> Path:
-    return ROOT / "benchmarks" / "results" / f"{kind}.json"
+def results(name: str, part: str = "figures") -> Path:
+    return ROOT / "results" / name / f"{part}.json"
 
 
-def store(kind: str, name: str, record: dict[str, Any]) -> None:
+def store(path: Path, name: str, record: dict[str, Any]) -> None:
     """Adds one set's record to a results file, so that an interrupted run loses nothing."""
-    path = results(kind)
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     kept = json.loads(path.read_text()) if path.exists() else {}
     kept[name] = {**record, "date": date.today().isoformat(), "versions": versions()}
     path.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
@@ -117,7 +116,7 @@ def figures(name: str) -> None:
         size = Path(model).stat().st_size
     for told in (summary, metrics):
         told.pop("model", None)  # a place on this machine
-    store("figures", name, {"summary": summary, "metrics": metrics, "seconds": seconds, "bytes": size})
+    store(results("defaults"), name, {"summary": summary, "metrics": metrics, "seconds": seconds, "bytes": size})
     print(name, {key: round(metrics[key]["value"], 4) for key in SHOWN if key in metrics}, f"{seconds:.1f} s")
 
 
@@ -157,7 +156,7 @@ def trials(name: str) -> None:
     best = max(tried, key=lambda t: (t["p@1"], t["p@3"]))
     fitted = classifier(best["settings"], train).fit(train.X, train.Y)
     metrics = {k: v._asdict() for k, v in fitted.evaluate(test.X, test.Y).metrics.items()}
-    store("trials", name, {"best": best, "metrics": metrics, "tried": len(tried)})
+    store(results("defaults", "trials"), name, {"best": best, "metrics": metrics, "tried": len(tried)})
     print(name, best, round(metrics["p@1"]["value"], 4))
 
 
@@ -171,7 +170,7 @@ def classifier(settings: dict[str, Any], data: Any) -> Any:
 
 def page() -> None:
     """docs/results.md from the stored records."""
-    found, tried = (json.loads(results(kind).read_text()) for kind in ("figures", "trials"))
+    found, tried = (json.loads(results("defaults", part).read_text()) for part in ("figures", "trials"))
     lines = [
         "# Results with defaults",
         "",

@@ -85,7 +85,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=int, default=60, help="of each load")
     parser.add_argument("--model", type=Path, help="a text model in place of the demo's")
-    parser.add_argument("--output", type=Path, default=RESULTS / "serve.json")
+    parser.add_argument("--output", type=Path, default=RESULTS / "serve" / "figures.json")
     parser.add_argument("options", nargs="*", help="of `smoothlink serve`, after --")
     given = parser.parse_args()
     if shutil.which("wrk") is None:

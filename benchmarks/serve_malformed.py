@@ -113,7 +113,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=10_000)
     parser.add_argument("--model", type=Path, help="a text model in place of the demo's")
-    parser.add_argument("--output", type=Path, default=RESULTS / "serve_malformed.json")
+    parser.add_argument("--output", type=Path, default=RESULTS / "serve_malformed" / "figures.json")
     asked = parser.parse_args()
     third, rng = -(-asked.count // 3), random.Random(0)
     kinds: dict[str, Counter[str]] = {"openapi": Counter(), "bodies": Counter(), "streams": Counter()}

@@ -52,7 +52,7 @@ def peer(name: str) -> dict[str, Any]:
         if str(C) not in tried:
             found = scored(C, some(train, kept), some(train, held))
             tried[str(C)] = {key: found[key]["value"] for key in ("p@1", "micro_f1")}
-            store("texts-tried", name, {"tried": tried})  # a run that is cut off goes on from here
+            store(results("texts", "tried"), name, {"tried": tried})  # a run that is cut off goes on from here
             print(name, C, tried[str(C)], flush=True)
         if worth(tried[str(C)]) < max(map(worth, tried.values())):
             break
@@ -64,7 +64,7 @@ def peer(name: str) -> dict[str, Any]:
 
 def kept_trials(name: str) -> dict[str, dict[str, float]]:
     """What an earlier run found of held-out rows."""
-    path = results("texts-tried")
+    path = results("texts", "tried")
     return json.loads(path.read_text()).get(name, {}).get("tried", {}) if path.exists() else {}
 
 

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from smoothlink.errors import DataError
-from smoothlink.experiments.data import find, root
-from smoothlink.experiments.text import FORMS, vectorised
 from smoothlink.steps.read import write
+from smoothlink_paper.data import find, root
+from smoothlink_paper.text import FORMS, vectorised
 
 
 def written(data: Path, folder: Path, name: str) -> str:

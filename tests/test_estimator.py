@@ -317,8 +317,6 @@ def repeated(X, y, times):
         {"embedding": "principal"},
         {"embedding": "identity"},
         {"embedding": "none"},
-        {"embedding": "plst"},
-        {"embedding": "cplst"},
         {"input_kernel": "gaussian", "input_bandwidth": 1.0, "input_features": 30, "input_map": "random"},
         {"input_kernel": "gaussian", "input_bandwidth": 1.0},  # every row is a landmark
         {"label_smoothing": 0.9},
@@ -450,7 +448,7 @@ def test_other_seeds_draw_other_features(rng):
 
 @pytest.mark.parametrize("block_rows", [1, 7, 45, 90, 1000])
 @pytest.mark.parametrize("make", [multilabel, words])
-@pytest.mark.parametrize("changes", [{}, {"loss": "logistic", "passes": 2}, {"embedding": "cplst"}], ids=str)
+@pytest.mark.parametrize("changes", [{}, {"loss": "logistic", "passes": 2}], ids=str)
 def test_row_blocks_of_any_size_give_the_same_result(rng, make, block_rows, changes):
     X, Y = make(rng)
     whole, blocks = fixed(**changes).fit(X, Y), fixed(block_rows=block_rows, **changes).fit(X, Y)

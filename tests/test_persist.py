@@ -80,8 +80,6 @@ MODELS = {
     "floats": ("floats", {}),
     "linear": ("multilabel", {"kernel": "linear"}),
     "matern": ("multilabel", {"kernel": "matern(2.5)"}),
-    "plst": ("multilabel", {"embedding": "plst"}),
-    "cplst": ("words", {"embedding": "cplst"}),
     "random": ("multilabel", {"embedding": "random"}),
     "principal": ("multilabel", {"embedding": "principal"}),
     "identity": ("multilabel", {"embedding": "identity"}),

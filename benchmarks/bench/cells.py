@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import peers
+from peers.known import OURS, PEERS, QUICK
 
 from bench.circumstances import Watch, read, reported, versions, without_paths
-from smoothlink.experiments import peers
-from smoothlink.experiments.data import Split
-from smoothlink.experiments.peers.known import OURS, PEERS, QUICK
-from smoothlink.experiments.record import training
 from smoothlink.steps.evaluate import evaluate
+from smoothlink_paper.data import Split
+from smoothlink_paper.record import training
 
 SETS = (
     *("bibtex", "delicious", "rcv1-topics-28k", "debtags", "cooking-stackexchange", "aloi"),

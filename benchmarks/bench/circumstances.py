@@ -11,14 +11,15 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import peers
+from peers.known import OURS, QUICK
+
 import smoothlink
-from smoothlink.experiments import peers
-from smoothlink.experiments.apart import load_average
-from smoothlink.experiments.data import Split
-from smoothlink.experiments.peers.known import OURS, QUICK
+from smoothlink_paper.apart import load_average
+from smoothlink_paper.data import Split
 
 ROOT = Path(__file__).resolve().parents[2]
-RESULTS = ROOT / "benchmarks" / "results"
+RESULTS = ROOT / "results"  # a folder for each benchmark
 PAGE = ROOT / "docs" / "benchmarks.md"
 FITTING = ("fitting", "machines", "solve", "steps")  # the folders that decide how a model comes out
 PATHS = re.compile(r"(?<![\w.:/])(?:/[\w.+@-]+){2,}")

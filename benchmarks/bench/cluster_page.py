@@ -17,7 +17,7 @@ STAGES = ("read", "embed", "featurize")  # that send anything
 SOLVING = ("embed-sum", "embed-add", "embed-columns")  # tasks of the embedding, before h is made
 INTRODUCTION = f"""# Benchmarks on local workers
 
-Written by `python benchmarks/cluster.py --page-only` from the cells in benchmarks/results/cluster/. The same fit, all
+Written by `python benchmarks/cluster.py --page-only` from the cells in results/cluster/. The same fit, all
 settings given, in one process with all cores and on Dask workers of one thread each, which are processes of the same
 machine: more workers than cores cannot be faster. Each fit ran in a process of its own after a small one that loaded
 what is loaded once. Seconds run from the data folder to the model. The bar: two workers within {TIMES_BAR:g} times the

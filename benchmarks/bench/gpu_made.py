@@ -15,8 +15,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from smoothlink.experiments.data import Split
 from smoothlink.steps.read import Data
+from smoothlink_paper.data import Split
 
 Array = NDArray[Any]
 

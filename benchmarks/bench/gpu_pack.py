@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from bench.circumstances import ROOT
 from smoothlink.errors import DataError
-from smoothlink.experiments.apart import nameless
-from smoothlink.experiments.data import Split, load
-from smoothlink.experiments.text import FORMS, found, said, tidy, vectorised
 from smoothlink.steps.read import Data
+from smoothlink_paper.apart import nameless
+from smoothlink_paper.data import Split, load
+from smoothlink_paper.text import FORMS, found, said, tidy, vectorised
 
 Array = NDArray[Any]
 
@@ -89,7 +89,7 @@ def pack(folder: Path, name: str, to: Path) -> Path:
     counts = word_counts(folder, name) if name in FORMS else None
     arrays: dict[str, Any] = {"counted": np.array(counts is not None)}
     if counts is not None and not all(same(*pair) for pair in zip(weighed(counts), (p.X for p in split), strict=True)):
-        raise DataError(f"TF-IDF of {name} is not what its counts give: look at smoothlink.experiments.text.")
+        raise DataError(f"TF-IDF of {name} is not what its counts give: look at smoothlink_paper.text.")
     for i, (part, rows) in enumerate(zip(PARTS, split, strict=True)):
         arrays |= stored(f"{part}_X", rows.X if counts is None else counts[i]) | stored(f"{part}_Y", rows.Y)
     to.mkdir(parents=True, exist_ok=True)

@@ -29,7 +29,7 @@ REMARKS = {
 }
 INTRODUCTION = """# Benchmarks on one GPU
 
-Written by `python benchmarks/gpu.py --page-only` from the cells in benchmarks/results/gpu/. Each part runs alone
+Written by `python benchmarks/gpu.py --page-only` from the cells in results/gpu/. Each part runs alone
 (`python benchmarks/gpu.py lshtc`): it first checks the pieces of a fit on the device against float64 NumPy on small
 problems, then measures.
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from smoothlink.experiments.plots import image
+from smoothlink_paper.plots import image
 
 AXES = {
     "n": "training rows",

@@ -6,22 +6,23 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from peers.known import OURS, PEERS
+
 from bench.cells import METHODS, METRICS, learner, stored_cells
 from bench.circumstances import read
 from bench.compare import comparison
 from bench.drawn import drawn_lines
 from bench.growth import growth_lines
 from bench.pictures import accuracy_against_seconds, growth_curves
-from smoothlink.experiments.peers.known import OURS, PEERS
-from smoothlink.experiments.plots import image, save
+from smoothlink_paper.plots import image, save
 
 Cells = dict[str, dict[str, Any]]  # method -> cell
 NAMES = {"p@1": "P@1", "p@3": "P@3", "p@5": "P@5", "psp@1": "PSP@1", "psp@3": "PSP@3", "psp@5": "PSP@5"}
 NAMES |= {"ndcg@5": "nDCG@5"}
 INTRODUCTION = """# Benchmarks
 
-Written by `make bench`, that is `python benchmarks/peers.py` and `python benchmarks/growth.py`, from the cells in
-benchmarks/results/; `--page-only` writes it again.
+Written by `make bench`, that is `python benchmarks/compare_peers.py` and `python benchmarks/growth.py`, from the cells
+in results/; `--page-only` writes it again.
 
 Every method runs in a process of its own on the same rows. Text sets are one fixed pair of XMC files each
 (`benchmarks/vectorise.py`: sublinear TF-IDF, words of two texts or more, unit rows). Peers get the features that
@@ -52,8 +53,8 @@ NOTHING = "Nothing has been measured yet: run `make bench`."
 
 def publish(results: Path, path: Path, notify: Callable[[str], None]) -> None:
     """Writes the page, and beside it the pictures where matplotlib is there."""
-    cells, growth = stored_cells(results), read(results / "growth.json")
-    drawn = read(results / "drawn.json")
+    cells, growth = stored_cells(results), read(results / "growth" / "figures.json")
+    drawn = read(results / "drawn" / "figures.json")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(page(cells, growth, path.stem, drawn))
     pictures = {path.stem: (accuracy_against_seconds, cells), f"{path.stem}-growth": (growth_curves, growth)}
@@ -178,7 +179,7 @@ def circumstances(sets: dict[str, Cells]) -> list[str]:
     lines += [
         "",
         f"Measured {days} on {' or '.join(map(str, cores))} cores, {first['threads']} threads each, seed "
-        f"{first['seed']}. One cell again: `python benchmarks/peers.py --sets {first['set']} --methods "
+        f"{first['seed']}. One cell again: `python benchmarks/compare_peers.py --sets {first['set']} --methods "
         f"{first['method']} --seed {first['seed']} --threads {first['threads']} --limit {first['limit']:g} --again`.",
         "",
     ]

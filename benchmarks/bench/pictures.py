@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.cells import METHODS
 from bench.growth import AXES, along, exponents
-from smoothlink.experiments.plots import COLOURS, GREY, INK, OURS, canvas, few_ticks, legend, styled
+from smoothlink_paper.plots import COLOURS, GREY, INK, OURS, canvas, few_ticks, legend, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,5 +1,5 @@
 """What a fit on a cluster costs by stage: operations, bytes over the network, memory a worker, and the seconds that
-follow from a machine's rates. docs/scaling.md is made of it and of benchmarks/results/cluster/."""
+follow from a machine's rates. docs/scaling.md is made of it and of results/cluster/."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ HEAD = (
 
 def with_table(readme: str, root: Path) -> str:
     """The text with the table between the two marks written anew."""
-    table = "\n".join([BEGIN, "", HEAD, *rows(root / "benchmarks" / "results" / "peers"), "", END])
+    table = "\n".join([BEGIN, "", HEAD, *rows(root / "results" / "peers"), "", END])
     return re.sub(f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: table, readme, flags=re.DOTALL)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-LINK = re.compile(r"\]\((?:\.\./)+(src/smoothlink/[\w/]+\.py)(?:#(\w+))?\)")
+LINK = re.compile(r"\]\((?:\.\./)+(src/smoothlink(?:_paper)?/[\w/]+\.py)(?:#(\w+))?\)")
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -32,7 +32,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 
 def page_of(source: str) -> str:
     """src/smoothlink/steps/embed.py -> source/steps/embed.md"""
-    return source.replace("src/smoothlink/", "source/").removesuffix(".py") + ".md"
+    return "source/" + source.removeprefix("src/smoothlink/").removeprefix("src/").removesuffix(".py") + ".md"
 
 
 def source_page(source: str) -> str:

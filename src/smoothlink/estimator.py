@@ -22,7 +22,7 @@ from smoothlink.distributed.fit import spread_arrays, spread_files, train_spread
 from smoothlink.fitting.checks import check_loss, check_weights
 from smoothlink.fitting.prepare import feature_count
 from smoothlink.fitting.run import run
-from smoothlink.fitting.settings import Request, TrainingData
+from smoothlink.fitting.settings import Notify, Request, TrainingData
 from smoothlink.fitting.summary import Fitted
 from smoothlink.machines.cluster import current
 from smoothlink.machines.files import Mapped
@@ -172,10 +172,14 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
             task = "multiclass" if targets.multiclass else "multilabel"
             trained, _ = train_spread(spread, w.astype(np.float32), request, task, label_weight, notify, self._noted())
             return self._keep(trained, targets.classes, indicator=targets.indicator, sparse=targets.sparse)
+        data = TrainingData(X, targets.Y, w, targets.multiclass, label_weight)
         with alone(_largest_product(X, targets.Y.shape[1], request)):
-            data = TrainingData(X, targets.Y, w, targets.multiclass, label_weight)
-            trained = run(data, request, notify=notify, note=self._noted())
+            trained = self._train(data, request, notify)
         return self._keep(trained, targets.classes, indicator=targets.indicator, sparse=targets.sparse)
+
+    def _train(self, data: TrainingData, request: Request, notify: Notify | None) -> Fitted:
+        """Fits a model to checked arrays; subclasses fit models of other kinds."""
+        return run(data, request, notify=notify, note=self._noted())
 
     def _fit_files(self, files: Files, request: Request) -> Self:
         """Fits to files that the workers of a cluster read themselves."""

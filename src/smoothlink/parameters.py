@@ -649,6 +649,9 @@ def check(parameters: dict[str, Any], *, cluster: bool = False) -> None:
 
 def check_value(name: str, value: Any, values: Values) -> None:
     """Raises ValueError where a value is not possible."""
+    if name == "embedding" and value in ("plst", "cplst", "identity"):
+        became = '"per_label"' if value == "identity" else f"smoothlink_paper.LabelSpace(method={value!r})"
+        raise ValueError(f"embedding is {value!r}, which is now {became}; possible are {values}.")
     if value not in values:
         raise ValueError(f"{name} is {value!r}; possible are {values}.")
 

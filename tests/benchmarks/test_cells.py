@@ -4,8 +4,8 @@ import json
 import platform
 from pathlib import Path
 
+import compare_peers
 import growth
-import peers
 import pytest
 from bench.cells import METRICS
 from commands import labelled
@@ -31,7 +31,7 @@ def options(place, *more):
 
 def test_a_run_stores_its_cells_writes_the_page_and_measures_nothing_twice(place, capsys):
     methods = ("--sets", "tiny", "--methods", "smoothlink", "sklearn-ridge", "--rows", "60")
-    peers.main(options(place, *methods))
+    compare_peers.main(options(place, *methods))
     first = capsys.readouterr().out
     assert first.count("trained in") == 2
     cells = {path.stem: json.loads(path.read_text()) for path in (place / "results").rglob("*.json")}
@@ -50,17 +50,17 @@ def test_a_run_stores_its_cells_writes_the_page_and_measures_nothing_twice(place
     assert "## tiny" in (place / "page.md").read_text()
     assert "](page.svg)" in (place / "page.md").read_text()
     assert (place / "page.svg").exists()
-    peers.main(options(place, *methods))
+    compare_peers.main(options(place, *methods))
     assert capsys.readouterr().out.count("there already") == 2
     before = (place / "page.md").read_text()
     (place / "page.md").unlink()
-    peers.main(options(place, "--page-only"))
+    compare_peers.main(options(place, "--page-only"))
     assert (place / "page.md").read_text() == before
 
 
 def test_a_set_that_is_absent_is_named_after_all_others_were_run(place, capsys):
     with pytest.raises(SystemExit) as end:
-        peers.main(options(place, "--sets", "absent", "debtags", "--methods", "omikuji"))
+        compare_peers.main(options(place, "--sets", "absent", "debtags", "--methods", "omikuji"))
     assert end.value.code == 1
     said = capsys.readouterr().err
     assert "The data set absent is not in" in said
@@ -69,7 +69,7 @@ def test_a_set_that_is_absent_is_named_after_all_others_were_run(place, capsys):
 
 
 def test_trial_figures_cannot_replace_real_ones(capsys):
-    for script, words in ((peers, ["--rows", "10"]), (growth, ["--shrink", "10"])):
+    for script, words in ((compare_peers, ["--rows", "10"]), (growth, ["--shrink", "10"])):
         with pytest.raises(SystemExit) as end:
             script.main(words)
         assert end.value.code == 2

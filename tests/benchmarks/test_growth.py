@@ -3,12 +3,11 @@
 import json
 
 import growth
+import peers
 import pytest
 from bench.growth import AXES, along, exponent, exponents
 from bench.page import page
 from bench.pictures import growth_curves
-
-from smoothlink.experiments import peers
 
 BASE = {"n": 100, "d": 50, "c": 20, "k": 4, "s": 30}
 
@@ -90,7 +89,7 @@ def test_points_that_are_stored_are_not_measured_again(tmp_path, monkeypatch, ca
     assert asked[3:] == [((100, 50), 16, 8, 8)]
     growth.main([*words, "--axes", "n", "--seed", "1"])  # another seed: all anew
     assert len(asked) == 7
-    assert len(json.loads((tmp_path / "growth.json").read_text())["points"]) == 2
+    assert len(json.loads((tmp_path / "growth" / "figures.json").read_text())["points"]) == 2
     assert "## Growth" in (tmp_path / "page.md").read_text()
 
 
@@ -111,6 +110,6 @@ def test_a_point_during_which_kernels_were_compiled_is_measured_again(monkeypatc
 def test_a_small_run_measures_seconds_and_memory(tmp_path):
     words = ["--shrink", "100", "--steps", "2", "--axes", "n"]
     growth.main([*words, "--results", str(tmp_path), "--page", str(tmp_path / "page.md")])
-    points = json.loads((tmp_path / "growth.json").read_text())["points"]
+    points = json.loads((tmp_path / "growth" / "figures.json").read_text())["points"]
     assert [p["sizes"]["n"] for p in points] == [400, 800]
     assert all(p["seconds"] > 0 and p["peak_mb"] > 20 and p["stages"] for p in points)

@@ -3,6 +3,7 @@
 import json
 from itertools import pairwise
 
+import peers
 import pytest
 from bench.cells import METHODS, METRICS, SETS, Conditions, fingerprint, holds, measure, stored_cells
 from bench.circumstances import PAGE, RESULTS, read, source, store, without_paths
@@ -11,8 +12,7 @@ from bench.page import NOTHING, page, publish
 from bench.pictures import LOOKS, accuracy_against_seconds
 from commands import labelled
 
-from smoothlink.experiments import peers
-from smoothlink.experiments.data import Split
+from smoothlink_paper.data import Split
 
 SETTLED = {
     "rank": 7,
@@ -141,9 +141,9 @@ def test_without_cells_the_page_says_what_to_type():
 
 
 def test_the_page_of_this_project_is_what_its_cells_say():
-    remedy = "write it again: python benchmarks/peers.py --page-only"
+    remedy = "write it again: python benchmarks/compare_peers.py --page-only"
     assert PAGE.read_text() == page(
-        stored_cells(RESULTS), read(RESULTS / "growth.json"), drawn=read(RESULTS / "drawn.json")
+        stored_cells(RESULTS), read(RESULTS / "growth" / "figures.json"), drawn=read(RESULTS / "drawn" / "figures.json")
     ), remedy
     for picture in ("benchmarks", "benchmarks-growth"):
         assert (f"]({picture}.svg)" in PAGE.read_text()) == PAGE.with_name(f"{picture}.svg").exists(), remedy

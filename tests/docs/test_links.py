@@ -56,10 +56,11 @@ def test_each_row_of_the_mathematics_names_functions_that_exist():
     rows = [line for line in (ROOT / "docs" / "maths.md").read_text().splitlines() if line.startswith("| ")][1:]
     assert len(rows) > 25
     for row in rows:
-        linked = re.findall(r"\[`([\w.]+)`\]\(\.\./(src/smoothlink/[\w/]+\.py)#(\w+)\)", row)
+        linked = re.findall(r"\[`([\w.]+)`\]\(\.\./(src/smoothlink(?:_paper)?/[\w/]+\.py)#(\w+)\)", row)
         assert linked, row
         for name, path, function in linked:
-            assert name == f"{path.removeprefix('src/smoothlink/').removesuffix('.py').replace('/', '.')}.{function}"
+            module = path.removeprefix("src/smoothlink/").removeprefix("src/").removesuffix(".py").replace("/", ".")
+            assert name == f"{module}.{function}"
             assert function in definitions(ROOT / path)
 
 

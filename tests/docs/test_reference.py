@@ -9,7 +9,6 @@ from blocks import PAGES, ROOT, blocks
 from generate.api_page import api_page
 from generate.command_page import command_page
 from generate.figures import ABOUT, BEGIN, END, measured, row, with_table
-
 from smoothlink.experiments.odp import LARGE, LINK, NEAREST
 
 ANEW = "python docs/generate"

@@ -90,7 +90,6 @@ def test_a_tuned_model_is_saved_and_loaded(as_on_a_card, rng, tmp_path):
     [
         {"loss": "squared"},
         {"embedding": "none"},
-        {"embedding": "plst", "loss": "squared"},
         {"input_kernel": "gaussian"},
         {"memory": "2G"},
         {"label_smoothing": 0.9},

@@ -132,7 +132,6 @@ def test_every_label_drawn_is_the_exact_descent(data):
         ({"final_ridge": 0.1}, "final_ridge is 0.1"),
         ({"n_features": 10}, "n_features is 10"),
         ({"embedding": "random"}, "embedding is 'random'"),
-        ({"embedding": "plst"}, "embedding is 'plst'"),
         ({"rank": 0.5}, "rank is 0.5"),
         ({"label_smoothing": 0.9}, "label_smoothing is 0.9"),
         ({"memory": "4G"}, "memory is '4G'"),

@@ -307,37 +307,6 @@ def test_label_weights_reach_the_embedding(rng):
     np.testing.assert_allclose(np.abs(found.U[:, 0]), np.arange(12) == 7, atol=1e-5)
 
 
-# PLST and CPLST
-
-
-@pytest.mark.parametrize("embedding", ["plst", "cplst"])
-@pytest.mark.parametrize("ridge", ["auto", 0.7])
-def test_the_published_baselines_are_decoded_linearly(rng, embedding, ridge):
-    p = dense_problem(rng, weighted=False)
-    X, Y = p.dense
-    found = trained(p, settled(embedding=embedding, rank=3, ridge=ridge))
-    Z = Y - Y.mean(axis=0)
-    M = Z.T @ (X @ np.linalg.pinv(X) if embedding == "cplst" else np.eye(120)) @ Z
-    E = np.linalg.eigh(M)[1][:, -3:]
-    exact = Y.mean(axis=0) + X @ ridge_solution(X, Z @ E, p.w, found.summary["ridge"]) @ E.T
-    np.testing.assert_allclose(scored(found.model, raw(p)), exact, atol=2e-3)
-    assert found.summary["kernel"] == "linear"
-    assert found.summary["chosen_by"]["ridge"] == ("given" if ridge == 0.7 else "held-out rows")
-    if ridge == 0.7:
-        assert found.summary["ridge"] == 0.7
-    assert ((found.model.thresholds > 0) & (found.model.thresholds <= 1)).all()
-
-
-@pytest.mark.parametrize(("ridge", "used"), [("auto", 1.0), (0.7, 0.7)])
-def test_a_baseline_of_one_row_has_nothing_to_choose_by(rng, ridge, used):
-    p = dense_problem(rng)
-    one = p._replace(X=p.X[:1], Y=sp.csr_array(np.ones((1, 12), np.float32)), w=p.w[:1])
-    found = trained(one, settled(embedding="plst", rank=3, ridge=ridge))
-    assert found.summary["ridge"] == used
-    assert found.summary["held_out_rows"] == 0
-    np.testing.assert_allclose(scored(found.model, raw(one)), 1, atol=1e-3)
-
-
 # Sizes
 
 

@@ -518,9 +518,7 @@ def test_files_with_other_columns_are_refused(two, rng, tmp_path):
         spread_files(two, Files.of([tmp_path / "a.sl", tmp_path / "b.sl"]))
 
 
-@pytest.mark.parametrize(
-    "given", [{"device": "torch"}, {"memory": "2G"}, {"solver": "dual"}, {"embedding": "plst"}], ids=str
-)
+@pytest.mark.parametrize("given", [{"device": "torch"}, {"memory": "2G"}, {"solver": "dual"}], ids=str)
 def test_what_a_cluster_cannot_do_is_refused(two, rng, given):
     name = next(iter(given))
     with smoothlink.cluster(two.client), pytest.raises(ValueError, match=f"{name} is .*, which a cluster cannot do"):

@@ -2,6 +2,8 @@
 
 import ast
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -56,6 +58,22 @@ def test_imports_point_down(path):
 def test_no_step_and_no_solver_knows_a_device(path):
     assert not [name for name in imported(path) if re.match(r"(torch|cupy|numba\.cuda|dask|distributed)\b", name)]
     assert not re.findall(r"\b(torch|cuda|cupy|gpu|device)\b", path.read_text("utf-8"), re.IGNORECASE)
+
+
+@pytest.mark.parametrize("path", FILES, ids=str)
+def test_only_one_command_knows_the_experiments_and_none_the_benchmarks(path):
+    outer = {name.split(".")[0] for name in imported(path)} & {"smoothlink_paper", "peers", "bench", "benchmarks"}
+    assert outer == ({"smoothlink_paper"} if path == ROOT / "cli" / "reproduce.py" else set())
+
+
+@pytest.mark.parametrize("path", sorted((ROOT.parent / "smoothlink_paper").rglob("*.py")), ids=str)
+def test_the_experiments_never_import_the_benchmarks(path):
+    assert not {name.split(".")[0] for name in imported(path)} & {"peers", "bench", "benchmarks"}
+
+
+def test_the_command_loads_the_experiments_when_it_is_used():
+    code = "import sys, smoothlink.cli.app; print('smoothlink_paper' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
 
 
 def test_every_layer_exists():

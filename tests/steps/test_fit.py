@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from embedded import FULL, Embedded
+from oracles import exact_fit
 from problems import at_home, home, relative_error, ridge_solution
 from scipy.special import expit, softmax
 from sklearn.linear_model import LogisticRegression, Ridge
@@ -12,7 +13,6 @@ from smoothlink.machines.decoder import sigmoid
 from smoothlink.machines.rows import Rows
 from smoothlink.steps import fit
 from smoothlink.steps.descend import Descent, default_batch, stable_rate
-from smoothlink.steps.exact import exact_fit
 from smoothlink.steps.fit import Smoothing, link_sums, prior, prior_scores, softmax_rows
 
 squared = at_home(fit.squared)

@@ -1,0 +1,149 @@
+"""What an experiment leaves behind: a JSON record with its circumstances, the page made of it, and its picture.
+
+Published are results/NAME/DATE.json, docs/results/NAME.md and .svg. A run that measured less than the published one
+writes all three to results/NAME/, as VARIANT-DATE: it never replaces them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Callable, Iterator
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from smoothlink.fitting.options import peak_memory_mb
+
+from smoothlink.steps.evaluate import evaluate
+from smoothlink_paper import experiment
+from smoothlink_paper.data import Split
+from smoothlink_paper.methods import Answer
+
+PACKAGES = ("smoothlink", "numpy", "scipy", "scikit-learn", "numba", "optuna")
+
+
+def circumstances(name: str, seed: int, seconds: float) -> dict[str, Any]:
+    """When, with what and on what an experiment was run."""
+    return {
+        "experiment": name,
+        "date": date.today().isoformat(),
+        "seed": seed,
+        "seconds": round(seconds, 1),
+        "peak_memory_mb": round(peak_memory_mb(), 1),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "versions": {"python": platform.python_version(), **{p: version(p) for p in PACKAGES}},
+    }
+
+
+def published(name: str, folder: Path) -> Path | None:
+    """Returns the newest record of a complete run in results/NAME/, or None."""
+    return max((folder / "results" / name).glob("[0-9]*.json"), default=None)
+
+
+def compared(record: dict[str, Any], folder: Path, *, quick: bool) -> dict[str, Any]:
+    """Adds to a record what it lacks of the published one, and then the variant that its files are named by."""
+    if quick:
+        return {**record, "variant": "quick", "lacks": ["it had few rows and trials (--quick)"]}
+    path = published(record["experiment"], folder)
+    lacks = [] if path is None else shortfall(record, json.loads(path.read_text()))
+    return {**record, "variant": "partial", "lacks": lacks} if lacks else record
+
+
+def shortfall(record: dict[str, Any], full: dict[str, Any]) -> list[str]:
+    """Returns what a record has less of than the full one: trials, data sets, rows, figures."""
+    lacks = []
+    allowed, most = (one.get("trials_allowed", 0) for one in (record, full))
+    if allowed < most:
+        lacks.append(f"it had {allowed} trials, not {most}")
+    for name, rows in full["rows"].items():
+        found = record["rows"].get(name)
+        if found is None:
+            lacks.append(f"it lacked the data set {name}")
+        elif any(a < b for a, b in zip(found, rows, strict=True)):
+            lacks.append(f"it had {found[0]} training and {found[1]} test rows of {name}, not {rows[0]} and {rows[1]}")
+    missing = sorted(set(figures(full)) - set(figures(record)))
+    if missing and not any("data set" in reason for reason in lacks):
+        lacks.append(f"it lacked {len(missing)} figures, such as {missing[0]}")
+    return lacks
+
+
+def figures(part: Any, place: str = "") -> Iterator[str]:
+    """Yields the place of every figure with an interval in a record."""
+    if isinstance(part, dict) and {"value", "low"} <= part.keys():
+        yield place
+        return
+    inner = part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ()
+    for key, value in inner:
+        yield from figures(value, f"{place} / {key}" if place else str(key))
+
+
+def stem(record: dict[str, Any]) -> str:
+    """Returns the name of the record's page and picture, without an ending."""
+    return f"{record['variant']}-{record['date']}" if "variant" in record else str(record["experiment"])
+
+
+def store(record: dict[str, Any], folder: Path) -> Path:
+    """Writes results/NAME/DATE.json, or VARIANT-DATE.json, whole or not at all."""
+    name = stem(record) if "variant" in record else record["date"]
+    path = folder / "results" / record["experiment"] / f"{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".part")
+    temporary.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
+    temporary.replace(path)
+    return path
+
+
+def publish(record: dict[str, Any], folder: Path, notify: Callable[[str], None]) -> list[Path]:
+    """Writes the page of a record, and beside it the picture where matplotlib is installed; returns their paths."""
+    from smoothlink_paper.plots import save
+
+    module = experiment(record["experiment"])
+    place = folder / "results" / record["experiment"] if "variant" in record else folder / "docs" / "results"
+    page = place / f"{stem(record)}.md"
+    page.parent.mkdir(parents=True, exist_ok=True)
+    page.write_text(module.page(record))
+    picture = page.with_suffix(".svg")
+    try:
+        save(module.plot(record), picture)
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").partition(".")[0] != "matplotlib":
+            raise
+        notify(f"{picture} was not drawn, which takes matplotlib: install smoothlink[report] for the picture.")
+        return [page]
+    return [page, picture]
+
+
+def stated(record: dict[str, Any]) -> str:
+    """The last line of a page."""
+    lacks = f"This is not the published run: {', and '.join(record['lacks'])}. " if "lacks" in record else ""
+    versions = ", ".join(f"{name} {number}" for name, number in sorted(record["versions"].items()))
+    return (
+        f"{lacks}Run on {record['date']} in {record['seconds']:.0f} s, at most {record['peak_memory_mb']:.0f} MB, seed "
+        f"{record['seed']}, {record['machine']}; {versions}."
+    )
+
+
+def measure(metric: str, answer: Answer, split: Split, seed: int, bootstraps: int = 1000) -> dict[str, Any]:
+    """One metric of an answer with its interval, the seconds of its fit and its settings."""
+    found = evaluate(split.test.Y, answer.predictions, **training(split), seed=seed, bootstraps=bootstraps)
+    row = found.metrics[metric]._asdict()
+    return {**row, "seconds": round(answer.seconds, 2), "settings": answer.settings}
+
+
+def row_counts(split: Split) -> list[int]:
+    """Returns the numbers of training and test rows."""
+    return [part.X.shape[0] for part in split]
+
+
+def training(split: Split) -> dict[str, Any]:
+    """What metrics need to know of the training rows."""
+    Y = split.train.Y
+    return {"label_counts": np.bincount(Y.indices, minlength=Y.shape[1]), "n_train": Y.shape[0]}
+
+
+def figure(metric: dict[str, float], digits: int) -> str:
+    return f"{metric['value']:.{digits}f} [{metric['low']:.{digits}f}, {metric['high']:.{digits}f}]"
