@@ -127,6 +127,7 @@ class Choice(NamedTuple):
 
 
 AUTO = ("auto",)
+MATERN = r"matern\((?=[0-9.]*[1-9])([0-9]+\.?[0-9]*|\.[0-9]+)\)"  # a number above 0
 POSITIVE = Interval(0, with_low=False)
 
 
@@ -295,7 +296,7 @@ CHOICES = (
             Parameter(
                 "kernel",
                 "gaussian",
-                Values(("gaussian", "laplacian", "exponential"), pattern=r"matern\([0-9.]+\)"),
+                Values(("gaussian", "laplacian", "exponential"), pattern=MATERN),
                 "The kernel.",
             ),
             Parameter(
@@ -329,8 +330,9 @@ def words_of(parameter: str) -> tuple[str, ...]:
 
 def objects_of(parameter: str) -> dict[str, Any]:
     """Returns how `Values` describes and accepts the choices of a parameter."""
-    names = [choice.name for choice in CHOICES if choice.parameter == parameter and choice.parameters]
-    return {"objects": " or ".join(f"{name}(...)" for name in names), "accepts": is_choice(*names, "Linear", "Squared")}
+    own = [choice for choice in CHOICES if choice.parameter == parameter]
+    shown = " or ".join(f"{choice.name}(...)" for choice in own if choice.parameters)
+    return {"objects": shown, "accepts": is_choice(*(choice.name for choice in own))}
 
 
 MODEL, DATA, MACHINE, RUN = "Model", "Data", "Machine", "Run"
@@ -365,7 +367,7 @@ PARAMETERS = (
     Parameter(
         "kernel",
         "auto",
-        Values((*AUTO, *words_of("kernel")), pattern=r"matern\([0-9.]+\)", **objects_of("kernel")),
+        Values((*AUTO, *words_of("kernel")), pattern=MATERN, **objects_of("kernel")),
         'Kernel of the link function. "linear" has no random features. "auto": "gaussian"; joint training is linear.',
         MODEL,
         common=True,
@@ -430,7 +432,7 @@ PARAMETERS = (
         "auto",
         Values(
             ("auto", "gaussian", "laplacian", "exponential"),
-            pattern=r"matern\([0-9.]+\)",
+            pattern=MATERN,
             none=True,
             **objects_of("input_kernel"),
         ),
@@ -548,7 +550,7 @@ NOT_SMOOTHED = Values(objects="1.0", accepts=lambda value: value == 1)
 X_ITSELF = Values(AUTO, none=True)
 WITHOUT_LANDMARKS = Values(
     ("auto", "gaussian", "laplacian", "exponential"),
-    pattern=r"matern\([0-9.]+\)",
+    pattern=MATERN,
     none=True,
     objects="InputKernel(map='random')",
     accepts=lambda value: is_choice("InputKernel")(value) and value.map != "landmarks",
@@ -683,7 +685,7 @@ FORMER = {
     "batch_rows": "loss.batch_rows",
     "negatives": "training.negatives",
     "direct": "training.sparse_weights",
-    "finetune": "training",
+    "finetune": "It is now training='finetune' (on the command line: --training finetune).",
     "dropout": "training.dropout",
     "power": "embedding.power",
     "oversample": "embedding.oversample",

@@ -6,10 +6,32 @@ import inspect
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
-from smoothlink.parameters import PARAMETERS, Parameter, every_parameter, flat_table, parse_setting
+from smoothlink.parameters import (
+    FORMER,
+    PARAMETERS,
+    Parameter,
+    every_parameter,
+    flat_table,
+    parse_setting,
+    unknown_parameter,
+)
 
 WIDEST = 16  # characters of a metavar
+
+
+class WithFormer(TyperCommand):
+    """A command that says what became of an option of 0.1."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            name = str(getattr(error, "option_name", "")).lstrip("-").replace("-", "_").removeprefix("no_")
+            if name in FORMER:
+                error.message, error.possibilities = unknown_parameter(name), None  # type: ignore[attr-defined]
+            raise
 
 
 def option_of(p: Parameter) -> str:

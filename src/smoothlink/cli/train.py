@@ -17,6 +17,7 @@ from smoothlink.cli.screen import Screen, number, print_json, size, table
 from smoothlink.cli.text import Texts, fit_texts, hold_texts, read_texts, texts
 from smoothlink.datafiles import Reading, names_in, writable
 from smoothlink.errors import DataError, plural
+from smoothlink.parameters import PARAMETERS, check
 
 if TYPE_CHECKING:
     from smoothlink.estimator import SmoothLinkClassifier
@@ -86,6 +87,7 @@ def train(
     from smoothlink.choices import nest
 
     settings = nest(parameters if params is None else {**tuned_settings(params, params_for), **parameters})
+    check({p.name: p.default for p in PARAMETERS} | settings, cluster=cluster is not None)
     expected = None
     if hold_texts(paths, reading, texts):
         if cluster is not None:
