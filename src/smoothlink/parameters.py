@@ -14,6 +14,7 @@ import math
 import re
 import textwrap
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from numbers import Integral, Real
 from os import PathLike, fspath
@@ -62,7 +63,7 @@ class Values:
                 value in self.words or bool(self.pattern and re.fullmatch(self.pattern, value)) or self.accepts(value)
             )
         if type(value).__name__ in ("bool", "bool_"):
-            return self.flag
+            return self.flag or self.accepts(value)
         if self.whole is not None and isinstance(value, Integral):
             return int(value) >= self.whole
         if self.number is not None and value in self.number:
@@ -90,14 +91,13 @@ class Values:
 
     def parse(self, text: str) -> Any:
         """The value that text from the command line stands for; ValueError where it is none of the possible ones."""
-        candidates: list[Any] = [text]
-        if text.lower() in ("none", "true", "false"):
-            candidates.append({"none": None, "true": True, "false": False}[text.lower()])
-        for kind in (int, float):
-            try:
-                candidates.append(kind(text))
-            except ValueError:
-                continue
+        words = {"none": None, "true": True, "false": False}
+        candidates: list[Any] = [text] if text in self.words else []
+        candidates += [words[text.lower()]] if text.lower() in words else []
+        for kind, possible in ((int, self.whole is not None), (float, self.number is not None)):
+            with suppress(ValueError):
+                candidates += [kind(text)] if possible else []
+        candidates.append(text)
         found = [value for value in candidates if value in self]
         if not found:
             raise ValueError(text)
@@ -134,6 +134,11 @@ POSITIVE = Interval(0, with_low=False)
 def is_choice(*names: str) -> Callable[[Any], bool]:
     """Returns a test whether a value is an object of one of these choices."""
     return lambda value: type(value).__name__ in names and type(value).__module__ == "smoothlink.choices"
+
+
+def is_weights(value: Any) -> bool:
+    """Whether a value may hold weights of labels; `targets.weigh` looks at them beside the labels."""
+    return not isinstance(value, (str, bool))
 
 
 def is_path(value: Any) -> bool:
@@ -411,7 +416,7 @@ PARAMETERS = (
     Parameter(
         "class_weight",
         None,
-        Values(("balanced",), none=True, objects="a dict or an array of weights", accepts=lambda value: True),
+        Values(("balanced",), none=True, objects="a dict or an array of weights", accepts=is_weights),
         "One weight per label, by id or in the order of classes_. Multiclass: example weights by class, as in "
         "scikit-learn. Multilabel: weights of labels in the embedding.",
         DATA,
