@@ -21,7 +21,7 @@ BEFORE = re.compile(r"<!-- not run: (.+?) -->\s*\Z", re.DOTALL)
 RUN = ("python", "sh")
 SHOWN = ("text", "json", "nginx", "ini", "dockerfile", "yaml", "{ .python .signature }")  # not meant to be run
 QUICK = ["--effort", "quick"]  # trials on held-out rows would take most of the time of these tests
-SETTLED = {"--effort", "--finetune", "--negatives"}  # options that leave no trials, or do not go with "quick"
+SETTLED = {"--effort", "--training"}  # options that leave no trials, or do not go with "quick"
 
 
 class Block(NamedTuple):

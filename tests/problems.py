@@ -3,6 +3,7 @@
 Nothing here calls the library for an answer. X always has its constant as the last column.
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -138,11 +139,7 @@ def options(**changes):
     from smoothlink.estimator import SmoothLinkClassifier
     from smoothlink.fitting.options import Options
 
-    params = SmoothLinkClassifier().get_params()
-    params["seed"] = params["random_state"]
-    known = Options.__dataclass_fields__
-    assert set(changes) <= set(known), set(changes) - set(known)
-    return Options(**{name: params[name] for name in known} | changes)
+    return replace(Options.of(SmoothLinkClassifier().get_params(deep=False), seed=0), **changes)
 
 
 def settled(**changes):

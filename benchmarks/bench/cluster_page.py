@@ -46,9 +46,10 @@ def stored_cells(folder: Path) -> Cells:
 def shape_of(cell: dict[str, Any]) -> Shape:
     """The problem of a cell, as the cost model takes it."""
     z, settings = cell["shape"], cell["settings"]
+    features = settings.get("kernel.features") or settings["n_features"]  # as cells of 0.1 have it
     return Shape(
         *(z["rows"], z["features"] + 1, z["labels"], z["features_per_row"], z["labels_per_row"]),
-        *(settings["rank"], settings["n_features"], cell["solver_iterations"]),
+        *(settings["rank"], features, cell["solver_iterations"]),
     )
 
 
