@@ -65,6 +65,15 @@ def test_default_and_help_of_an_option_are_those_of_the_table(parameter):
     assert parameter.values.flag or f"default: {str(parameter.default).lower()}" in shown
 
 
+def test_help_shows_what_people_use_and_help_all_the_rest():
+    shown, whole = (succeed("train", word).out for word in ("--help", "--help-all"))
+    assert len(shown.splitlines()) < len(whole.splitlines())
+    for p in PARAMETERS:
+        option = f"--{p.name.replace('_', '-')} "
+        assert option in whole
+        assert (option in shown) == p.common, p.name
+
+
 def words_of(settings):
     """The command's words for parameters, of which flags are True or False."""
     flags = {True: "--{}", False: "--no-{}"}

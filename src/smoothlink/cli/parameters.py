@@ -85,9 +85,25 @@ def _option(p: Parameter) -> inspect.Parameter:
         help=described(p),
         show_default=False,
         rich_help_panel=p.group,
+        hidden=not p.common,
     )
     kind: Any = Annotated[bool | None if flag else str | None, info]
     return inspect.Parameter(p.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+
+
+def show_all(context: typer.Context, wanted: bool) -> None:
+    """Prints the help with the options that --help leaves out, and ends."""
+    if wanted:
+        for option in context.command.params:
+            option.hidden = False  # type: ignore[attr-defined]
+        typer.echo(context.get_help(), nl=False)
+        raise typer.Exit
+
+
+HelpAll = Annotated[
+    bool,
+    typer.Option("--help-all", help="Show this, with seldom used parameters too.", callback=show_all, is_eager=True),
+]
 
 
 def set_option() -> inspect.Parameter:

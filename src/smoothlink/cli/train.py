@@ -12,7 +12,7 @@ from smoothlink.cli.data import read_several, reading
 from smoothlink.cli.evaluate import as_object
 from smoothlink.cli.evaluate import show as show_metrics
 from smoothlink.cli.options import AsJson, Cluster, Quiet, grouped, on_cluster
-from smoothlink.cli.parameters import chosen
+from smoothlink.cli.parameters import HelpAll, chosen
 from smoothlink.cli.screen import Screen, number, print_json, size, table
 from smoothlink.cli.text import Texts, fit_texts, hold_texts, read_texts, texts
 from smoothlink.datafiles import Reading, names_in, writable
@@ -67,6 +67,7 @@ def train(
     ] = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
+    help_all: HelpAll = False,
     *,
     reading: Reading,
     texts: Texts,
