@@ -30,8 +30,9 @@ CELLS = RESULTS / "cluster"
 PAGES = ROOT / "docs"
 SHAPE = {"rows": 500_000, "features": 100_000, "labels": 10_000}  # at scale 1
 A_ROW = {"features-per-row": 40, "labels-per-row": 3}
-SETTINGS: dict[str, Any] = {"rank": 200, "n_features": 2000, "loss": "squared", "ridge": 1.0, "bandwidth": 2.0}
-SETTINGS |= {"final_ridge": 0.1, "calibrate": False, "negatives": "all", "solver": "cg", "scale": "unit"}
+SETTINGS: dict[str, Any] = {"rank": 200, "kernel.features": 2000, "loss": "squared", "ridge": 1.0}
+SETTINGS |= {"kernel.bandwidth": 2.0, "final_ridge": 0.1, "calibrate": False, "training": "stepwise"}
+SETTINGS |= {"solver": "cg", "scale": "unit"}
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -54,7 +55,8 @@ def measure(given: argparse.Namespace, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     data, settings = made(given, folder), dict(SETTINGS)
     if given.scale < 1:
-        settings |= {"rank": max(4, int(200 * given.scale**0.5)), "n_features": max(16, int(2000 * given.scale**0.5))}
+        share = given.scale**0.5
+        settings |= {"rank": max(4, int(200 * share)), "kernel.features": max(16, int(2000 * share))}
     asked = [(plan, count) for plan in given.plans.split(",") for count in map(int, given.workers.split(","))]
     for plan, count in [("here", 0), *asked]:
         watch = Watch()

@@ -16,7 +16,7 @@ from bench.circumstances import PAGE, RESULTS, ROOT, store
 from bench.page import publish
 from compare_peers import rows_of
 
-from smoothlink import SmoothLinkClassifier
+from smoothlink import Joint, SmoothLinkClassifier
 from smoothlink_paper.data import Split
 
 SHARES = (16, 4)  # of the labels, one in so many is drawn; then all
@@ -48,7 +48,7 @@ def compared(split: Split, seed: int) -> list[dict[str, Any]]:
 
 def measured(split: Split, negatives: int, seed: int) -> dict[str, Any]:
     began = time.perf_counter()
-    fitted = SmoothLinkClassifier(negatives=negatives, random_state=seed).fit(split.train.X, split.train.Y)
+    fitted = SmoothLinkClassifier(training=Joint(negatives), random_state=seed).fit(split.train.X, split.train.Y)
     seconds = time.perf_counter() - began
     found = fitted.evaluate(split.test.X, split.test.Y, bootstraps=1).metrics
     row = {key: round(found[key].value, 5) for key in ("p@1", "p@5", "logloss")}

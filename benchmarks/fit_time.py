@@ -22,8 +22,8 @@ from peers.known import OURS
 
 from smoothlink_paper.data import load
 
-SETTINGS: dict[str, Any] = {"rank": 112, "ridge": 1.0, "bandwidth": 2.0, "final_ridge": 1e-2, "n_features": 2000}
-SETTINGS |= {"loss": "squared"}
+SETTINGS: dict[str, Any] = {"rank": 112, "ridge": 1.0, "kernel.bandwidth": 2.0, "final_ridge": 1e-2}
+SETTINGS |= {"kernel.features": 2000, "loss": "squared"}
 
 
 def main() -> None:

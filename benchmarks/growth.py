@@ -26,7 +26,7 @@ from smoothlink_paper.data import Split
 BASE = {"n": 40_000, "d": 20_000, "c": 2_000, "k": 100, "s": 500}
 TINY = {"n": 500, "d": 300, "c": 20, "k": 5, "s": 20}
 FEATURES_PER_ROW, LABELS_PER_ROW, TEST_ROWS = 40, 3, 200
-SETTINGS: dict[str, Any] = {"ridge": 1.0, "bandwidth": 2.0, "final_ridge": 0.01, "loss": "squared"}
+SETTINGS: dict[str, Any] = {"ridge": 1.0, "kernel.bandwidth": 2.0, "final_ridge": 0.01, "loss": "squared"}
 SETTINGS |= {"input_kernel": None, "calibrate": False, "task": "multilabel"}
 
 
@@ -101,7 +101,7 @@ def measured(sizes: dict[str, int], seed: int, threads: int) -> dict[str, Any]:
     parts = (slice(sizes["n"]), slice(sizes["n"], None))
     split = Split(*(rows._replace(X=rows.X[part], Y=rows.Y[part]) for part in parts))
     watch = Watch()
-    settings = {**SETTINGS, "rank": sizes["k"], "n_features": sizes["s"]}
+    settings = {**SETTINGS, "rank": sizes["k"], "kernel.features": sizes["s"]}
     found = reported(watch, OURS, split, seed, top=5, threads=threads, **settings)
     return {
         "sizes": dict(sizes),

@@ -32,7 +32,8 @@ from peers.known import OURS
 
 SHAPE = {"rows": 1_000_000, "features": 500_000, "labels": 100_000}  # at scale 1
 A_ROW = {"features-per-row": 40, "labels-per-row": 3}
-SETTINGS = {"rank": 300, "n-features": 2000, "loss": "squared", "ridge": 1, "bandwidth": 2, "final-ridge": 0.1}
+SETTINGS = {"rank": 300, "kernel.features": 2000, "loss": "squared", "ridge": 1}
+SETTINGS |= {"kernel.bandwidth": 2, "final_ridge": 0.1}
 OVERSAMPLE, GROUP = 20, 64
 
 CHILD = """
@@ -65,7 +66,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--scale", type=float, default=1.0, help="of rows, features and labels")
     parser.add_argument("--memory", default="8G")
     parser.add_argument("--rank", type=int, default=SETTINGS["rank"])
-    parser.add_argument("--n-features", type=int, default=SETTINGS["n-features"])
+    parser.add_argument("--features", type=int, default=SETTINGS["kernel.features"])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", type=Path, help="where data and model go, and stay")
     parser.add_argument("--results", type=Path, default=RESULTS / "large" / "figures.json", metavar="FILE")
@@ -84,8 +85,8 @@ def measured(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
     data, made = make_data(given, folder)
     rates = machine_rates()
     watch = Watch()
-    settings = {**SETTINGS, "rank": given.rank, "n-features": given.n_features, "memory": given.memory}
-    options = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
+    settings = {**SETTINGS, "rank": given.rank, "kernel.features": given.features, "memory": given.memory}
+    options = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
     summary, counted = trained(data, folder, [*options, "--random-state", str(given.seed)])
     solves = [products for d, products in counted["solves"] if d == summary["features"] + 1]
     sizes = {**made, "rank": summary["rank"], "random_features": summary["random_features"]}

@@ -21,7 +21,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import smoothlink
-from smoothlink import SmoothLinkClassifier
+from smoothlink import Gaussian, SmoothLinkClassifier
 from smoothlink.model import Model
 from smoothlink.steps.calibrate import Calibration, stretch
 from smoothlink.steps.featurize import Features
@@ -50,7 +50,7 @@ def made(c: int, k: int, s: int, d: int, rng: np.random.Generator) -> SmoothLink
         total=float(20 * c),
         thresholds=np.full(c, 0.3),
     )
-    classifier = SmoothLinkClassifier(rank=k, n_features=max(1, s))
+    classifier = SmoothLinkClassifier(rank=k, kernel=Gaussian(features=max(1, s)))
     classifier.model_, classifier.classes_, classifier.n_features_in_ = model, np.arange(c), d
     classifier.summary_, classifier.thresholds_ = {}, model.thresholds
     classifier.label_names_, classifier.label_directions_ = [f"label {j}" for j in range(c)], None

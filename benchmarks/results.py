@@ -122,16 +122,16 @@ def figures(name: str) -> None:
 
 def random_settings(rng: Any, n: int) -> dict[str, Any]:
     """One point of the search space: the paper's knobs, with ranges wide enough to hold every good setting seen."""
+    loss = str(rng.choice(["squared", "logistic"]))
     return {
         "rank": str(rng.choice(["all", "0.9"])),
         "ridge": float(10 ** rng.uniform(-3, 2)),
         "kernel": str(rng.choice(["gaussian", "matern(5)", "matern(3)", "laplacian"])),
-        "bandwidth": float(2 ** rng.uniform(-2, 4)),
-        "n_features": int(min(rng.choice([500, 1000, 2000, 3000]), max(200, 2 * n))),
+        "kernel.bandwidth": float(2 ** rng.uniform(-2, 4)),
+        "kernel.features": int(min(rng.choice([500, 1000, 2000, 3000]), max(200, 2 * n))),
         "final_ridge": float(10 ** rng.uniform(-5, 0.5)),
-        "loss": str(rng.choice(["squared", "logistic"])),
-        "passes": int(rng.integers(1, 11)),
-        "quasi_random": rng.choice([None, "latin"]),
+        "loss": loss,
+        **({} if loss == "squared" else {"loss.passes": int(rng.integers(1, 11))}),
     }
 
 
@@ -162,10 +162,10 @@ def trials(name: str) -> None:
 
 def classifier(settings: dict[str, Any], data: Any) -> Any:
     from smoothlink import SmoothLinkClassifier
+    from smoothlink.choices import nest
 
     rank = 0.9 if settings["rank"] == "0.9" else int(min(*data.Y.shape, data.X.shape[1] + 1, 512))
-    quasi = None if settings["quasi_random"] is None else str(settings["quasi_random"])
-    return SmoothLinkClassifier(**{**settings, "rank": rank, "quasi_random": quasi}, calibrate=False)
+    return SmoothLinkClassifier(**nest({**settings, "rank": rank}), calibrate=False)
 
 
 def page() -> None:

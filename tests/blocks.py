@@ -22,7 +22,7 @@ RUN = ("python", "sh")
 SHOWN = ("text", "json", "nginx", "ini", "dockerfile", "yaml", "{ .python .signature }")  # not meant to be run
 QUICK = ["--effort", "quick"]  # trials on held-out rows would take most of the time of these tests
 MAKES_DATA = ("demo", "synth")  # under names of files that the tests prepare for the other pages
-SETTLED = {"--effort", "--finetune", "--negatives"}  # options that leave no trials, or do not go with "quick"
+SETTLED = {"--effort", "--training"}  # options that leave no trials, or do not go with "quick"
 
 
 class Block(NamedTuple):

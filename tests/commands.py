@@ -15,7 +15,18 @@ from smoothlink.steps.read import Data, write
 
 # Every setting given and nothing calibrated: a fit takes a few milliseconds.
 FIXED = [
-    *("--rank", "4", "--ridge", "1", "--bandwidth", "2", "--n-features", "40", "--final-ridge", "0.1"),
+    *(
+        "--rank",
+        "4",
+        "--ridge",
+        "1",
+        "--set",
+        "kernel.bandwidth=2",
+        "--set",
+        "kernel.features=40",
+        "--final-ridge",
+        "0.1",
+    ),
     *("--loss", "squared", "--no-calibrate"),
 ]
 

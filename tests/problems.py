@@ -3,6 +3,7 @@
 Nothing here calls the library for an answer. X always has its constant as the last column.
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -135,14 +136,11 @@ def at_home(f):
 
 def options(**changes):
     """The estimator's defaults with some changed."""
-    from smoothlink.estimator import SmoothLinkClassifier
     from smoothlink.fitting.options import Options
 
-    params = SmoothLinkClassifier().get_params()
-    params["seed"] = params["random_state"]
-    known = Options.__dataclass_fields__
-    assert set(changes) <= set(known), set(changes) - set(known)
-    return Options(**{name: params[name] for name in known} | changes)
+    from smoothlink.estimator import SmoothLinkClassifier
+
+    return replace(Options.of(SmoothLinkClassifier().get_params(deep=False), seed=0), **changes)
 
 
 def settled(**changes):

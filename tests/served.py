@@ -9,10 +9,9 @@ import threading
 
 import numpy as np
 import pytest
-from small import FIXED, words
+from small import FIXED, fixed, words
 
 from smoothlink import TextSmoothLink
-from smoothlink.estimator import SmoothLinkClassifier
 
 TOPICS = {
     "fruit": ["apple", "pear", "plum", "cherry", "quince"],
@@ -37,7 +36,7 @@ def text_model(**changes):
 @functools.cache
 def vector_model(**changes):
     """Counts of 40 words with 6 labels."""
-    return SmoothLinkClassifier(**FIXED | changes).fit(*words(np.random.default_rng(2015)))
+    return fixed(**changes).fit(*words(np.random.default_rng(2015)))
 
 
 def client(model, settings=None, **more):

@@ -1,16 +1,19 @@
 """Small labelled data and settings that leave nothing to held-out rows, for tests of the estimator."""
 
+import copy
+
 import numpy as np
 import scipy.sparse as sp
 
-from smoothlink import SmoothLinkClassifier
+from smoothlink import Gaussian, SmoothLinkClassifier
+from smoothlink.choices import to_json
+from smoothlink.parameters import LIMITS
 
 # Every setting given and nothing calibrated: a fit takes a few milliseconds.
 FIXED = {
     "rank": 4,
     "ridge": 1.0,
-    "bandwidth": 2.0,
-    "n_features": 40,
+    "kernel": Gaussian(bandwidth=2.0, features=40),
     "final_ridge": 0.1,
     "loss": "squared",
     "calibrate": False,
@@ -20,7 +23,21 @@ WORDS = {"fruit": "apple pear plum", "metal": "iron copper zinc", "colour": "red
 
 
 def fixed(**changes) -> SmoothLinkClassifier:
-    return SmoothLinkClassifier(**FIXED | changes)
+    """A classifier of FIXED and changes such as kernel__features=9, without what its learner does not use of FIXED."""
+    given = copy.deepcopy({name: value for name, value in (FIXED | changes).items() if "__" not in name})
+    nested = {name: value for name, value in changes.items() if "__" in name}
+    classifier = SmoothLinkClassifier(**given).set_params(**nested)
+    for limit in LIMITS:
+        if limit.applies(classifier.get_params(deep=False)):
+            for name in FIXED.keys() - changes.keys() & limit.values.keys():
+                if getattr(classifier, name) not in limit.values[name]:
+                    setattr(classifier, name, "auto")
+    return classifier
+
+
+def shown(model) -> dict:
+    """The parameters of a model, choices as names and values, which can be compared."""
+    return {name: to_json(value) for name, value in model.get_params(deep=False).items()}
 
 
 def multilabel(rng, n=90, d=10, c=6):

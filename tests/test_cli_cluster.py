@@ -18,6 +18,7 @@ from commands import FIXED, labelled, left, one_label_each, run, succeed
 pytest.importorskip("distributed", reason="Dask is not installed")
 
 import smoothlink
+from smoothlink import Gaussian
 from smoothlink.cli.train import ONE_LABEL
 from smoothlink.errors import ClusterError, DataError
 from smoothlink.machines import shares
@@ -134,7 +135,7 @@ def test_names_can_come_from_files_of_their_own(folder, address, tmp_path):
 def test_one_label_in_every_row_means_multiclass_and_is_said(rng, address, tmp_path):
     data = one_label_each(rng)
     written(data._replace(X=sp.csr_array(abs(data.X.toarray()))), tmp_path, "t", [20])
-    settings = ["--rank", 2, "--ridge", 1, "--n-features", 20, "--loss", "squared", "--scale", "none"]
+    settings = ["--rank", 2, "--ridge", 1, "--set", "kernel.features=20", "--loss", "squared", "--scale", "none"]
     args = ["train", tmp_path / "t-*.txt", "-o", tmp_path / "m", "--cluster", address, *settings]
     assert ONE_LABEL in succeed(*args).err
     assert smoothlink.load(tmp_path / "m").model_.multiclass
@@ -290,7 +291,7 @@ def test_labels_unknown_to_the_model_are_counted_once_over_all_files(folder, add
 @pytest.mark.parametrize("loss", ["squared", "softmax"])
 def test_a_multiclass_model_is_measured_on_a_cluster_as_in_one_process(rng, two, tmp_path, loss):
     written(one_label_each(rng, 90), tmp_path, "t", [20, 50])
-    settings = ["--rank", 2, "--ridge", 1, "--n-features", 20, "--loss", loss, "--passes", 2]
+    settings = ["--rank", 2, "--ridge", 1, "--set", "kernel.features=20", "--loss", loss, "--set", "loss.passes=2"]
     succeed("train", tmp_path / "t.txt", "-o", tmp_path / "m", *settings)
     known = smoothlink.evaluate_files(tmp_path / "m", tmp_path / "t.txt", bootstraps=0)
     for rank_by in ("probability", "psp"):
@@ -308,7 +309,7 @@ def client(folder, address, tmp_path, **options):
     path = os.pathsep.join([os.path.dirname(os.path.dirname(smoothlink.__file__)), os.environ.get("PYTHONPATH", "")])
     settings = [word if word != "squared" else "logistic" for word in FIXED]
     args = ["train", folder / "train-*.txt", "-o", tmp_path / "m", "--cluster", address, "--verbose", 1]
-    args += [*settings, "--passes", 3, "--checkpoint", tmp_path / "state"]
+    args += [*settings, "--set", "loss.passes=3", "--checkpoint", tmp_path / "state"]
     command = [sys.executable, "-m", "smoothlink", *map(str, args)]
     return subprocess.Popen(command, env=os.environ | {"PYTHONPATH": path}, text=True, **options)
 
@@ -324,7 +325,7 @@ def test_a_fit_whose_client_is_killed_goes_on_from_its_checkpoint(folder, two, a
     shutil.copytree(tmp_path / "state", tmp_path / "copy")
     kept = (tmp_path / "state" / "embed.npz").stat().st_mtime_ns
     settings = [word if word != "squared" else "logistic" for word in FIXED]
-    args = ["train", folder / "train-*.txt", *settings, "--passes", 3]
+    args = ["train", folder / "train-*.txt", *settings, "--set", "loss.passes=3"]
     state = ["--checkpoint", tmp_path / "state", "--cluster", address]
     said = refused(*args, "-o", tmp_path / "m", *state, "--ridge", 2)
     assert "is of another fit: ridge was 1.0 and is 2.0" in said
@@ -393,7 +394,7 @@ def test_a_model_that_only_some_workers_see_is_named(folder, two, address, tmp_p
 
 
 def test_a_part_of_a_model_that_only_some_workers_see_is_named(folder, two, address, tmp_path):
-    settings = {"rank": 4, "ridge": 1.0, "bandwidth": 2.0, "n_features": 40, "final_ridge": 0.1, "loss": "squared"}
+    settings = {"rank": 4, "ridge": 1.0, "kernel": Gaussian(2.0, 40), "final_ridge": 0.1, "loss": "squared"}
     with smoothlink.cluster(two.client, shards=tmp_path / "shards" / "a.safetensors"):
         files = smoothlink.Files.of(folder / "train-*.txt")
         model = smoothlink.SmoothLinkClassifier(**settings, calibrate=False).fit(files)

@@ -56,10 +56,10 @@ def test_no_bootstraps_means_no_interval(files):
 def test_ranking_by_propensity_is_that_of_the_classifier_and_leaves_the_sets_alone(files):
     plain = succeed("evaluate", files.model, files.test, "--json").json
     rare = succeed("evaluate", files.model, files.test, "--json", "--rank-by", "psp").json
-    model = smoothlink.load(files.model).set_params(rank_by="psp")
+    model = smoothlink.load(files.model)
     del model.feature_names_in_
     assert rare["psp@1"]["value"] == pytest.approx(
-        model.evaluate(files.tested.X, files.tested.Y).metrics["psp@1"].value
+        model.evaluate(files.tested.X, files.tested.Y, rank_by="psp").metrics["psp@1"].value
     )
     assert rare["hamming"] == plain["hamming"]
 
@@ -102,7 +102,9 @@ def test_lshtc_files_with_other_gaps_agree_by_id(rng, tmp_path):
 
 def test_a_multiclass_model_has_an_error_rate(rng, tmp_path):
     write(one_label_each(rng), tmp_path / "t.txt")
-    succeed("train", tmp_path / "t.txt", "-o", tmp_path / "m.safetensors", "-q", "--n-features", 30, "--ridge", 1)
+    succeed(
+        "train", tmp_path / "t.txt", "-o", tmp_path / "m.safetensors", "-q", "--set", "kernel.features=30", "--ridge", 1
+    )
     found = succeed("evaluate", tmp_path / "m.safetensors", tmp_path / "t.txt", "--json").json
     assert found["error"]["value"] == pytest.approx(1 - found["p@1"]["value"])
 
@@ -112,7 +114,7 @@ def test_a_model_of_class_ids_is_measured_on_files_that_name_these_ids(rng, tmp_
     """A model saved from Python knows its classes as 10, 20, 30, or as text; the file names its labels so."""
     X, y = classes(rng)
     y = (10 * (y + 1)).astype(dtype)
-    fixed(rank=2, kernel="linear", bandwidth="auto").fit(X, y).save(tmp_path / "m.safetensors")
+    fixed(rank=2, kernel="linear").fit(X, y).save(tmp_path / "m.safetensors")
     names = ["30", "unheard of", "20", "10"]
     place = np.array([names.index(str(label)) for label in y])
     place[0] = 1

@@ -74,8 +74,7 @@ def test_facts_of_a_model_are_its_parameters_and_summary(files):
     assert found["parameters"] == {
         "rank": 4,
         "ridge": 1.0,
-        "bandwidth": 2.0,
-        "n_features": 40,
+        "kernel": "Gaussian(bandwidth=2.0, features=40)",
         "final_ridge": 0.1,
         "loss": "squared",
         "calibrate": False,

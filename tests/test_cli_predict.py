@@ -184,8 +184,12 @@ def test_only_asks_for_some_labels_by_name_or_number(files, only):
 
 
 def test_rank_by_psp_lifts_rare_labels_in_either_way_of_asking(files):
-    model = bare(smoothlink.load(files.model)).set_params(rank_by="psp")
-    best = np.array(files.tested.label_names)[model.predict_topk(files.tested.X, k=5).indices].reshape(30, 5).tolist()
+    model = bare(smoothlink.load(files.model))
+    best = (
+        np.array(files.tested.label_names)[model.predict_topk(files.tested.X, k=5, rank_by="psp").indices]
+        .reshape(30, 5)
+        .tolist()
+    )
     for extra in ([], ["--only", "0,1,2,3,4"]):
         said = lines(succeed("predict", files.model, files.test, "--rank-by", "psp", *extra))
         assert [[entry["label"] for entry in row["labels"]] for row in said] == best
@@ -194,7 +198,7 @@ def test_rank_by_psp_lifts_rare_labels_in_either_way_of_asking(files):
 def test_a_multiclass_set_is_the_one_best_label_even_if_another_is_asked_for(rng, tmp_path):
     data, path, target = one_label_each(rng), tmp_path / "train.txt", tmp_path / "m.safetensors"
     write(data, path)
-    succeed("train", path, "-o", target, "-q", "--n-features", 30, "--ridge", 1, "--loss", "squared")
+    succeed("train", path, "-o", target, "-q", "--set", "kernel.features=30", "--ridge", 1, "--loss", "squared")
     best = smoothlink.load(target).predict_topk(data.X, k=1).indices
     said = lines(succeed("predict", target, path, "--sets"))
     assert [[entry["label"] for entry in row["labels"]] for row in said] == [[j] for j in best.tolist()]

@@ -86,7 +86,7 @@ def interrupted(process):
 def test_ctrl_c_ends_a_fit_with_130_and_one_line_and_no_file(tmp_path, rng):
     write(labelled(rng, 400, 50, 20), tmp_path / "train.txt")
     before = left(tmp_path)
-    endless = ["--loss", "logistic", "--passes", "1000000"]
+    endless = ["--loss", "logistic", "--set", "loss.passes=1000000"]
     train = [*COMMAND, "train", "train.txt", "-o", "m.safetensors", *endless]
     process = subprocess.Popen(train, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert "read in" in process.stderr.readline()
@@ -125,7 +125,7 @@ def test_progress_is_shown_on_a_terminal_only(files, monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr("rich.console.Console.is_terminal", True)
     target = files.folder / "other"
-    ran = succeed("train", files.train, "-o", target, "--ridge", "1", "--loss", "logistic", "--passes", "3")
+    ran = succeed("train", files.train, "-o", target, "--ridge", "1", "--loss", "logistic", "--set", "loss.passes=3")
     for stage in ("scale", "choose", "calibrate", "embed", "featurize", "fit"):
         assert stage in ran.err
     assert "━" in ran.err

@@ -11,7 +11,17 @@ import smoothlink
 @pytest.fixture(scope="module")
 def files(tmp_path_factory, pytestconfig):
     files = prepared(tmp_path_factory.mktemp("report"), pytestconfig.getoption("--seed"))
-    succeed("train", files.train, "-o", files.folder / "other.safetensors", *FIXED, "--rank", 1, "--kernel", "linear")
+    succeed(
+        "train",
+        files.train,
+        "-o",
+        files.folder / "other.safetensors",
+        *FIXED,
+        "--rank",
+        1,
+        "--set",
+        "kernel.features=9",
+    )
     return files
 
 
@@ -44,7 +54,7 @@ def test_texts_of_a_file_are_on_the_page(tmp_path):
     lines = [json.dumps({"text": f"{text} number {i}", "labels": labels}) for i in range(10) for text, labels in pairs]
     (tmp_path / "d.jsonl").write_text("\n".join(lines))
     model = tmp_path / "m.safetensors"
-    words = ("--char-ngrams", "none", "--n-features", 20)
+    words = ("--char-ngrams", "none", "--set", "kernel.features=20")
     succeed("train", tmp_path / "d.jsonl", "-o", model, "-q", "--effort", "quick", *words)
     succeed("report", model, tmp_path / "d.jsonl", "-o", tmp_path / "r.html", "-q", "--bootstraps", 5)
     html = (tmp_path / "r.html").read_text("utf-8")

@@ -4,20 +4,21 @@ import builtins
 
 import numpy as np
 import pytest
+from sklearn.linear_model import LogisticRegression
 from small import fixed
-from test_parameters import ACTIVATIONS, CHANGES, CLASSES, cases, data
+from test_parameters import CHANGES, CLASSES, OWN, cases, data
 
-from smoothlink import ConjugateGradient, SmoothLinkClassifier
+from smoothlink import ConjugateGradient, Logistic, PerLabel, SmoothLinkClassifier
 from smoothlink.errors import DeviceError
 from smoothlink.machines.machine import HOST, find_machine
 
 TOLERANCE = 2e-3  # of probabilities: sums go in another order, and conjugate gradients stop at 1e-3
-LOOSE = {"quasi_random", "passes", "batch_rows"}  # where rounding grows along the way
+LOOSE = {"loss__passes", "loss__batch_rows"}  # where rounding grows along the way
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.usefixtures("as_on_a_card")
-@pytest.mark.parametrize(("name", "change", "value"), cases(CHANGES) + cases(CLASSES))
+@pytest.mark.parametrize(("name", "change", "value"), cases({**CHANGES, **OWN}) + cases(CLASSES))
 def test_a_device_fits_the_same_model_with_every_parameter_off_its_default(name, change, value):
     X, y = data(change.task)
     settings = change.given | {name: value}
@@ -30,12 +31,13 @@ def test_a_device_fits_the_same_model_with_every_parameter_off_its_default(name,
     assert difference < (5 if name in LOOSE else 1) * TOLERANCE
 
 
+ACTIVATIONS = {"embedding": PerLabel(LogisticRegression())}
 TOGETHER = {  # what one parameter alone does not reach
     "activations judged": ACTIVATIONS | {"calibrate": True, "holdout": 0.5},
     "activations chosen for": ACTIVATIONS | {"final_ridge": "auto", "holdout": 0.5},
-    "rows themselves, descended on": {"embedding": "none", "loss": "logistic", "passes": 2},
+    "rows themselves, descended on": {"embedding": "none", "loss": Logistic(passes=2)},
     "rows of unit length in a budget": {"normalize_embedding": True, "memory": "2G", "calibrate": True},
-    "descent in a budget": {"memory": "2G", "loss": "logistic", "passes": 2, "block_rows": 50},
+    "descent in a budget": {"memory": "2G", "loss": Logistic(passes=2), "block_rows": 50},
     "rule of thumb": {"effort": "quick", "calibrate": True, "loss": "logistic"},
 }
 

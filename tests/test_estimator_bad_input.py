@@ -9,9 +9,26 @@ import scipy.sparse as sp
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
-from small import FIXED, classes, fixed, multilabel, words
+from small import classes, fixed, multilabel, words
 
-from smoothlink import SmoothLinkClassifier
+from smoothlink import (
+    Exponential,
+    FineTune,
+    Gaussian,
+    InputKernel,
+    Joint,
+    Laplacian,
+    Linear,
+    Logistic,
+    Matern,
+    PerLabel,
+    Randomized,
+    SmoothLinkClassifier,
+    Softmax,
+    Squared,
+)
+from smoothlink.choices import CLASSES
+from smoothlink.parameters import CHOICES, PARAMETERS
 
 # Data
 
@@ -105,26 +122,25 @@ def works(classifier, X, y):
 
 
 EXTREMES = {
-    "fixed": FIXED,
-    "everything auto": {},
-    "one random feature": FIXED | {"n_features": 1},
-    "rank above every bound": FIXED | {"rank": 10_000},
-    "logistic": {**FIXED, "loss": "auto", "passes": 2},
-    "linear": FIXED | {"kernel": "linear"},
-    "no ridge": FIXED | {"ridge": 0.0, "final_ridge": 0.0},
-    "share": FIXED | {"rank": 0.5},
-    "adaptive": FIXED | {"rank": "adaptive"},
-    "none": FIXED | {"embedding": "none"},
-    "conjugate gradients": FIXED | {"solver": "cg"},
-    "input kernel": FIXED | {"input_kernel": "gaussian", "input_features": 3},
-    "calibrated": FIXED | {"calibrate": True},
+    "fixed": fixed(),
+    "everything auto": SmoothLinkClassifier(),
+    "one random feature": fixed(kernel__features=1),
+    "rank above every bound": fixed(rank=10_000),
+    "any loss": fixed(loss="auto"),
+    "linear": fixed(kernel="linear"),
+    "no ridge": fixed(ridge=0.0, final_ridge=0.0),
+    "share": fixed(rank=0.5),
+    "adaptive": fixed(rank="adaptive"),
+    "none": fixed(embedding="none"),
+    "conjugate gradients": fixed(solver="cg"),
+    "input kernel": fixed(input_kernel=InputKernel(features=3)),
+    "calibrated": fixed(calibrate=True),
 }
 
 
-@pytest.mark.parametrize("settings", EXTREMES.values(), ids=EXTREMES)
-def test_extreme_data_are_learnt_all_the_same(rng, settings):
+@pytest.mark.parametrize("classifier", EXTREMES.values(), ids=EXTREMES)
+def test_extreme_data_are_learnt_all_the_same(rng, classifier):
     X, Y = multilabel(rng, n=20, d=4, c=3)
-    classifier = SmoothLinkClassifier(**settings)
     works(classifier, X[:1], np.array([[0, 1, 1]]))  # one row
     works(classifier, X[:1], ["only"])  # one row of one class
     works(classifier, X, np.full(20, "only"))  # one class
@@ -162,54 +178,77 @@ def test_a_rank_above_labels_features_or_rows_is_the_most_there_can_be(rng):
 # Parameters
 
 WRONG = {
-    "rank": [0, -1, 1.5, 0.0, "all", True, None, [3]],
-    "embedding": ["svd", None, 3],
+    "rank": [0, -1, 1.5, 0.0, "all", True, None, [3], Gaussian()],
+    "embedding": ["svd", "identity", "plst", None, 3, PerLabel, Linear()],
     "ridge": [-1.0, np.nan, np.inf, "big", None, True],
-    "kernel": ["rbf", "matern(0)", "matern(x)", "matern(1.2.3)", "", None, 3],
-    "bandwidth": [0.0, -1.0, np.inf, "wide"],
-    "n_features": [0, -5, 1.5, "many", True],
+    "kernel": ["rbf", "matern(0)", "matern(x)", "matern(1.2.3)", "", None, 3, Gaussian, Logistic(), Squared()],
     "final_ridge": [-1e-9, np.nan, "small"],
-    "loss": ["hinge", None, "softmax"],
+    "loss": ["hinge", None, "softmax", Softmax(), Gaussian(), Linear()],
+    "training": ["all", None, 20, Joint, Logistic()],
     "task": ["rank", None, "multiclass"],
+    "label_smoothing": [0.5, 1.1, None],
+    "class_weight": ["uniform", [1.0], {77: 1.0}],
+    "scale": ["max", None],
+    "normalize_embedding": ["yes", 1, None],
+    "input_kernel": ["rbf", "linear", "matern(0)", 3, Gaussian()],
+    "solver": ["lu", None, 3, dict],
+    "effort": ["fast", None, 1],
+    "holdout": [0.0, 0.6, "tenth"],
+    "calibrate": ["isotonic", None],
+    "device": ["gpu", "cuda0", None, 0],
+    "memory": ["much", "4X", "", 0, -1, "-4G", True, [], 1 << 20],
+    "block_rows": [0, -1, 0.5],
+    "checkpoint": [3, True, "", os.devnull, f"{os.devnull}/state"],
+    "random_state": [-1, "seed", 1.5],
+    "verbose": [-1, "loud"],
+}
+WIDTH, SIZE, FLAG = [0.0, -1.0, np.inf, "wide", None], [0, -5, 1.5, "many", True], ["yes", 1, None]
+SGD = {
     "passes": [0, 1.5, "few"],
     "learning_rate": [0.0, -1.0, "fast"],
     "momentum": [-0.1, 1.0, "high", None],
     "decay": [0.0, 1.1, None],
     "batch_rows": [0, 1.5, "all"],
-    "negatives": [0, 1.5, "some", True],
-    "direct": ["yes", 1, None],
-    "label_smoothing": [0.5, 1.1, None],
-    "class_weight": ["uniform", [1.0], {77: 1.0}],
-    "rank_by": ["rare", None],
-    "scale": ["max", None],
-    "normalize_embedding": ["yes", 1, None],
-    "quasi_random": ["halton", 1],
-    "input_kernel": ["rbf", "linear", 3],
-    "input_bandwidth": [0.0, "wide"],
-    "input_features": [0, 2.5],
-    "input_map": ["nystrom", None],
-    "first_stage": ["ridge", LogisticRegression(), LogisticRegression],
-    "power": [0, -1, 1.5],
-    "oversample": [-1, 0.5],
-    "half_step": ["no", 0],
-    "penalize_constant": [None, 2],
-    "solver": ["lu", None, 3, dict],
-    "effort": ["fast", None, 1],
-    "finetune": [0, -1, 1.5, "yes", None],
-    "dropout": [-0.1, 1.0, "half", None],
-    "device": ["gpu", "cuda0", None, 0],
-    "holdout": [0.0, 0.6, "tenth"],
-    "calibrate": ["isotonic", None],
-    "block_rows": [0, -1, 0.5],
-    "memory": ["much", "4X", "", 0, -1, "-4G", True, [], 1 << 20],
-    "checkpoint": [3, True, "", os.devnull, f"{os.devnull}/state"],
-    "random_state": [-1, "seed", 1.5],
-    "verbose": [-1, "loud"],
+}
+WRONG_OF = {  # of the choices
+    Gaussian: {"bandwidth": WIDTH, "features": SIZE},
+    Laplacian: {"bandwidth": WIDTH, "features": SIZE},
+    Exponential: {"bandwidth": WIDTH, "features": SIZE},
+    Matern: {"nu": [0.0, -1.0, "smooth", None], "bandwidth": WIDTH, "features": SIZE},
+    Linear: {},
+    Squared: {},
+    Logistic: SGD,
+    Softmax: SGD,
+    Randomized: {"power": [0, -1, 1.5], "oversample": [-1, 0.5]},
+    PerLabel: {"classifier": ["ridge", LogisticRegression]},
+    Joint: {
+        "negatives": [0, 1.5, "all", True],
+        "sparse_weights": FLAG,
+        "passes": SGD["passes"],
+        "learning_rate": SGD["learning_rate"],
+        "batch_rows": SGD["batch_rows"],
+    },
+    FineTune: {
+        "passes": SGD["passes"],
+        "dropout": [-0.1, 1.0, "half", None],
+        "sparse_weights": FLAG,
+        "learning_rate": SGD["learning_rate"],
+        "batch_rows": SGD["batch_rows"],
+    },
+    InputKernel: {
+        "kernel": ["rbf", "linear", None, 3],
+        "bandwidth": WIDTH,
+        "features": SIZE,
+        "map": ["nystrom", None],
+    },
 }
 
 
 def test_every_parameter_is_given_wrong_values():
-    assert set(WRONG) == set(SmoothLinkClassifier().get_params())
+    assert list(WRONG) == [p.name for p in PARAMETERS]
+    assert {kind.__name__: list(wrong) for kind, wrong in WRONG_OF.items()} == {
+        choice.name: [p.name for p in choice.parameters] for choice in CHOICES
+    }
 
 
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
@@ -221,16 +260,29 @@ def test_wrong_values_are_refused_with_the_name_of_the_parameter(rng, name, valu
 
 
 @pytest.mark.parametrize(
+    ("choice", "name", "value"),
+    [
+        pytest.param(choice, name, value, id=f"{choice.name}({name}={value})")
+        for choice in CHOICES
+        for name, values in WRONG_OF[CLASSES[choice.name]].items()
+        for value in values
+    ],
+)
+def test_wrong_values_of_a_choice_are_refused_with_both_names(rng, choice, name, value):
+    X, Y = multilabel(rng)
+    wrong = CLASSES[choice.name](**{name: value})
+    with pytest.raises(ValueError, match=rf"^{choice.parameter}\.{name} is .*; possible are "):
+        fixed(**{choice.parameter: wrong}).fit(X, Y)
+
+
+@pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"loss": "logistic"}, "exactly one label; use 'softmax', or task='multilabel'"),
-        ({"embedding": "randomized", "first_stage": LogisticRegression()}, "goes with embedding='identity'"),
-        ({"embedding": "plst"}, r"use smoothlink_paper\.LabelSpace\(method='plst'\)"),
-        ({"embedding": "cplst"}, r"use smoothlink_paper\.LabelSpace\(method='cplst'\)"),
-        (
-            {"embedding": "identity", "first_stage": LogisticRegression(), "memory": "2G"},
-            "what a first_stage needs cannot be planned",
-        ),
+        ({"loss": Logistic()}, "exactly one label; use 'softmax', or task='multilabel'"),
+        ({"embedding": PerLabel(LogisticRegression()), "memory": "2G"}, "PerLabel.classifier. cannot use"),
+        ({"embedding": "plst"}, r"now smoothlink_paper\.LabelSpace\(method='plst'\)"),
+        ({"embedding": "cplst"}, r"now smoothlink_paper\.LabelSpace\(method='cplst'\)"),
         (
             {"checkpoint": "state", "random_state": None},
             "random_state is None, but a fit with a checkpoint must repeat",
@@ -243,7 +295,8 @@ def test_settings_that_contradict_each_other_are_refused(rng, settings, message)
         fixed(**settings).fit(X, y)
 
 
-def test_label_weights_are_refused_where_nothing_would_heed_them(rng):
+@pytest.mark.parametrize("settings", [{"embedding": "none"}, {"embedding": PerLabel(LogisticRegression())}])
+def test_label_weights_are_refused_where_nothing_would_heed_them(rng, settings):
     X, Y = multilabel(rng)
     with pytest.raises(ValueError, match="class_weight of multilabel y"):
         fixed(class_weight="balanced", embedding="none").fit(X, Y)
@@ -259,7 +312,7 @@ def test_label_weights_of_zero_are_refused(rng):
 
 def test_a_first_stage_without_weights_works_where_none_differ_and_is_refused_where_they_do(rng):
     X, Y = words(rng)
-    stage = fixed(embedding="identity", first_stage=KNeighborsClassifier(3))
+    stage = fixed(embedding=PerLabel(KNeighborsClassifier(3)))
     assert stage.fit(X, Y).predict_proba(X).shape == Y.shape
-    with pytest.raises(ValueError, match="KNeighborsClassifier takes no sample_weight"):
+    with pytest.raises(ValueError, match="KNeighborsClassifier of PerLabel takes no sample_weight"):
         stage.fit(X, Y, sample_weight=1.0 + np.arange(90))

@@ -6,6 +6,7 @@ import scipy.sparse as sp
 from small import classes, dense, fixed, multilabel, words
 
 import smoothlink
+from smoothlink import InputKernel, Joint, Laplacian, Logistic, PerLabel
 from smoothlink.reasons import explain, neighbours, spelled
 
 
@@ -25,14 +26,14 @@ def parts_sum_up(model, X, labels=None, tolerance=2e-5):
     [
         {},
         {"kernel": "linear"},
-        {"kernel": "laplacian", "bandwidth": 3.0},
+        {"kernel": Laplacian(3.0, 40)},
         {"normalize_embedding": True},
-        {"scale": "none", "loss": "logistic", "passes": 2},
+        {"scale": "none", "loss": Logistic(passes=2)},
         {"scale": "variance"},
         {"embedding": "none"},
-        {"embedding": "identity"},
-        {"input_kernel": "gaussian", "input_bandwidth": 1.0, "input_features": 30, "input_map": "random"},
-        {"embedding": "none", "input_kernel": "gaussian", "input_bandwidth": 1.0, "input_map": "random"},
+        {"embedding": "per_label"},
+        {"input_kernel": InputKernel(bandwidth=1.0, features=30, map="random")},
+        {"embedding": "none", "input_kernel": InputKernel(bandwidth=1.0, map="random")},
     ],
     ids=str,
 )
@@ -44,14 +45,14 @@ def test_parts_and_base_are_the_score_of_sparse_rows(rng, changes):
 @pytest.mark.parametrize("kernel", [None, "gaussian", "matern(3)", "laplacian"])
 def test_parts_and_base_are_the_score_of_dense_rows(rng, kernel):
     X, Y = multilabel(rng)
-    given = {} if kernel is None else {"input_bandwidth": 1.0, "input_features": 40}
-    parts_sum_up(fixed(input_kernel=kernel, **given).fit(X, Y), X)
+    given = None if kernel is None else InputKernel(kernel, 1.0, 40)
+    parts_sum_up(fixed(input_kernel=given).fit(X, Y), X)
 
 
 def test_parts_and_base_are_the_score_where_labels_are_drawn(rng):
     """There labels have weights for single features too, and embedded rows unit length."""
     X, Y = words(rng, 200, 60, 30)
-    model = smoothlink.SmoothLinkClassifier(negatives=8, passes=2, rank=4, calibrate=False).fit(X, Y)
+    model = smoothlink.SmoothLinkClassifier(training=Joint(8, passes=2), rank=4, calibrate=False).fit(X, Y)
     assert model.model_.D is not None
     parts_sum_up(model, X)
     assert neighbours(model, [0])[0]
@@ -172,6 +173,6 @@ def test_a_first_stage_that_is_not_linear_is_refused(rng):
     from sklearn.tree import DecisionTreeClassifier
 
     X, Y = multilabel(rng)
-    model = fixed(embedding="identity", first_stage=DecisionTreeClassifier(max_depth=2)).fit(X, Y)
+    model = fixed(embedding=PerLabel(DecisionTreeClassifier(max_depth=2))).fit(X, Y)
     with pytest.raises(ValueError, match="DecisionTreeClassifier, which is not looked into"):
         explain(model, X[[0]])

@@ -10,12 +10,27 @@ from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.naive_bayes import GaussianNB
 from small import classes, fixed, multilabel
 
-from smoothlink import Cholesky, ConjugateGradient, DualCholesky, SmoothLinkClassifier
+from smoothlink import (
+    Cholesky,
+    ConjugateGradient,
+    DualCholesky,
+    Exponential,
+    FineTune,
+    Gaussian,
+    InputKernel,
+    Joint,
+    Laplacian,
+    Linear,
+    Logistic,
+    Matern,
+    PerLabel,
+    Randomized,
+    SmoothLinkClassifier,
+    Softmax,
+    Squared,
+)
 from smoothlink.machines.rows import Rows
-
-DESCENT = {"loss": "logistic", "passes": 3}
-KERNEL_STAGE = {"input_kernel": "gaussian", "input_features": 60, "input_bandwidth": 1.0}
-ACTIVATIONS = {"embedding": "identity", "first_stage": LogisticRegression()}
+from smoothlink.parameters import CHOICES, PARAMETERS
 
 
 class Change(NamedTuple):
@@ -28,45 +43,25 @@ class Change(NamedTuple):
 
 CHANGES = {
     "rank": Change([1, 2, 0.3, "adaptive"]),
-    "embedding": Change(["random", "principal", "identity", "none"]),
+    "embedding": Change(["random", "principal", "per_label", "none"]),
     "ridge": Change([0.0, 0.01, 100.0]),
-    "kernel": Change(["matern(3)", "matern(5)", "matern(2.5)", "exponential", "laplacian", "linear"]),
-    "bandwidth": Change([0.5, 8.0]),
-    "n_features": Change([10, 41]),
+    "kernel": Change(["matern(3)", Matern(5.0, 2.0, 40), Exponential(2.0, 40), Laplacian(2.0, 40), "linear", Linear()]),
     "final_ridge": Change([1e-3, 10.0]),
-    "loss": Change(["logistic"]),
+    "loss": Change(["logistic", Logistic()]),
+    "training": Change([]),  # fitting/test_together.py and fitting/test_finetune.py
     "task": Change(["multilabel"], task="indicator"),
-    "passes": Change([1, 2, 10], DESCENT),
-    "learning_rate": Change([0.1, 1.5], DESCENT),
-    "momentum": Change([0.0, 0.5], DESCENT),
-    "decay": Change([0.5, 1.0], DESCENT),
-    "batch_rows": Change([1, 30, 1000], DESCENT),
-    "negatives": Change([]),  # fitting/test_together.py
-    "direct": Change([]),  # there too
     "label_smoothing": Change([0.9, 0.6]),
     "class_weight": Change(["balanced", {3: 30.0}, np.arange(1.0, 36.0)]),
-    "rank_by": Change(["psp"]),
     "scale": Change(["none", "unit"]),  # "auto" is "variance" here
     "normalize_embedding": Change([True]),
-    "quasi_random": Change(["sobol", "latin"]),
-    "input_kernel": Change(["gaussian", "matern(3)", "laplacian"], {"input_features": 60}),
-    "input_bandwidth": Change([0.5, 3.0], KERNEL_STAGE),
-    "input_features": Change([20, 61], {"input_kernel": "gaussian", "input_bandwidth": 1.0}),
-    "input_map": Change(["random"], KERNEL_STAGE),
-    "first_stage": Change([LogisticRegression(C=0.01), RidgeClassifier(), GaussianNB()], {"embedding": "identity"}),
-    "power": Change([2, 3]),
-    "oversample": Change([0, 5]),
-    "half_step": Change([True]),
-    "penalize_constant": Change([True]),
+    "input_kernel": Change(["gaussian", InputKernel("matern(3)", features=60), InputKernel("laplacian", features=60)]),
     "solver": Change([ConjugateGradient(tol=0.5, iterations=1)]),
     "effort": Change([]),  # fitting/test_quick.py
-    "finetune": Change([]),  # fitting/test_finetune.py
-    "dropout": Change([]),  # there too
-    "device": Change([]),  # test_device.py
     "holdout": Change([0.05, 0.3], {"calibrate": True}),
     "calibrate": Change([False], {"calibrate": True}),
-    "block_rows": Change([]),  # below
+    "device": Change([]),  # test_device.py
     "memory": Change([]),  # below
+    "block_rows": Change([]),  # below
     "checkpoint": Change([]),  # below
     "random_state": Change([1, np.random.RandomState(0), None]),
     "verbose": Change([]),  # below
@@ -75,11 +70,46 @@ CHANGES = {
 CLASSES = {  # what only classes have, or where they take another way
     "rank": Change([1, 0.3, "adaptive"], task="classes"),
     "loss": Change(["softmax"], task="classes"),
-    "passes": Change([1, 5], {"loss": "softmax", "passes": 2}, task="classes"),
     "label_smoothing": Change([0.8], task="classes"),
     "class_weight": Change(["balanced", {0: 9.0}], task="classes"),
-    "embedding": Change(["random", "principal", "identity", "none"], task="classes"),
+    "embedding": Change(["random", "principal", "per_label", "none"], task="classes"),
     "calibrate": Change([False], {"calibrate": True}, task="classes"),
+}
+
+WIDTH, SIZE = [0.5, 8.0], [10, 41]
+SGD = {
+    "passes": [1, 2, 10],
+    "learning_rate": [0.1, 1.5],
+    "momentum": [0.0, 0.5],
+    "decay": [0.5, 1.0],
+    "batch_rows": [1, 30, 1000],
+}
+CHOSEN = {  # the choice that is changed, and other values of its parameters
+    "Gaussian": (Gaussian(2.0, 40), {"bandwidth": WIDTH, "features": SIZE}),
+    "Laplacian": (Laplacian(2.0, 40), {"bandwidth": WIDTH, "features": SIZE}),
+    "Exponential": (Exponential(2.0, 40), {"bandwidth": WIDTH, "features": SIZE}),
+    "Matern": (Matern(3.0, 2.0, 40), {"nu": [2.5, 5.0], "bandwidth": WIDTH, "features": SIZE}),
+    "Linear": (Linear(), {}),
+    "Squared": (Squared(), {}),
+    "Logistic": (Logistic(passes=3), SGD),
+    "Softmax": (Softmax(passes=3), SGD),
+    "Randomized": (Randomized(), {"power": [2, 3], "oversample": [0, 5]}),
+    "PerLabel": (PerLabel(), {"classifier": [LogisticRegression(C=0.01), RidgeClassifier(), GaussianNB()]}),
+    "Joint": (Joint(), dict.fromkeys(inspect.signature(Joint).parameters, ())),  # fitting/test_together.py
+    "FineTune": (FineTune(), dict.fromkeys(inspect.signature(FineTune).parameters, ())),  # fitting/test_finetune.py
+    "InputKernel": (
+        InputKernel("gaussian", 1.0, 60),
+        {"kernel": ["laplacian"], "bandwidth": [0.5, 3.0], "features": [20, 61], "map": ["random"]},
+    ),
+}
+OWN = {
+    f"{choice.parameter}__{name}:{choice.name}": Change(
+        list(values),
+        {choice.parameter: CHOSEN[choice.name][0]},
+        "classes" if choice.name == "Softmax" else "multilabel",
+    )
+    for choice in CHOICES
+    for name, values in CHOSEN[choice.name][1].items()
 }
 
 
@@ -100,32 +130,31 @@ def probabilities(task, **settings):
 
 def cases(table):
     return [
-        pytest.param(name, change, value, id=f"{name}={value}")
+        pytest.param(name.partition(":")[0], change, value, id=f"{name}={value}")
         for name, change in table.items()
         for value in change.values
     ]
 
 
-def test_the_table_covers_every_parameter():
-    assert list(CHANGES) == list(inspect.signature(SmoothLinkClassifier).parameters)
+def test_every_parameter_of_the_table_and_of_every_choice_is_changed():
+    assert list(CHANGES) == [p.name for p in PARAMETERS]
+    assert {name: list(values) for name, (_, values) in CHOSEN.items()} == {
+        choice.name: [p.name for p in choice.parameters] for choice in CHOICES
+    }
 
 
-def test_no_value_of_the_table_is_the_default():
-    defaults = SmoothLinkClassifier().get_params()
+def test_no_changed_value_is_the_default():
     for name, change in CHANGES.items():
-        for value in change.values:
-            assert not np.array_equal(value, defaults[name]), name
+        default = SmoothLinkClassifier().get_params()[name]
+        assert all(value is not default and not np.array_equal(value, default) for value in change.values), name
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # one step of conjugate gradients is not enough, and says so
-@pytest.mark.parametrize(("name", "change", "value"), cases(CHANGES) + cases(CLASSES))
+@pytest.mark.parametrize(("name", "change", "value"), cases({**CHANGES, **OWN}) + cases(CLASSES))
 def test_a_changed_parameter_changes_the_model(name, change, value):
     X, y = data(change.task)
     plain = fixed(**change.given).fit(X, y)
     changed = fixed(**change.given | {name: value}).fit(X, y)
-    if name == "rank_by":  # the order, and nothing else
-        assert (plain.predict_topk(X).indices != changed.predict_topk(X).indices).any()
-        return
     difference = np.abs(plain.predict_proba(X) - changed.predict_proba(X)).max()
     assert difference > 1e-4, f"{name}={value!r} is ignored"
 
@@ -177,7 +206,7 @@ def test_verbose_only_talks(capsys, verbose):
 @pytest.mark.parametrize("solver", ["cholesky", Cholesky(), "dual", DualCholesky(), "cg", ConjugateGradient(tol=1e-6)])
 def test_solvers_agree(solver):
     X, Y = data("multilabel")
-    fitted = fixed(solver=solver, power=3).fit(X, Y)
+    fitted = fixed(solver=solver, embedding=Randomized(power=3)).fit(X, Y)
     named = {"cholesky": "Cholesky", "dual": "DualCholesky", "cg": "ConjugateGradient"}
     expected = named[solver] if isinstance(solver, str) else type(solver).__name__
     assert fitted.summary_["solver"] == expected
@@ -188,21 +217,23 @@ def test_solvers_agree(solver):
         assert fitted.summary_["solver_iterations"] is None
     # Directions that hardly differ in strength may turn within their span: 1e-3 of conjugate gradients shows.
     tolerance = 0.15 if solver == "cg" else 0.02
-    np.testing.assert_allclose(fitted.predict_proba(X), probabilities("multilabel", power=3), atol=tolerance)
+    np.testing.assert_allclose(
+        fitted.predict_proba(X), probabilities("multilabel", embedding=Randomized(power=3)), atol=tolerance
+    )
 
 
 # What is said to be chosen on held-out rows is
 
 
-@pytest.mark.parametrize(("name", "bad"), [("ridge", 1e4), ("bandwidth", 1e3), ("final_ridge", 1e4)])
+@pytest.mark.parametrize(("name", "bad"), [("ridge", 1e4), ("kernel__bandwidth", 1e3), ("final_ridge", 1e4)])
 def test_auto_settings_are_chosen_and_told(name, bad):
     X, Y = data("multilabel")
-    fitted = fixed(**{name: "auto"}).fit(X, Y)
+    fitted, poor = (fixed(**{name: value}).fit(X, Y) for value in ("auto", bad))
+    name = name.removeprefix("kernel__")
     assert fitted.summary_["chosen_by"][name] == "held-out rows"
     other = {"ridge", "bandwidth", "final_ridge"} - {name}
     assert all(fitted.summary_["chosen_by"][known] == "given" for known in other)
     assert fitted.summary_[name] < bad / 10
-    poor = fixed(**{name: bad}).fit(X, Y)
     assert fitted.score(X, Y) >= poor.score(X, Y)
 
 
@@ -211,51 +242,24 @@ def test_loss_and_passes_are_chosen_on_held_out_rows():
     story = fixed(loss="auto").fit(X, Y).summary_
     assert set(story["held_out_criterion"]) == {"squared", "logistic"}
     assert story["loss"] == min(story["held_out_criterion"], key=story["held_out_criterion"].get)
-    assert fixed(loss="logistic", passes="auto").fit(X, Y).summary_["passes"] >= 1
+    assert fixed(loss="logistic").fit(X, Y).summary_["passes"] >= 1
     X, y = data("classes")
     assert set(fixed(loss="auto").fit(X, y).summary_["held_out_criterion"]) == {"squared", "softmax"}
 
 
 def test_auto_sizes_come_from_the_data():
     X, Y = data("multilabel")
-    assert fixed(n_features="auto").fit(X, Y).summary_["random_features"] == 2 * len(X)
+    assert fixed(kernel__features="auto").fit(X, Y).summary_["random_features"] == 2 * len(X)
     assert fixed(rank="auto").fit(X, Y).summary_["rank"] == 35  # every direction
 
 
 def test_given_settings_are_kept():
     X, Y = data("multilabel")
-    story = fixed(kernel="matern(3)").fit(X, Y).summary_
+    story = fixed(kernel=Matern(3.0, 2.0, 40)).fit(X, Y).summary_
     assert (story["rank"], story["ridge"], story["bandwidth"], story["final_ridge"]) == (4, 1.0, 2.0, 0.1)
     assert (story["random_features"], story["kernel"], story["loss"]) == (40, "matern(3)", "squared")
     assert story["held_out_rows"] == 0
-    assert fixed(**DESCENT).fit(X, Y).summary_["passes"] == 3
-
-
-# What the Notes say is not looked at is not
-
-LINK = ["kernel", "bandwidth", "n_features", "final_ridge", "label_smoothing", "normalize_embedding", "calibrate"]
-PASSES = ["passes", "learning_rate", "momentum", "decay", "batch_rows"]
-PROBES = ["power", "oversample", "half_step"]
-NOT_LOOKED_AT = {
-    "identity": ({"embedding": "identity"}, ["rank", *PROBES]),
-    "none": ({"embedding": "none"}, ["rank", "ridge", "penalize_constant", "solver", *PROBES]),
-    "random": ({"embedding": "random"}, PROBES),
-    "principal": ({"embedding": "principal"}, PROBES),
-    "every direction": ({"rank": 35}, ["power", "oversample"]),
-    "first stage": (ACTIVATIONS, ["rank", "ridge", "penalize_constant", "solver", *PROBES]),
-    "linear": ({"kernel": "linear"}, ["bandwidth", "n_features", "quasi_random"]),
-    "squared": ({}, PASSES),
-    "no input kernel": ({}, ["input_bandwidth", "input_features", "input_map"]),
-}
-
-
-@pytest.mark.parametrize(("given", "names"), NOT_LOOKED_AT.values(), ids=NOT_LOOKED_AT)
-def test_what_the_notes_exclude_changes_nothing(given, names):
-    expected = probabilities("multilabel", **given)
-    for name in names:
-        value = CHANGES[name].values[0]
-        found = probabilities("multilabel", **given | {name: value})
-        np.testing.assert_array_equal(found, expected, err_msg=name)
+    assert fixed(loss=Logistic(passes=3)).fit(X, Y).summary_["passes"] == 3
 
 
 # The documentation
@@ -267,7 +271,7 @@ def test_every_parameter_is_documented_in_order_with_its_default():
     signature = inspect.signature(SmoothLinkClassifier).parameters
     assert [name for name, _ in found] == list(signature)
     for name, default in found:
-        assert default == repr(signature[name].default).replace("'", '"'), name
+        assert default == repr(signature[name].default), name
 
 
 def test_only_the_rank_may_be_given_by_position():

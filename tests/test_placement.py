@@ -13,6 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from small import classes, fixed, multilabel, words
 
 import smoothlink
+from smoothlink import InputKernel, Joint, Logistic, PerLabel, Softmax
 from smoothlink.errors import DataError, DeviceError
 from smoothlink.model import Model
 
@@ -44,21 +45,18 @@ def drawn(rng):
     return X, sp.csr_array(Y)
 
 
-DRAWN = dict.fromkeys(("ridge", "bandwidth", "n_features", "final_ridge", "loss"), "auto")
 CASES = {
     "dense": (multilabel, {}),
     "sparse": (with_gaps, {}),
-    "logistic": (with_gaps, {"loss": "logistic", "passes": 3, "calibrate": True}),
+    "logistic": (with_gaps, {"loss": Logistic(passes=3), "calibrate": True}),
     "classes": (classes, {"calibrate": True}),
-    "softmax": (classes, {"loss": "softmax", "passes": 3}),
+    "softmax": (classes, {"loss": Softmax(passes=3)}),
     "linear": (with_gaps, {"kernel": "linear", "normalize_embedding": True}),
-    "propensities": (with_gaps, {"rank_by": "psp", "calibrate": True}),
-    "propensities of classes": (classes, {"rank_by": "psp"}),
-    "landmarks": (multilabel, {"input_kernel": "gaussian", "input_bandwidth": 2.0, "input_features": 30}),
-    "random inputs": (words, {"input_kernel": "gaussian", "input_features": 30, "input_map": "random"}),
+    "landmarks": (multilabel, {"input_kernel": InputKernel(bandwidth=2.0, features=30)}),
+    "random inputs": (words, {"input_kernel": InputKernel(features=30, map="random")}),
     "no embedding": (with_gaps, {"embedding": "none"}),
-    "a first stage": (multilabel, {"embedding": "identity", "first_stage": LogisticRegression()}),
-    "drawn labels": (drawn, {**DRAWN, "negatives": 4, "passes": 2}),
+    "a first stage": (multilabel, {"embedding": PerLabel(LogisticRegression())}),
+    "drawn labels": (drawn, {"ridge": "auto", "training": Joint(4, passes=2)}),
 }
 
 
@@ -67,6 +65,7 @@ def answers(fitted, X, Y):
     return {
         "topk": fitted.predict_topk(X, 4).toarray(),
         "order": fitted.predict_topk(X, 4).indices,
+        "by propensity": fitted.predict_topk(X, 4, rank_by="psp").indices,
         "proba": fitted.predict_proba(X),
         "some": fitted.predict_proba(X, labels=[2, 0]),
         "scores": fitted.decision_function(X),
@@ -150,7 +149,7 @@ def test_a_model_is_put_on_its_device_once_and_again_after_a_fit_or_another_devi
     assert not placings
     fitted.predict(X)
     fitted.predict_topk(X)
-    fitted.set_params(rank_by="psp").predict_topk(X)
+    fitted.predict_topk(X, rank_by="psp")
     assert len(placings) == 1
     fitted.fit(X, Y).predict(X)
     assert len(placings) == 2

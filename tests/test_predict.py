@@ -8,8 +8,8 @@ import pytest
 import scipy.sparse as sp
 from small import classes, fixed, multilabel, words
 
+from smoothlink import Logistic, Softmax, predict
 from smoothlink import model as module
-from smoothlink import predict
 from smoothlink.machines import products
 from smoothlink.machines.half import halved
 from smoothlink.predict import (
@@ -35,7 +35,7 @@ def many_labels():
     Y = sp.csr_array((np.ones(3 * n, np.int8), rng.integers(0, c, 3 * n), np.arange(0, 3 * n + 1, 3)), (n, c))
     Y.sum_duplicates()
     Y.data[:] = 1
-    return fixed(rank=3, n_features=10).fit(X, Y), X
+    return fixed(rank=3, kernel__features=10).fit(X, Y), X
 
 
 def peak_of(call):
@@ -50,8 +50,7 @@ def peak_of(call):
 def test_the_best_of_200_000_labels_never_make_a_dense_array_of_all(many_labels, monkeypatch, rank_by):
     fitted, X = many_labels
     monkeypatch.setattr(module, "BLOCK_BYTES", 1 << 20)
-    fitted.set_params(rank_by=rank_by)
-    top, peak = peak_of(lambda: fitted.predict_topk(X, k=5))
+    top, peak = peak_of(lambda: fitted.predict_topk(X, k=5, rank_by=rank_by))
     assert top.nnz == 5 * len(X)
     assert top.shape == (60, 200_000)
     whole = 4 * top.shape[0] * top.shape[1]  # bytes of float32 scores: 48 MB
@@ -168,8 +167,8 @@ def tasks(rng, task):
 
 
 def settings_of(task):
-    loss = {"multilabel": "squared", "logistic": "logistic", "multiclass": "softmax"}[task]
-    return fixed(calibrate=True, loss=loss, passes=2)
+    loss = {"multilabel": "squared", "logistic": Logistic(passes=2), "multiclass": Softmax(passes=2)}[task]
+    return fixed(calibrate=True, loss=loss)
 
 
 @pytest.mark.parametrize("task", ["multilabel", "logistic", "multiclass"])
@@ -177,13 +176,13 @@ def settings_of(task):
 @pytest.mark.parametrize("size", SIZES)
 def test_the_best_in_blocks_of_any_size_are_the_best_of_all_probabilities(rng, monkeypatch, task, rank_by, size):
     X, y = tasks(rng, task)
-    fitted = settings_of(task).set_params(rank_by=rank_by).fit(X, y)
+    fitted = settings_of(task).fit(X, y)
     P = fitted.predict_proba(X)
     S = fitted.decision_function(X)
     worth = P * label_gains(fitted.model_) if rank_by == "psp" else S
     order = np.argsort(-worth, axis=1, kind="stable")[:, :3]
     monkeypatch.setattr(module, "BLOCK_BYTES", size)
-    found = fitted.predict_topk(X, k=3)
+    found = fitted.predict_topk(X, k=3, rank_by=rank_by)
     ranked = found.indices.reshape(len(X), 3)
     same = (ranked == order).all(axis=1)
     # Products of other blocks round otherwise: an order may differ only where two labels are worth the same to 1e-5.

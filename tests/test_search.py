@@ -13,9 +13,9 @@ import pytest
 import scipy.sparse as sp
 from commands import prepared, run, succeed
 from small import classes, words
+from smoothlink.fitting.first_stage import FirstStage
 
 from smoothlink import SmoothLinkClassifier
-from smoothlink.fitting.first_stage import FirstStage
 from smoothlink.search import Bench, Space, half_decades, tune
 
 QUICK = Space(n_features=(20, 60), passes=3)
@@ -37,7 +37,7 @@ def test_every_metric_has_its_own_best_settings_which_the_classifier_takes(rng):
     result = tune(X, Y, metrics=METRICS, trials=6, space=QUICK)
     assert set(result.best) == set(METRICS)
     for best in result.best.values():
-        fitted = SmoothLinkClassifier(**best.params).fit(X, Y)
+        fitted = SmoothLinkClassifier(**best.parameters).fit(X, Y)
         assert fitted.summary_["loss"] == best.params["loss"]
         assert 0 <= best.value <= 1
     assert result.finished + result.pruned == 6
@@ -134,7 +134,7 @@ def test_several_holdouts_are_judged_by_their_mean(rng):
     X, Y = problem(rng)
     space = Space(n_features=(20, 20), loss=("squared",), final_ridge=(1.0, 1.0))
     bench = Bench.of(X, Y, ("hamming",), space, 0, False, 3)
-    drawn = {"ridge": 1.0, "rank": 3, "kernel": "gaussian", "bandwidth": 2.0, "n_features": 20, "quasi_random": None}
+    drawn = {"ridge": 1.0, "rank": 3, "kernel": "gaussian", "bandwidth": 2.0, "n_features": 20}
     drawn |= {"label_smoothing": 1.0, "loss": "squared", "final_ridge": 1.0}
     links = [bench.link(bench.plain, fold, drawn) for fold in bench.plain.folds]
     Vs = [next(bench.ridges(link, drawn))[0] for link in links]
@@ -153,11 +153,11 @@ def test_dense_tables_are_tried_through_kernels_and_text_is_not(rng):
     X, y = classes(rng)
     Y = sp.csr_array(np.eye(3, dtype=np.float32)[y])
     space = Space(n_features=(20, 40), loss=("squared",), input_kernel=("gaussian",), input_bandwidth=(0.7, 1.4))
-    table = tune(X.astype(np.float32), Y, metrics=("error",), trials=3, space=space).best["error"].params
-    assert table["input_kernel"] == "gaussian"
-    assert 0.7 < table["input_bandwidth"] < 1.5
-    fitted = SmoothLinkClassifier(**table).fit(X, y)
-    assert fitted.summary_["input_bandwidth"] == table["input_bandwidth"]
+    table = tune(X.astype(np.float32), Y, metrics=("error",), trials=3, space=space).best["error"]
+    width = table.params["input_kernel.bandwidth"]
+    assert table.params["input_kernel"] == "gaussian"
+    assert 0.7 < width < 1.5
+    assert SmoothLinkClassifier(**table.parameters).fit(X, y).summary_["input_bandwidth"] == width
     assert searched(rng, trials=1).best["p@1"].params["input_kernel"] is None
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from commands import left, run, succeed
 
-from smoothlink import SmoothLinkClassifier
+from smoothlink import Gaussian, SmoothLinkClassifier
 from smoothlink.errors import DataError
 from smoothlink.steps.read import read
 from smoothlink.synth import Shape, synthesise
@@ -80,7 +80,7 @@ def test_labels_of_a_topic_occur_together():
 def test_labels_can_be_learnt_from_features(kind, seed):
     shape = Shape(1000, 100, 20, **kind, seed=seed)
     train, test = synthesise(shape, 2000), synthesise(shape, 500, start=2000)
-    settings = {"rank": 50, "ridge": 3.0, "bandwidth": 2.0, "n_features": 300, "final_ridge": 0.1}
+    settings = {"rank": 50, "ridge": 3.0, "kernel": Gaussian(2.0, 300), "final_ridge": 0.1}
     fitted = SmoothLinkClassifier(**settings, loss="squared", calibrate=False).fit(train.X, train.Y)
     best = fitted.predict_topk(test.X, 1).indices
     most_frequent = np.bincount(train.Y.indices).argmax()

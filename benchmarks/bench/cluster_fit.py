@@ -20,13 +20,14 @@ from distributed import WorkerPlugin
 
 import smoothlink
 from smoothlink import SmoothLinkClassifier
+from smoothlink.choices import nest
 from smoothlink.machines.cluster import library
 from smoothlink.machines.connect import processes
 
 
 def fit(data: str, workers: int, plan: str, settings: dict[str, Any]) -> dict[str, Any]:
     """A fit of a data folder, in this process (no workers) or on processes of one thread each."""
-    model, wire = SmoothLinkClassifier(**settings), Wire()
+    model, wire = SmoothLinkClassifier(**nest(settings)), Wire()
     model._notify = wire
     if not workers:
         warm(settings)
@@ -57,7 +58,7 @@ def warm(settings: dict[str, Any]) -> None:
     rng = np.random.default_rng(0)
     X = sp.random(400, 300, 0.05, "csr", np.float32, rng)
     Y = sp.csr_array(sp.random(400, 100, 0.03, "csr", np.float32, rng, data_rvs=np.ones))
-    SmoothLinkClassifier(**{**settings, "rank": 66, "n_features": 20}).fit(sp.csr_array(X), Y)
+    SmoothLinkClassifier(**nest({**settings, "rank": 66, "kernel.features": 20})).fit(sp.csr_array(X), Y)
 
 
 class Wire:

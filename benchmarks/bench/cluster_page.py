@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.scaling import Shape, bar, rows_held
 from smoothlink.fitting.cluster import PREPARED_BYTES
+
+from bench.scaling import Shape, bar, rows_held
 
 Cells = dict[tuple[str, int], dict[str, Any]]
 
@@ -46,9 +47,10 @@ def stored_cells(folder: Path) -> Cells:
 def shape_of(cell: dict[str, Any]) -> Shape:
     """The problem of a cell, as the cost model takes it."""
     z, settings = cell["shape"], cell["settings"]
+    features = settings.get("kernel.features") or settings["n_features"]  # as cells of 0.1 have it
     return Shape(
         *(z["rows"], z["features"] + 1, z["labels"], z["features_per_row"], z["labels_per_row"]),
-        *(settings["rank"], settings["n_features"], cell["solver_iterations"]),
+        *(settings["rank"], features, cell["solver_iterations"]),
     )
 
 

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from bench.gpu_made import Sizes, made
-from smoothlink import SmoothLinkClassifier
+from smoothlink import Gaussian, Logistic, SmoothLinkClassifier
 from smoothlink.machines.arrays import BROUGHT, host
 from smoothlink.machines.machine import find_machine
 from smoothlink.machines.rows import Rows
@@ -190,8 +190,8 @@ def check_return(machine: Any, rng: np.random.Generator) -> Check:
 def check_top(device: str, seed: int, half: bool) -> Check:
     """What the scores of the chosen labels lack of those of the best ones, in scores of float64."""
     train, test = made(SIZES, TEST_ROWS, seed)
-    settings: dict[str, Any] = {"rank": RANK, "ridge": RIDGE, "kernel": "gaussian", "bandwidth": 2.0, "passes": 2}
-    settings |= {"n_features": FEATURES, "final_ridge": FINAL_RIDGE, "loss": "logistic", "negatives": "all"}
+    settings: dict[str, Any] = {"rank": RANK, "ridge": RIDGE, "kernel": Gaussian(2.0, FEATURES)}
+    settings |= {"final_ridge": FINAL_RIDGE, "loss": Logistic(passes=2), "training": "stepwise"}
     fitted = SmoothLinkClassifier(**settings, calibrate=False, device=device, random_state=seed).fit(train.X, train.Y)
     model = fitted.model_
     H = model.scaling(test.X).toarray().astype(np.float64) @ host(model.W)

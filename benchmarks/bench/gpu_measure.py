@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 import smoothlink
 from bench.circumstances import source
 from smoothlink import SmoothLinkClassifier
+from smoothlink.choices import nest
 from smoothlink.steps.evaluate import Predictions, evaluate
 from smoothlink.steps.read import Data
 
@@ -84,7 +85,7 @@ def fitted(rows: Data, settings: dict[str, Any], device: str, seed: int, tell: C
             said.append(after)
             tell(f"  {after:6.1f} s: {stage} {100 * share:.0f} %")
 
-    clf = SmoothLinkClassifier(**settings, device=device, random_state=seed)
+    clf = SmoothLinkClassifier(**nest(settings), device=device, random_state=seed)
     clf._notify = notify
     finish(device)
     began = time.perf_counter()
@@ -96,11 +97,11 @@ def fitted(rows: Data, settings: dict[str, Any], device: str, seed: int, tell: C
 
 def warmed(rows: Data, settings: dict[str, Any], device: str, seed: int) -> None:
     """A fit of few rows, features and passes: it loads libraries and compiles kernels, which happens once a process."""
-    brief = settings | {name: 1 for name in ("passes", "finetune") if settings.get(name)}
-    if isinstance(settings.get("n_features"), int):
-        brief["n_features"] = min(WARM_ROWS, settings["n_features"])
+    brief = settings | {name: 1 for name in ("loss.passes", "training.passes") if name in settings}
+    if "kernel.features" in settings:
+        brief["kernel.features"] = min(WARM_ROWS, settings["kernel.features"])
     few = slice(min(WARM_ROWS, rows.X.shape[0]))
-    SmoothLinkClassifier(**brief, device=device, random_state=seed).fit(rows.X[few], rows.Y[few])
+    SmoothLinkClassifier(**nest(brief), device=device, random_state=seed).fit(rows.X[few], rows.Y[few])
 
 
 def finish(device: str) -> None:

@@ -22,43 +22,45 @@ from smoothlink_paper.data import Split
 
 Settings = dict[str, Any]
 
-ONE_FIT: Settings = {"calibrate": False, "negatives": "all"}
+ONE_FIT: Settings = {"calibrate": False, "training": "stepwise"}
 
 LSHTC_SIZES = Sizes(2_400_000, 1_600_000, 325_000, words_drawn=44, labels_drawn=3.35)  # 42 and 3.2 different ones
 LSHTC: Settings = ONE_FIT | {"task": "multilabel", "rank": 800, "ridge": 1.0, "kernel": "laplacian"}
-LSHTC |= {"bandwidth": 30.0, "n_features": 4000, "final_ridge": 1e-3, "loss": "logistic", "passes": 20}
-LSHTC |= {"batch_rows": 65536}
+LSHTC |= {"kernel.bandwidth": 30.0, "kernel.features": 4000, "final_ridge": 1e-3, "loss": "logistic"}
+LSHTC |= {"loss.passes": 20, "loss.batch_rows": 65536}
 HELD_OUT, PREDICTED, PRODUCT = 20_000, 400_000, 8192  # rows, rows, and the side of the products that tell the rate
 
 ODP_SIZES = Sizes(1_000_000, 500_000, 100_000, words_drawn=44)
-ODP: Settings = ONE_FIT | {"task": "multiclass", "rank": 300, "ridge": 1.0, "kernel": "linear", "bandwidth": 1.0}
-ODP |= {"final_ridge": 1e-4, "loss": "softmax", "passes": 30, "batch_rows": 8192}
+ODP: Settings = ONE_FIT | {"task": "multiclass", "rank": 300, "ridge": 1.0, "kernel": "linear"}
+ODP |= {"final_ridge": 1e-4, "loss": "softmax", "loss.passes": 30, "loss.batch_rows": 8192}
 
-YSO: Settings = ONE_FIT | {"rank": 500, "ridge": 1.0, "kernel": "gaussian", "n_features": 4000}
+YSO: Settings = ONE_FIT | {"ridge": 1.0}
+COSINES: Settings = {"rank": 500, "kernel": "gaussian", "kernel.features": 4000}
 YSO_FITS: dict[str, Settings] = {
-    "squared": {"loss": "squared", "bandwidth": 1.0, "final_ridge": 1e-2},
-    "logistic": {"loss": "logistic", "bandwidth": 0.7, "final_ridge": 1e-4, "passes": 3},
+    "squared": COSINES | {"loss": "squared", "kernel.bandwidth": 1.0, "final_ridge": 1e-2},
+    "logistic": COSINES | {"loss": "logistic", "kernel.bandwidth": 0.7, "final_ridge": 1e-4, "loss.passes": 3},
     # Of words and pairs of words. The link is linear: with all weights free, cosines gain nothing.
-    "fine-tuned": {"loss": "logistic", "kernel": "linear", "rank": 1024, "n_features": "auto", "final_ridge": 1e-3}
-    | {"passes": 1, "normalize_embedding": True, "finetune": 4},
+    "fine-tuned": {"loss": "logistic", "loss.passes": 1, "kernel": "linear", "rank": 1024, "final_ridge": 1e-3}
+    | {"normalize_embedding": True, "training": "finetune", "training.passes": 4},
 }
 YSO_BARS = {"squared": (5, None), "logistic": (30, None), "fine-tuned": (90, 39.0)}  # seconds, P@1
 
-ALOI: Settings = ONE_FIT | {"task": "multiclass", "rank": 122, "ridge": 1.0, "kernel": "gaussian", "bandwidth": 0.4}
-ALOI |= {"n_features": 32_000, "final_ridge": 1e-5, "loss": "softmax", "passes": 20}
+ALOI: Settings = ONE_FIT | {"task": "multiclass", "rank": 122, "ridge": 1.0, "kernel": "gaussian"}
+ALOI |= {"kernel.bandwidth": 0.4, "kernel.features": 32_000, "final_ridge": 1e-5}
+ALOI |= {"loss": "softmax", "loss.passes": 20}
 
 QUICK: Settings = {"effort": "quick"}
 AGREE: dict[str, dict[str, Settings]] = {
     "bibtex": {
         "quick": QUICK,
         "given": ONE_FIT
-        | {"rank": 112, "ridge": 1.0, "bandwidth": 2.0, "final_ridge": 0.01, "n_features": 2000}
-        | {"loss": "logistic", "passes": 4},
+        | {"rank": 112, "ridge": 1.0, "kernel.bandwidth": 2.0, "final_ridge": 0.01, "kernel.features": 2000}
+        | {"loss": "logistic", "loss.passes": 4},
     },
     "delicious": {
         "quick": QUICK,
         "given": ONE_FIT
-        | {"rank": 200, "ridge": 5.0, "bandwidth": 2.0, "final_ridge": 0.01, "n_features": 2000}
+        | {"rank": 200, "ridge": 5.0, "kernel.bandwidth": 2.0, "final_ridge": 0.01, "kernel.features": 2000}
         | {"loss": "squared"},
     },
 }
@@ -78,10 +80,11 @@ class Asked(NamedTuple):
     def settings(self, given: Settings) -> Settings:
         """Settings for this scale: rank, random features and batches shrink with the data."""
         share, found = min(1.0, self.scale) ** 0.5, dict(given)
-        for name, by, least in (("rank", share, 4), ("n_features", share, 16), ("batch_rows", self.scale, 64)):
+        shrunk = (("rank", share, 4), ("kernel.features", share, 16), ("loss.batch_rows", self.scale, 64))
+        for name, by, least in shrunk:
             if isinstance(given.get(name), int):
                 found[name] = max(least, round(given[name] * by))
-        return found | ({"passes": self.passes} if self.passes and given.get("passes") else {})
+        return found | ({"loss.passes": self.passes} if self.passes and "loss.passes" in given else {})
 
     def rows(self, count: int) -> int:
         return max(100, round(count * self.scale))
@@ -123,7 +126,7 @@ def lshtc(asked: Asked) -> Part:
     """LSHTC's shape: the whole fit, its passes beside the rate of plain products, and predictions."""
     settings = asked.settings(LSHTC)
     split, made_in = make(asked, LSHTC_SIZES)
-    n, c, s = split.train.X.shape[0], split.train.Y.shape[1], settings["n_features"]
+    n, c, s = split.train.X.shape[0], split.train.Y.shape[1], settings["kernel.features"]
     side = max(64, round(PRODUCT * min(1.0, asked.scale) ** 0.5))
     rates = [product_rate(asked.device, side)]
     fit = fitted(split.train, settings, asked.device, asked.seed, asked.tell)
@@ -131,9 +134,9 @@ def lshtc(asked: Asked) -> Part:
     a_pass = statistics.median(fit.pass_seconds)
     rate = 4.0 * n * s * c / a_pass
     figures = [made_in, Figure("fit, end to end", fit.seconds, "s", at_most=480), *stage_figures(fit.clf)]
-    if settings["passes"] < LSHTC["passes"]:
-        left = LSHTC["passes"] - settings["passes"]
-        figures.append(Figure(f"fit, with {LSHTC['passes']} passes", fit.seconds + left * a_pass, "s, expected"))
+    if settings["loss.passes"] < LSHTC["loss.passes"]:
+        left = LSHTC["loss.passes"] - settings["loss.passes"]
+        figures.append(Figure(f"fit, with {LSHTC['loss.passes']} passes", fit.seconds + left * a_pass, "s, expected"))
     figures += [
         Figure("a pass, median", a_pass, "s"),
         Figure("a pass, as 4 n s c", rate / 1e12, "TFLOP/s"),

@@ -7,6 +7,7 @@ import math
 from typing import NamedTuple
 
 from smoothlink.fitting.cluster import PREPARED_BYTES
+
 from smoothlink.machines.cluster import PIECE
 from smoothlink.machines.machine import BLOCK_ROWS, HOST_COLUMNS
 from smoothlink.steps.fit import PHI_ROWS

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from smoothlink.fitting.cluster import PREPARED_BYTES
+
 from bench.cluster_page import HERE, NOTHING, Cells, shape_of, solving
 from bench.scaling import SOLVES, Machine, Shape, Stage, client_memory, rows_held, stages
-from smoothlink.fitting.cluster import PREPARED_BYTES
 from smoothlink.machines.cluster import PIECE
 from smoothlink.machines.machine import HOST_COLUMNS
 from smoothlink.steps.fit import PHI_ROWS

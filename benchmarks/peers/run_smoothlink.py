@@ -14,6 +14,7 @@ import scipy.sparse as sp
 from numba.core.dispatcher import Dispatcher
 
 from smoothlink import SmoothLinkClassifier
+from smoothlink.choices import nest
 
 LIBRARY = "smoothlink"
 WARM_ROWS = 64
@@ -25,14 +26,14 @@ def prepare(X: sp.csr_matrix, Y: sp.csr_matrix, job: dict[str, Any]) -> Any:
     some = Y[:WARM_ROWS]
     some = some[:, np.unique(some.indices)]
     task = "multiclass" if (np.diff(Y.indptr) == 1).all() else "multilabel"
-    few: dict[str, Any] = {"n_features": 50, "task": task, "random_state": job["seed"]}
-    SmoothLinkClassifier(**few).fit(X[:WARM_ROWS], some)
+    few: dict[str, Any] = {"kernel.features": 50, "task": task, "random_state": job["seed"]}
+    SmoothLinkClassifier(**nest(few)).fit(X[:WARM_ROWS], some)
     job["compiled"] = compiled()
     return X, Y
 
 
 def fit(data: Any, job: dict[str, Any]) -> Any:
-    return SmoothLinkClassifier(**{"random_state": job["seed"], **job["settings"]}).fit(*data)
+    return SmoothLinkClassifier(**nest({"random_state": job["seed"], **job["settings"]})).fit(*data)
 
 
 def predict(model: Any, X: sp.csr_matrix, job: dict[str, Any]) -> Any:

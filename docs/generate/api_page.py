@@ -1,4 +1,4 @@
-"""docs/api.md from the docstrings of the public names, read from the sources without running them."""
+"""docs/api.md from the docstrings of the public names and their signatures in the sources."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ Written by `python docs/generate` from the docstrings. All names are those of `s
 """
 GROUPS = {
     "Classifiers": "SmoothLinkClassifier TextSmoothLink TextFeatures load",
+    "Choices": """Gaussian Laplacian Exponential Matern Linear Squared Logistic Softmax Randomized PerLabel Joint
+        FineTune InputKernel""",
     "Data": "read write Data Reading Files stratified_split",
     "How good, and why": "evaluate report compare explain neighbours tune",
     "Many files, many machines": "cluster predict_files evaluate_files",
     "Solvers": "Cholesky DualCholesky ConjugateGradient",
-    "Errors": "SmoothLinkError DataError ModelFileError ClusterError",
+    "Errors": "SmoothLinkError DataError ModelFileError DeviceError ClusterError",
 }
 INNER = ("Reading", "TextFeatures")  # their methods serve the other names
 WIDEST = 100  # characters of a signature on one line
@@ -47,11 +49,13 @@ def api_page() -> str:
 def public(name: str) -> list[str]:
     """A function, or a class with its public methods."""
     found = definition(getattr(smoothlink, name))
-    lines = [f"### {name}", "", *described(found, name)]
+    docstring = inspect.getdoc(getattr(smoothlink, name)) or ""  # that of the classifier has its parameters filled in
+    lines = [f"### {name}", "", *signature(found, name), *markdown(docstring)]
     if isinstance(found, ast.ClassDef) and name not in INNER:
         for method in found.body:
             if isinstance(method, ast.FunctionDef) and shown(method):
-                lines += [f"#### {name}.{method.name}", "", *described(method, method.name)]
+                lines += [f"#### {name}.{method.name}", "", *signature(method, method.name)]
+                lines += markdown(ast.get_docstring(method) or "")
     return lines
 
 
@@ -65,11 +69,6 @@ def definition(thing: Any) -> Definition:
 def shown(method: ast.FunctionDef) -> bool:
     """Public methods that say what they do."""
     return not method.name.startswith("_") and ast.get_docstring(method) is not None
-
-
-def described(found: Definition, name: str) -> list[str]:
-    """Signature and docstring."""
-    return [*signature(found, name), *markdown(ast.get_docstring(found) or "")]
 
 
 def signature(found: Definition, name: str) -> list[str]:

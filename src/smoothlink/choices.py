@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from smoothlink.parameters import CHOICES, FORMER, example_of, flat_table
+from smoothlink.parameters import CHOICES, FORMER, LIMITS, MATERN, PARAMETERS, example_of, flat_table, unknown_parameter
 
 
 class Gaussian(BaseEstimator):
@@ -168,7 +169,7 @@ def as_choice(parameter: str, value: Any) -> Any:
         return value
     if parameter == "input_kernel" and value != "auto":
         return InputKernel(kernel=value)
-    found = re.fullmatch(r"matern\(([0-9.]+)\)", value)
+    found = re.fullmatch(MATERN, value)
     if found:
         return Matern(nu=float(found[1]))
     name = next((c.name for c in CHOICES if c.parameter == parameter and c.word == value), None)
@@ -222,8 +223,12 @@ def plain(value: Any) -> Any:
 
 
 def from_former(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Returns parameters of the estimator from those of 0.1, as its model files hold them."""
-    return nest(settings_from_former(parameters))
+    """Returns parameters of the estimator from those of 0.1 in its model files, without those that were ignored."""
+    found = nest(settings_from_former(parameters))
+    for limit in LIMITS:
+        if limit.applies({p.name: p.default for p in PARAMETERS} | found):
+            found = {k: v for k, v in found.items() if k not in limit.values or v in limit.values[k]}
+    return found
 
 
 def settings_from_former(parameters: dict[str, Any]) -> dict[str, Any]:
@@ -260,19 +265,33 @@ def former_training(old: dict[str, Any]) -> dict[str, Any]:
     """Takes the parameters of joint training and fine-tuning from those of 0.1; returns them by their new names."""
     negatives, finetune = old.pop("negatives", "auto"), old.pop("finetune", False)
     direct, dropout = old.pop("direct", True), old.pop("dropout", 0.3)
+    shared = {f"training.{name}": old[name] for name in ("learning_rate", "batch_rows") if name in old}
+    shared |= {"training.sparse_weights": direct}
     if finetune:
         passes = {} if finetune is True else {"training.passes": finetune}
-        return {"training": "finetune", "training.dropout": dropout, "training.sparse_weights": direct, **passes}
+        return {"training": "finetune", "training.dropout": dropout, **passes, **shared}
     if negatives == "all":
         return {"training": "stepwise"}
     if negatives == "auto":
         return {}
     passes = {"training.passes": old["passes"]} if old.get("passes", "auto") != "auto" else {}
-    return {"training": "joint", "training.negatives": negatives, "training.sparse_weights": direct, **passes}
+    return {"training": "joint", "training.negatives": negatives, **passes, **shared}
 
 
-def refuse_nested(parameter: str, own: str, value: Any) -> ValueError:
-    """Returns the error for `set_params(loss__momentum=...)` where the value of loss has no such parameter."""
-    return ValueError(
-        f"{parameter} is {value!r}, which has no parameter {own}; give {example_of(f'{parameter}.{own}')}."
-    )
+def check_names(estimator: BaseEstimator, names: Iterable[str]) -> None:
+    """Raises ValueError for a name that `set_params` cannot set, such as loss__momentum where loss is a word."""
+    given, known = set(names), estimator.get_params(deep=False)
+    for name in given:
+        parameter, nested, rest = name.partition("__")
+        if parameter not in known:
+            raise ValueError(unknown_parameter(name, known))
+        if not nested or parameter in given:
+            continue
+        value, own = known[parameter], rest.partition("__")[0]
+        if isinstance(value, BaseEstimator) and own in value.get_params(deep=False):
+            continue
+        if f"{parameter}.{own}" not in flat_table():
+            raise ValueError(unknown_parameter(f"{parameter}.{own}"))
+        raise ValueError(
+            f"{parameter} is {value!r}, which has no parameter {own}; give {example_of(f'{parameter}.{own}')}."
+        )

@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from smoothlink import persist
-from smoothlink.choices import refuse_nested
+from smoothlink.choices import check_names
 from smoothlink.distributed.files import Files
 from smoothlink.distributed.fit import spread_arrays, spread_files, train_spread
 from smoothlink.fitting.checks import check_loss, check_weights
@@ -28,7 +28,7 @@ from smoothlink.machines.cluster import current
 from smoothlink.machines.files import Mapped
 from smoothlink.machines.threads import alone
 from smoothlink.model import Model
-from smoothlink.parameters import PARAMETERS, RANK_BY, Values, check, check_value, documented, unknown_parameter
+from smoothlink.parameters import PARAMETERS, RANK_BY, Values, check, check_value, documented
 from smoothlink.predict import (
     Placement,
     one_each,
@@ -127,12 +127,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
 
     def set_params(self, **params: Any) -> Self:
         """As in scikit-learn; another `device` lets go of what the last one holds of the model."""
-        for name in params:
-            parameter, nested, own = name.partition("__")
-            if parameter not in self._get_param_names():
-                raise ValueError(unknown_parameter(name, self._get_param_names()))
-            if nested and parameter not in params and not hasattr(getattr(self, parameter), own):
-                raise refuse_nested(parameter, own, getattr(self, parameter))
+        check_names(self, params)
         super().set_params(**params)
         if "device" in params and hasattr(self, "_placement"):
             self._placement.drop()

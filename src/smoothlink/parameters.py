@@ -14,6 +14,7 @@ import math
 import re
 import textwrap
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from numbers import Integral, Real
 from os import PathLike, fspath
@@ -90,14 +91,13 @@ class Values:
 
     def parse(self, text: str) -> Any:
         """The value that text from the command line stands for; ValueError where it is none of the possible ones."""
-        candidates: list[Any] = [text]
-        if text.lower() in ("none", "true", "false"):
-            candidates.append({"none": None, "true": True, "false": False}[text.lower()])
-        for kind in (int, float):
-            try:
-                candidates.append(kind(text))
-            except ValueError:
-                continue
+        words = {"none": None, "true": True, "false": False}
+        candidates: list[Any] = [text] if text in self.words else []
+        candidates += [words[text.lower()]] if text.lower() in words else []
+        for kind, possible in ((int, self.whole is not None), (float, self.number is not None)):
+            with suppress(ValueError):
+                candidates += [kind(text)] if possible else []
+        candidates.append(text)
         found = [value for value in candidates if value in self]
         if not found:
             raise ValueError(text)
@@ -127,12 +127,18 @@ class Choice(NamedTuple):
 
 
 AUTO = ("auto",)
+MATERN = r"matern\((?=[0-9.]*[1-9])([0-9]+\.?[0-9]*|\.[0-9]+)\)"  # a number above 0
 POSITIVE = Interval(0, with_low=False)
 
 
 def is_choice(*names: str) -> Callable[[Any], bool]:
     """Returns a test whether a value is an object of one of these choices."""
     return lambda value: type(value).__name__ in names and type(value).__module__ == "smoothlink.choices"
+
+
+def is_weights(value: Any) -> bool:
+    """Whether a value may hold weights of labels; `targets.weigh` looks at them beside the labels."""
+    return not isinstance(value, (str, bool))
 
 
 def is_path(value: Any) -> bool:
@@ -295,7 +301,7 @@ CHOICES = (
             Parameter(
                 "kernel",
                 "gaussian",
-                Values(("gaussian", "laplacian", "exponential"), pattern=r"matern\([0-9.]+\)"),
+                Values(("gaussian", "laplacian", "exponential"), pattern=MATERN),
                 "The kernel.",
             ),
             Parameter(
@@ -329,8 +335,9 @@ def words_of(parameter: str) -> tuple[str, ...]:
 
 def objects_of(parameter: str) -> dict[str, Any]:
     """Returns how `Values` describes and accepts the choices of a parameter."""
-    names = [choice.name for choice in CHOICES if choice.parameter == parameter and choice.parameters]
-    return {"objects": " or ".join(f"{name}(...)" for name in names), "accepts": is_choice(*names, "Linear", "Squared")}
+    own = [choice for choice in CHOICES if choice.parameter == parameter]
+    shown = " or ".join(f"{choice.name}(...)" for choice in own if choice.parameters)
+    return {"objects": shown, "accepts": is_choice(*(choice.name for choice in own))}
 
 
 MODEL, DATA, MACHINE, RUN = "Model", "Data", "Machine", "Run"
@@ -365,7 +372,7 @@ PARAMETERS = (
     Parameter(
         "kernel",
         "auto",
-        Values((*AUTO, *words_of("kernel")), pattern=r"matern\([0-9.]+\)", **objects_of("kernel")),
+        Values((*AUTO, *words_of("kernel")), pattern=MATERN, **objects_of("kernel")),
         'Kernel of the link function. "linear" has no random features. "auto": "gaussian"; joint training is linear.',
         MODEL,
         common=True,
@@ -409,7 +416,7 @@ PARAMETERS = (
     Parameter(
         "class_weight",
         None,
-        Values(("balanced",), none=True, objects="a dict or an array of weights", accepts=lambda value: True),
+        Values(("balanced",), none=True, objects="a dict or an array of weights", accepts=is_weights),
         "One weight per label, by id or in the order of classes_. Multiclass: example weights by class, as in "
         "scikit-learn. Multilabel: weights of labels in the embedding.",
         DATA,
@@ -430,7 +437,7 @@ PARAMETERS = (
         "auto",
         Values(
             ("auto", "gaussian", "laplacian", "exponential"),
-            pattern=r"matern\([0-9.]+\)",
+            pattern=MATERN,
             none=True,
             **objects_of("input_kernel"),
         ),
@@ -550,7 +557,7 @@ NOT_SMOOTHED = Values(objects="1.0", accepts=lambda value: value == 1)
 X_ITSELF = Values(AUTO, none=True)
 WITHOUT_LANDMARKS = Values(
     ("auto", "gaussian", "laplacian", "exponential"),
-    pattern=r"matern\([0-9.]+\)",
+    pattern=MATERN,
     none=True,
     objects="InputKernel(map='random')",
     accepts=lambda value: is_choice("InputKernel")(value) and value.map != "landmarks",
@@ -688,7 +695,7 @@ FORMER = {
     "batch_rows": "loss.batch_rows",
     "negatives": "training.negatives",
     "direct": "training.sparse_weights",
-    "finetune": "training",
+    "finetune": "It is now training='finetune' (on the command line: --training finetune).",
     "dropout": "training.dropout",
     "power": "embedding.power",
     "oversample": "embedding.oversample",

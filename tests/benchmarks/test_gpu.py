@@ -188,8 +188,9 @@ def test_small_parts_store_cells_without_places_and_print_their_tables_last(devi
 def test_sizes_shrink_with_the_scale_and_stay_possible():
     asked = gpu_parts.Asked(scale=0.01, passes=2)
     found = asked.settings(gpu_parts.LSHTC)
-    assert (found["rank"], found["n_features"], found["batch_rows"], found["passes"]) == (80, 400, 655, 2)
-    assert asked.settings(gpu_parts.YSO_FITS["squared"]) == gpu_parts.YSO_FITS["squared"]
+    shrunk = {"rank": 80, "kernel.features": 400, "loss.batch_rows": 655, "loss.passes": 2}
+    assert {name: found[name] for name in shrunk} == shrunk
+    assert asked.settings(gpu_parts.QUICK) == gpu_parts.QUICK
     assert gpu_parts.Asked().settings(gpu_parts.LSHTC) == gpu_parts.LSHTC
     assert gpu_parts.LSHTC_SIZES.scaled(1) == gpu_parts.LSHTC_SIZES
 

@@ -77,7 +77,7 @@ def test_points_that_are_stored_are_not_measured_again(tmp_path, monkeypatch, ca
     asked = []
 
     def report(name, split, seed, **given):
-        asked.append((split.train.X.shape, split.train.Y.shape[1], given["rank"], given["n_features"]))
+        asked.append((split.train.X.shape, split.train.Y.shape[1], given["rank"], given["kernel.features"]))
         settled = {"seconds": {"embed": 1.0}, "solver": "Cholesky"}
         return peers.Report(None, "", 0.0, 2.0, 0.0, 0.0, 200.0 + len(asked), 0, settled)
 

@@ -10,7 +10,7 @@ import pytest
 def test_a_small_run_reports_memory_and_time_beside_their_floors(tmp_path, capsys):
     folder = tmp_path / "data"
     folder.mkdir()
-    words = ["--scale", "0.001", "--memory", "2G", "--rank", "10", "--n-features", "50"]
+    words = ["--scale", "0.001", "--memory", "2G", "--rank", "10", "--features", "50"]
     large.main([*words, "--folder", str(folder), "--results", str(tmp_path / "large.json")])
     found = json.loads((tmp_path / "large.json").read_text())
     memory, stages = found["memory"], found["stages"]

@@ -12,6 +12,7 @@ from commands import labelled, one_label_each
 from peers.known import OURS, PEERS, Peer
 
 from smoothlink import SmoothLinkClassifier
+from smoothlink.choices import nest
 from smoothlink.search import Space
 from smoothlink.steps.evaluate import evaluate
 from smoothlink.steps.read import write
@@ -124,9 +125,16 @@ def test_versions_are_known_before_anything_is_run(known):
 
 
 def test_smoothlink_as_a_peer_answers_as_it_does_here(split):
-    given = {"rank": 4, "ridge": 1.0, "bandwidth": 2.0, "n_features": 40, "final_ridge": 0.1, "loss": "squared"}
+    given = {
+        "rank": 4,
+        "ridge": 1.0,
+        "kernel.bandwidth": 2.0,
+        "kernel.features": 40,
+        "final_ridge": 0.1,
+        "loss": "squared",
+    }
     found = peers.report(OURS, split, 3, top=5, **given)
-    fitted = SmoothLinkClassifier(random_state=3, **given).fit(split.train.X, split.train.Y)
+    fitted = SmoothLinkClassifier(random_state=3, **nest(given)).fit(split.train.X, split.train.Y)
     expected = fitted.predict_topk(split.test.X, 5)
     np.testing.assert_array_equal(found.answer.predictions.topk.indices, expected.indices)
     np.testing.assert_allclose(found.answer.predictions.topk.data, expected.data, rtol=1e-5)

@@ -9,14 +9,25 @@ from blocks import PAGES, ROOT, blocks
 from generate.api_page import api_page
 from generate.command_page import command_page
 from generate.figures import ABOUT, BEGIN, END, measured, row, with_table
-from smoothlink.experiments.odp import LARGE, LINK, NEAREST
+from generate.parameters_page import parameters_page, with_former
+
+from smoothlink.parameters import FORMER
+from smoothlink_paper.odp import LARGE, LINK, NEAREST
 
 ANEW = "python docs/generate"
 
 
-@pytest.mark.parametrize(("name", "page"), [("commands.md", command_page), ("api.md", api_page)])
+@pytest.mark.parametrize(
+    ("name", "page"), [("commands.md", command_page), ("api.md", api_page), ("parameters.md", parameters_page)]
+)
 def test_a_page_is_what_the_program_generates(name, page):
     assert (ROOT / "docs" / name).read_text(encoding="utf-8") == page(), f"type: {ANEW}"
+
+
+def test_the_table_of_former_parameters_is_that_of_the_program():
+    page = (ROOT / "docs" / "migrating.md").read_text(encoding="utf-8")
+    assert with_former(page) == page, f"type: {ANEW}"
+    assert page.count("\n| `") >= len(FORMER)
 
 
 def test_commands_and_options_are_all_on_the_page():

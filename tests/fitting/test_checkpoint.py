@@ -12,20 +12,20 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from small import FIXED, classes, fixed, multilabel, words
+from smoothlink.fitting.plan import Plan
 
 import smoothlink
-from smoothlink import SmoothLinkClassifier
+from smoothlink import Logistic, Randomized, SmoothLinkClassifier, Softmax
 from smoothlink.fitting import checkpoint as keeping
 from smoothlink.fitting.checkpoint import Work, job_of
-from smoothlink.fitting.plan import Plan
 from smoothlink.steps import fit as fitting
 from smoothlink.steps.read import Data, read, write
 
-GIVEN = FIXED | {"oversample": 1}  # so that the embedding has a basis to seek
+GIVEN = FIXED | {"embedding": Randomized(oversample=1)}  # so that the embedding has a basis to seek
 SETTINGS = {
     "squared": GIVEN,
-    "logistic": GIVEN | {"loss": "logistic", "passes": 3},
-    "softmax": GIVEN | {"loss": "softmax", "passes": 3},
+    "logistic": GIVEN | {"loss": Logistic(passes=3)},
+    "softmax": GIVEN | {"loss": Softmax(passes=3)},
 }
 SLOW = pytest.mark.slow
 CALIBRATED = GIVEN | {"calibrate": True, "holdout": 0.5}
@@ -192,7 +192,7 @@ def data(rng):
 
 
 @pytest.mark.usefixtures("as_on_a_card")
-@pytest.mark.parametrize("change", [{}, {"oversample": 5}, {"memory": "2G"}, {"half_step": True}], ids=str)
+@pytest.mark.parametrize("change", [{}, {"embedding": Randomized(oversample=5)}, {"memory": "2G"}], ids=str)
 @pytest.mark.parametrize("loss", SETTINGS)
 def test_a_fit_on_a_device_stopped_after_every_state_ends_with_the_same_model(tmp_path, monkeypatch, loss, change):
     monkeypatch.setattr(keeping, "EVERY", 0.0)

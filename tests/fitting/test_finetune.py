@@ -1,21 +1,20 @@
 """Fine-tuning goes on from the fitted model, stops on held-out rows, and refuses what it cannot train."""
 
 import builtins
+import inspect
 
 import numpy as np
 import pytest
 from small import classes, fixed, multilabel, words
 
-from smoothlink import load
+from smoothlink import FineTune, Logistic, load
 from smoothlink.errors import DeviceError
 from smoothlink.machines.rows import Rows
-
-DESCENT = {"loss": "logistic", "passes": 2, "learning_rate": 1.0}
 
 
 def tuned(data, **changes):
     X, y = data
-    return fixed(**{**DESCENT, "finetune": 2, **changes}).fit(X, y)
+    return fixed(**{"loss": Logistic(passes=2), "training": FineTune(passes=2), **changes}).fit(X, y)
 
 
 def logloss(model, X, Y):
@@ -26,17 +25,23 @@ def logloss(model, X, Y):
 @pytest.mark.parametrize("make", [words, multilabel])
 def test_passes_lower_the_loss_of_the_rows_that_are_trained_on(as_on_a_card, rng, make):
     X, Y = make(rng)
-    plain, further = (tuned((X, Y), finetune=passes, dropout=0.0, batch_rows=8) for passes in (False, 30))
+    plain, further = (tuned((X, Y), training=t) for t in ("stepwise", FineTune(passes=30, dropout=0.0, batch_rows=8)))
     assert logloss(further, X, Y) < 0.95 * logloss(plain, X, Y)
     assert further.summary_["finetune_passes"] == 30
 
 
-@pytest.mark.parametrize(
-    "change", [{"finetune": 3}, {"dropout": 0.7}, {"direct": False}, {"learning_rate": 0.3}, {"batch_rows": 9}], ids=str
-)
-def test_every_knob_changes_the_model(as_on_a_card, rng, change):
+CHANGES = {"passes": 3, "dropout": 0.7, "sparse_weights": False, "learning_rate": 0.3, "batch_rows": 9}
+
+
+def test_every_parameter_of_finetune_is_changed():
+    assert list(CHANGES) == list(inspect.signature(FineTune).parameters)
+
+
+@pytest.mark.parametrize("change", CHANGES.items(), ids=str)
+def test_every_parameter_changes_the_model(as_on_a_card, rng, change):
     data = words(rng)
-    difference = np.abs(tuned(data, **change).predict_proba(data[0]) - tuned(data).predict_proba(data[0])).max()
+    other = tuned(data, **{f"training__{change[0]}": change[1]})
+    difference = np.abs(other.predict_proba(data[0]) - tuned(data).predict_proba(data[0])).max()
     assert difference > 1e-4
 
 
@@ -50,14 +55,14 @@ def test_the_host_and_a_device_tune_the_same_model(as_on_a_card, rng, settings):
 def test_held_out_rows_keep_a_model_that_cannot_gain(as_on_a_card, rng):
     X, Y = words(rng, n=300)
     Y = Y[rng.permutation(len(Y))]  # nothing to learn
-    model = tuned((X, Y), finetune=True, calibrate=True, holdout=0.25)
+    model = tuned((X, Y), training="finetune", calibrate=True, holdout=0.25)
     assert model.summary_["finetune_passes"] <= 2
     assert model.summary_["held_out_rows"] == 75
 
 
 def test_classes_are_tuned_by_softmax_and_their_probabilities_sum_to_one(as_on_a_card, rng):
     X, y = classes(rng)
-    model = tuned((X, y), loss="softmax", finetune=True, calibrate=True)
+    model = tuned((X, y), loss="softmax", training="finetune", calibrate=True)
     assert model.summary_["loss"] == "softmax"
     np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1, atol=1e-4)
 
@@ -66,9 +71,9 @@ def test_classes_are_tuned_by_softmax_and_their_probabilities_sum_to_one(as_on_a
 def test_nothing_has_to_be_given(as_on_a_card, rng, effort):
     X, Y = words(rng)
     model = fixed(
-        **dict.fromkeys(("rank", "ridge", "bandwidth", "final_ridge", "loss"), "auto"),
+        **dict.fromkeys(("rank", "ridge", "kernel__bandwidth", "final_ridge", "loss"), "auto"),
         calibrate=True,
-        finetune=True,
+        training="finetune",
         effort=effort,
     ).fit(X, Y)
     assert model.summary_["loss"] == "logistic"
@@ -97,7 +102,7 @@ def test_a_tuned_model_is_saved_and_loaded(as_on_a_card, rng, tmp_path):
     ids=str,
 )
 def test_what_cannot_be_tuned_is_refused(as_on_a_card, rng, given):
-    with pytest.raises(ValueError, match=r"finetune is 2, but \w+ is .*; leave \w+ as it is by default, or finetune F"):
+    with pytest.raises(ValueError, match=r"\w+ is .*, which training='finetune' cannot use; possible there: "):
         tuned(words(rng), **given)
 
 
@@ -110,7 +115,7 @@ def test_without_torch_a_message_says_what_to_install(rng, monkeypatch):
         return before(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(DeviceError, match="finetune is asked for, and torch is not installed"):
+    with pytest.raises(DeviceError, match="training is 'finetune', which needs torch, and torch is not installed"):
         tuned(words(rng))
 
 

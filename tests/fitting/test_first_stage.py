@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from problems import class_problem, dense_problem, eigen, groups_problem, relative_error, ridge_solution, sparse_problem
+from problems import class_problem, dense_problem, eigen, groups_problem, ridge_solution, sparse_problem
 from scipy.linalg import subspace_angles
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.svm import SVC, LinearSVC
-
 from smoothlink.fitting.first_stage import FirstStage, fit_classifier, scaled_labels
+
 from smoothlink.solve import Cholesky
 from smoothlink.steps import embed
 
@@ -42,10 +42,9 @@ def rng_of_stage():
             {"power": 2, "oversample": 3},
             lambda p, s, r: embed.label_embedding(p.rows(), 4, s, r, power=2, oversample=3),
         ),
-        ({"half_step": True}, lambda p, s, r: embed.label_embedding(p.rows(), 4, s, r, half_step=True)),
         ({"embedding": "random"}, lambda p, s, r: embed.random_directions(p.rows(), 4, s, r)),
         ({"embedding": "principal"}, lambda p, s, r: embed.principal_directions(p.rows(), 4, s, r)),
-        ({"embedding": "identity"}, lambda p, s, r: embed.every_label(p.rows(), s)),
+        ({"embedding": "per_label"}, lambda p, s, r: embed.every_label(p.rows(), s)),
         ({"adaptive": True, "rank": 10}, lambda p, s, r: embed.adaptive_embedding(p.rows(), 10, s, r)),
     ],
 )
@@ -75,15 +74,6 @@ def test_no_embedding_is_x_without_its_constant(rng, make):
     found = fitted(p, stage("none"))
     np.testing.assert_array_equal(found.H, p.dense[0][:, :-1])
     assert (found.U, found.W) == (None, None)
-
-
-def test_penalising_the_constant_reaches_the_solver(rng):
-    p = dense_problem(rng)
-    X, Y = p.dense
-    G = X.T @ (p.w[:, None] * X)
-    exact = np.linalg.solve(G + RIDGE * np.trace(G) / len(G) * np.eye(len(G)), X.T @ (p.w[:, None] * Y))
-    found = fitted(p, stage("identity", penalize_constant=True))
-    assert relative_error(found.W, exact) < 1e-4
 
 
 def test_another_seed_draws_other_probes(rng):
@@ -133,7 +123,7 @@ def test_scaled_labels_leave_the_rows_they_come_from_alone(rng):
 def test_a_linear_classifier_becomes_w(rng, make, classifier):
     p = make(rng, c=4)
     X, Y = p.dense
-    found = fitted(p, stage("identity", classifier=classifier))
+    found = fitted(p, stage("per_label", classifier=classifier))
     assert found.classifier is None
     assert found.W.shape == (X.shape[1], 4)
     np.testing.assert_allclose(X @ found.W, found.H, atol=1e-4)
@@ -146,7 +136,7 @@ def test_a_linear_classifier_becomes_w(rng, make, classifier):
 def test_a_forest_is_kept_and_its_activations_are_log_odds(rng):
     p = dense_problem(rng, c=3)
     forest = RandomForestClassifier(5, max_depth=2, random_state=0)
-    found = fitted(p, stage("identity", classifier=forest))
+    found = fitted(p, stage("per_label", classifier=forest))
     assert found.W is None
     X = p.X[:, :-1]
     np.testing.assert_array_equal(found.classifier(X), found.H)
@@ -156,7 +146,7 @@ def test_a_forest_is_kept_and_its_activations_are_log_odds(rng):
 
 def test_a_classifier_with_only_a_prediction_gives_that(rng):
     p = dense_problem(rng, c=3, weighted=False)
-    found = fitted(p, stage("identity", classifier=KNeighborsRegressor(3)))
+    found = fitted(p, stage("per_label", classifier=KNeighborsRegressor(3)))
     exact = KNeighborsRegressor(3).fit(p.X[:, :-1], p.dense[1][:, 2]).predict(p.X[:, :-1])
     np.testing.assert_allclose(found.H[:, 2], exact, atol=1e-6)
 
@@ -167,11 +157,11 @@ def test_a_label_that_all_rows_or_none_have_is_a_constant_activation(rng):
     Y[:, 1], Y[:, 2] = 1, 0
     q = p._replace(Y=sp.csr_array(Y))
     for classifier in (LogisticRegression(), GaussianNB()):
-        found = fitted(q, stage("identity", classifier=classifier))
+        found = fitted(q, stage("per_label", classifier=classifier))
         np.testing.assert_array_equal(found.H[:, 1], 1)
         np.testing.assert_array_equal(found.H[:, 2], -1)
     alike = q._replace(Y=sp.csr_array(np.ones((120, 2), np.float32)))
-    found = fitted(alike, stage("identity", classifier=LogisticRegression()))
+    found = fitted(alike, stage("per_label", classifier=LogisticRegression()))
     np.testing.assert_array_equal(found.H, 1)
     assert found.W is None  # nothing says how many features a classifier would have had
 
@@ -188,8 +178,8 @@ def test_rows_of_weight_zero_are_not_shown_to_classifiers(rng):
 
 def test_a_classifier_without_weights_takes_equal_ones_and_refuses_others(rng):
     p = dense_problem(rng, c=3, weighted=False)
-    found = fitted(p, stage("identity", classifier=KNeighborsClassifier(3)))
+    found = fitted(p, stage("per_label", classifier=KNeighborsClassifier(3)))
     assert found.H.shape == (120, 3)
     p.w[0] = 2
     with pytest.raises(ValueError, match="KNeighborsClassifier takes no sample_weight"):
-        fitted(p, stage("identity", classifier=KNeighborsClassifier(3)))
+        fitted(p, stage("per_label", classifier=KNeighborsClassifier(3)))

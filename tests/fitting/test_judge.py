@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from problems import class_problem, options, settled, sparse_problem
 from scipy.special import softmax
+from smoothlink.fitting.judge import candidate_losses, criterion, descent, held_fit, judge
+from smoothlink.fitting.setup import set_up
 
 from smoothlink.fitting import judge as judging
 from smoothlink.fitting.choose import choose, cut, holdouts, trials_over
-from smoothlink.fitting.judge import candidate_losses, criterion, descent, held_fit, judge
-from smoothlink.fitting.setup import set_up
 from smoothlink.steps.calibrate import Histogram, fit_temperature
 from smoothlink.steps.embed import label_means
 from smoothlink.steps.fit import squared

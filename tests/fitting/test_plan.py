@@ -12,13 +12,13 @@ import pytest
 import scipy.sparse as sp
 from commands import run
 from small import FIXED, fixed, multilabel, words
-
-import smoothlink
-from smoothlink.fitting import checkpoint, needs
 from smoothlink.fitting.budget import make_plan
 from smoothlink.fitting.needs import Sizes
 from smoothlink.fitting.plan import SEES_X, Plan, parse_memory
 from smoothlink.fitting.setup import planned, sizes_of
+
+import smoothlink
+from smoothlink.fitting import checkpoint, needs
 from smoothlink.machines.rows import Rows
 from smoothlink.solve import Cholesky, ConjugateGradient, DualCholesky
 from smoothlink.steps.embed import label_embedding
@@ -125,9 +125,8 @@ def test_sizes_follow_the_options(rng):
     assert sizes(calibrate=True, holdout=0.5)[:8] == z[:8]
     assert (sizes(calibrate=True, holdout=0.5).held, sizes(calibrate=True, holdout=0.5).folds) == (45, 2)
     assert sizes(ridge="auto").search_folds == 10
-    assert sizes(half_step=True).spare == 4
     assert sizes(rank="adaptive").spare == 6
-    assert sizes(embedding="identity").rank == 6
+    assert sizes(embedding="per_label").rank == 6
     assert sizes(embedding="none").rank == 40
     assert sizes(checkpoint="state").keeps
     assert [sizes(solver=s).solver for s in ("cg", Cholesky(), DualCholesky())] == ["cg", "cholesky", "dual"]
@@ -181,9 +180,9 @@ SHAPES = {
 }
 SETTINGS = [
     w
-    for name, v in ({**FIXED, "rank": 60, "n_features": 300}).items()
-    for w in (f"--{name.replace('_', '-')}", str(v))
-    if name != "calibrate"
+    for name, v in ({**FIXED, "rank": 60, "kernel.bandwidth": 2.0, "kernel.features": 300}).items()
+    for w in ("--set", f"{name}={v}")
+    if name not in ("kernel", "calibrate")
 ]
 
 

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 from small import classes, multilabel, words
 
-from smoothlink import ConjugateGradient, SmoothLinkClassifier
+from smoothlink import ConjugateGradient, Gaussian, Logistic, SmoothLinkClassifier
 from smoothlink.fitting import quick
 
 
@@ -27,7 +27,8 @@ def test_nothing_is_tried_and_everything_is_told(problem):
 
 def test_given_settings_are_kept(problem):
     given = {"ridge": 0.3, "bandwidth": 1.5, "final_ridge": 0.2, "rank": 3}
-    story = SmoothLinkClassifier(effort="quick", **given).fit(*problem).summary_
+    asked = {name: value for name, value in given.items() if name != "bandwidth"}
+    story = SmoothLinkClassifier(effort="quick", kernel=Gaussian(1.5), **asked).fit(*problem).summary_
     assert {name: story[name] for name in given} == given
     assert story["chosen_by"] == {**dict.fromkeys(given, "given"), "loss": "rule of thumb"}
 
@@ -35,7 +36,7 @@ def test_given_settings_are_kept(problem):
 @pytest.mark.parametrize("passes", ["auto", 2])
 def test_a_descent_that_was_asked_for_has_few_passes(rng, passes):
     X, Y = multilabel(rng, n=400)
-    story = SmoothLinkClassifier(effort="quick", loss="logistic", passes=passes).fit(X, Y).summary_
+    story = SmoothLinkClassifier(effort="quick", loss=Logistic(passes=passes)).fit(X, Y).summary_
     assert (story["loss"], story["passes"]) == ("logistic", quick.PASSES if passes == "auto" else 2)
 
 
@@ -45,8 +46,9 @@ def test_it_is_the_fit_of_the_other_rows_with_the_same_settings(rng):
     story = fast.summary_
     w = np.ones(400)
     w[quick.folds(400, quick.HELD_SHARE, 0) == 0] = 0
-    settings = {name: story[name] for name in ("rank", "ridge", "bandwidth", "final_ridge", "loss")}
-    same = SmoothLinkClassifier(**settings, n_features=story["random_features"], calibrate=False)
+    settings = {name: story[name] for name in ("rank", "ridge", "final_ridge", "loss")}
+    kernel = Gaussian(story["bandwidth"], story["random_features"])
+    same = SmoothLinkClassifier(**settings, kernel=kernel, calibrate=False)
     same.fit(X, Y, sample_weight=w)
     told = np.diff(X.indptr) > 0  # the others get the frequencies of all rows
     np.testing.assert_allclose(fast.decision_function(X[told]), same.decision_function(X[told]), rtol=1e-3, atol=1e-4)

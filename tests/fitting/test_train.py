@@ -13,12 +13,12 @@ from problems import class_problem, dense_problem, options, relative_error, ridg
 from scipy.special import expit, softmax
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
-
-from smoothlink.fitting import resume as resuming
-from smoothlink.fitting import setup as setting
 from smoothlink.fitting.options import Clock, peak_memory_mb
 from smoothlink.fitting.setup import candidate_ranks, feature_count, resolve_solver
 from smoothlink.fitting.train import train
+
+from smoothlink.fitting import resume as resuming
+from smoothlink.fitting import setup as setting
 from smoothlink.machines.rows import Rows
 from smoothlink.solve import Cholesky, ConjugateGradient, DualCholesky
 from smoothlink.steps.descend import Descent, sweeps
@@ -49,7 +49,7 @@ def scored(model, X):
 def test_training_at_given_settings_is_the_steps_composed_by_hand(rng, make, loss, seed):
     p = make(rng, c=40)
     asked = settled(
-        scale="auto", kernel="matern(3)", quasi_random="latin", normalize_embedding=True, oversample=7, power=2,
+        scale="auto", kernel="matern(3)", normalize_embedding=True, oversample=7, power=2,
         label_smoothing=0.9, loss=loss, passes=3, batch_rows=30, momentum=0.5, decay=0.7, learning_rate=0.8, seed=seed,
     )  # fmt: skip
     model = trained(p, asked).model
@@ -62,7 +62,7 @@ def test_training_at_given_settings_is_the_steps_composed_by_hand(rng, make, los
     H /= np.linalg.norm(H, axis=1, keepdims=True)
     length = median_squared_distance(H, rows.w)
     draws = np.random.default_rng([seed, 2])
-    features = draw_features(parse_kernel("matern(3)"), 5, 60, length, 1.5, draws, quasi="latin")
+    features = draw_features(parse_kernel("matern(3)"), 5, 60, length, 1.5, draws)
     sums = link_sums(rows.with_inputs(H), features)
     smoothing = Smoothing.of(0.9, 40, multiclass=False)
     if loss == "squared":
@@ -207,7 +207,7 @@ def test_calibrated_probabilities_are_right_on_average(rng, multiclass):
 def test_an_input_kernel_is_ridge_regression_on_random_features_of_x(rng, make):
     p = make(rng)
     asked = settled(
-        embedding="identity",
+        embedding="per_label",
         input_kernel="laplacian",
         input_features=80,
         input_bandwidth=3.0,
@@ -247,7 +247,7 @@ KERNELS_OF_DISTANCES = {
 @pytest.mark.parametrize("kernel", KERNELS_OF_DISTANCES)
 def test_landmarks_at_every_row_are_kernel_ridge_regression(rng, kernel):
     p = dense_problem(rng)._replace(w=np.ones(len(dense_problem(rng).w)))
-    asked = settled(embedding="identity", input_kernel=kernel, input_bandwidth=0.8, kernel="linear", ridge=0.3)
+    asked = settled(embedding="per_label", input_kernel=kernel, input_bandwidth=0.8, kernel="linear", ridge=0.3)
     model = trained(p, asked).model
     X, Y = p.dense
     X = X[:, :-1]
@@ -281,7 +281,7 @@ def test_a_kernel_of_the_inputs_is_chosen_where_it_pays_and_only_there(rng):
 
 def test_logistic_regression_as_first_stage_is_a_linear_map(rng):
     p = dense_problem(rng, c=5)
-    model = trained(p, settled(embedding="identity", first_stage=LogisticRegression())).model
+    model = trained(p, settled(embedding="per_label", classifier=LogisticRegression())).model
     assert model.classifier is None
     one = LogisticRegression().fit(raw(p), p.dense[1][:, 3], sample_weight=p.w)
     np.testing.assert_allclose(model.embed(raw(p))[:, 3], one.decision_function(raw(p)), atol=1e-3)
@@ -290,7 +290,7 @@ def test_logistic_regression_as_first_stage_is_a_linear_map(rng):
 def test_a_forest_as_first_stage_is_kept_in_the_model(rng):
     p = dense_problem(rng, c=3)
     forest = RandomForestClassifier(5, max_depth=2, random_state=0)
-    model = trained(p, settled(embedding="identity", first_stage=forest, kernel="linear")).model
+    model = trained(p, settled(embedding="per_label", classifier=forest, kernel="linear")).model
     H = model.embed(raw(p))
     one = RandomForestClassifier(5, max_depth=2, random_state=0).fit(raw(p), p.dense[1][:, 1], sample_weight=p.w)
     odds = one.predict_proba(raw(p))[:, 1].clip(1e-6, 1 - 1e-6)
@@ -339,7 +339,7 @@ def test_with_very_many_labels_auto_tries_powers_of_two_under_its_cap(rng, monke
     assert candidate_ranks(rows, settled(rank="auto"), 200, False) == ((32, 64, 90), None)
     monkeypatch.setattr(setting, "MOST_DIRECTIONS", 64)
     assert candidate_ranks(rows, settled(rank="auto"), 200, False) == ((32, 64), None)
-    assert candidate_ranks(rows, settled(rank="auto", embedding="identity"), 200, False) == ((90,), None)
+    assert candidate_ranks(rows, settled(rank="auto", embedding="per_label"), 200, False) == ((90,), None)
     assert candidate_ranks(rows, settled(rank="auto", embedding="none"), 200, False) == ((100,), None)
 
 

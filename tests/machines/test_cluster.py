@@ -17,9 +17,11 @@ from small import fixed, multilabel, words
 
 pytest.importorskip("distributed", reason="Dask is not installed")
 
-import smoothlink
-from smoothlink.errors import ClusterError, DataError, ModelFileError
 from smoothlink.fitting.cluster import Files, Spread, cluster_plan, cuts, spread_arrays, spread_files
+
+import smoothlink
+from smoothlink import Gaussian, Logistic, Softmax
+from smoothlink.errors import ClusterError, DataError, ModelFileError
 from smoothlink.machines.cluster import library, reached
 from smoothlink.machines.connect import cluster, connected, mismatch
 from smoothlink.machines.shares import Header
@@ -29,8 +31,8 @@ from smoothlink.steps.read import Data, write
 
 LOSSES = {
     "squared": {"calibrate": True},
-    "logistic": {"loss": "logistic", "passes": 2},
-    "softmax": {"loss": "softmax", "passes": 2},
+    "logistic": {"loss": Logistic(passes=2)},
+    "softmax": {"loss": Softmax(passes=2)},
 }
 
 
@@ -242,7 +244,7 @@ def test_a_fit_on_any_number_of_workers_is_that_of_one_process(workers, rng, los
 
 
 @pytest.mark.parametrize(
-    "settings", [{"effort": "quick"}, {"rank": "auto", "ridge": "auto", "bandwidth": "auto"}], ids=str
+    "settings", [{"effort": "quick"}, {"rank": "auto", "ridge": "auto", "kernel__bandwidth": "auto"}], ids=str
 )
 def test_what_is_auto_is_settled_on_a_cluster_as_in_one_process(two, rng, settings):
     X, Y = words(rng)
@@ -282,11 +284,11 @@ def test_workers_fetch_what_is_in_a_store(two, rng, tmp_path, suffix):
     np.testing.assert_allclose(there.predict_proba(X), fixed().fit(X, Y).predict_proba(X), atol=1e-3)
 
 
-@pytest.mark.parametrize("loss", ["squared", "logistic"])
+@pytest.mark.parametrize("loss", ["squared", Logistic(passes=2)], ids=str)
 @pytest.mark.parametrize("settings", [{}, {"effort": "quick", "calibrate": True}], ids=str)
 def test_workers_write_v_in_shards_that_a_model_is_served_from(workers, rng, tmp_path, loss, settings):
     X, Y = words(rng)
-    settings = {"loss": loss, "passes": 2, **settings}
+    settings = {"loss": loss, **settings}
     here = fixed(**settings).fit(X, Y)
     with smoothlink.cluster(workers.client, shards=tmp_path / "shards" / "a.safetensors"):
         there = fixed(**settings).fit(X, Y)
@@ -392,7 +394,7 @@ class Killer:
 def fitted_while_dying(rng, stage, delays, shards=None, **settings):
     """The same fit in one process and on two workers of which some die."""
     X, Y = words(rng, n=400, d=200, c=30)
-    settings = {"rank": 12, "n_features": 200, "calibrate": False, **settings}
+    settings = {"rank": 12, "kernel": Gaussian(2.0, 200), "calibrate": False, **settings}
     here = fixed(**settings).fit(X, Y)
     with connected("local:2") as found, smoothlink.cluster(found.client, shards=shards):
         killer, there = Killer(found, stage, delays), fixed(**settings)
@@ -412,7 +414,7 @@ CG = {"solver": ConjugateGradient(tol=1e-5)}
     [
         ("embed", CG),
         pytest.param("featurize", {}, marks=pytest.mark.slow),
-        pytest.param("fit", {"loss": "logistic", "passes": 6}, marks=pytest.mark.slow),
+        pytest.param("fit", {"loss": Logistic(passes=6)}, marks=pytest.mark.slow),
     ],
     ids=["embed", "featurize", "fit"],
 )
@@ -425,14 +427,14 @@ def test_a_worker_that_dies_in_any_stage_does_not_change_the_model(rng, stage, s
 @pytest.mark.parametrize("time", range(4))
 def test_workers_that_die_at_any_time_do_not_change_the_model(rng, stage, time):
     delay = np.random.default_rng(time).uniform(0, 1.0)
-    fitted_while_dying(rng, stage, [delay], loss="logistic", passes=10, **CG)
+    fitted_while_dying(rng, stage, [delay], loss=Logistic(passes=10), **CG)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("time", range(4))
 def test_workers_that_die_while_they_solve_for_v_and_write_it_leave_whole_shards(rng, tmp_path, time):
     delay = np.random.default_rng(time).uniform(0, 0.5)
-    fitted_while_dying(rng, "fit", [delay], shards=tmp_path / "m.safetensors", n_features=1500)
+    fitted_while_dying(rng, "fit", [delay], shards=tmp_path / "m.safetensors", kernel=Gaussian(2.0, 1500))
     names = sorted(path.name for path in tmp_path.iterdir() if "-V-" in path.name and path.suffix == ".safetensors")
     run = names[0].split("-")[2]
     assert names == [f"m-V-{run}-0000{i}-of-00002.safetensors" for i in (1, 2)]
@@ -518,10 +520,12 @@ def test_files_with_other_columns_are_refused(two, rng, tmp_path):
         spread_files(two, Files.of([tmp_path / "a.sl", tmp_path / "b.sl"]))
 
 
-@pytest.mark.parametrize("given", [{"device": "torch"}, {"memory": "2G"}, {"solver": "dual"}], ids=str)
+@pytest.mark.parametrize(
+    "given", [{"device": "torch"}, {"memory": "2G"}, {"solver": "dual"}, {"training": "joint"}], ids=str
+)
 def test_what_a_cluster_cannot_do_is_refused(two, rng, given):
     name = next(iter(given))
-    with smoothlink.cluster(two.client), pytest.raises(ValueError, match=f"{name} is .*, which a cluster cannot do"):
+    with smoothlink.cluster(two.client), pytest.raises(ValueError, match=f"{name} is .*, which a cluster cannot use"):
         fixed(**given).fit(*words(rng))
 
 

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 from problems import sparse_problem
 
-from smoothlink import SmoothLinkClassifier
+from smoothlink import Joint, SmoothLinkClassifier
 from smoothlink.machines.files import FileArray, Mapped, Scaled, Turned, fresh, mapping, pieces
 from smoothlink.machines.matrix import Dense, Sparse
 from smoothlink.machines.rows import Rows
@@ -183,7 +183,7 @@ def test_a_sum_that_was_cut_off_goes_on_to_the_same_bits(stored, rng):
     np.testing.assert_array_equal(total, rows.sum(xt_yq, Q, out=(41, 3)))
 
 
-@pytest.mark.parametrize("settings", [{}, {"negatives": 5, "passes": 1}], ids=["link", "drawn labels"])
+@pytest.mark.parametrize("settings", [{}, {"training": Joint(negatives=5, passes=1)}], ids=["stepwise", "joint"])
 def test_without_a_budget_a_data_folder_is_learnt_as_the_rows_in_memory_are(stored, settings):
     X, Y, data = stored
     here, there = (SmoothLinkClassifier(rank=3, **settings).fit(A, B) for A, B in ((X, Y), (data.X, data.Y)))

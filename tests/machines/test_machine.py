@@ -152,11 +152,11 @@ IMPORTED = """
 import sys
 import numpy as np
 import smoothlink
-from smoothlink import SmoothLinkClassifier
+from smoothlink import Gaussian, Logistic, SmoothLinkClassifier
 rng = np.random.default_rng(0)
 X, Y = rng.standard_normal((60, 5)), rng.random((60, 4)) < 0.4
-for settings in ({"loss": "squared"}, {"loss": "logistic", "passes": 1}, {"solver": "cg", "calibrate": False}):
-    fitted = SmoothLinkClassifier(rank=2, n_features=20, ridge=1.0, bandwidth=1.0, final_ridge=0.1, **settings)
+for settings in ({"loss": "squared"}, {"loss": Logistic(passes=1)}, {"solver": "cg", "calibrate": False}):
+    fitted = SmoothLinkClassifier(rank=2, kernel=Gaussian(1.0, 20), ridge=1.0, final_ridge=0.1, **settings)
     fitted.fit(X, Y).predict_topk(X)
 print(sorted(name for name in sys.modules if name.split(".")[0] in ("torch", "triton")))
 """

@@ -10,8 +10,9 @@ from small import words
 
 pytest.importorskip("distributed", reason="Dask is not installed")
 
-from smoothlink.errors import DataError
 from smoothlink.fitting.files import Piece, check_alike, describe, digests, header_of
+
+from smoothlink.errors import DataError
 from smoothlink.machines import shares
 from smoothlink.machines.cluster import dealt
 from smoothlink.machines.matrix import Sparse

@@ -9,6 +9,7 @@ pytest.importorskip("torch", reason="torch is not installed")
 
 from smoothlink.fitting.plan import Plan
 from smoothlink.fitting.setup import inputs_for
+
 from smoothlink.machines import tensors
 from smoothlink.machines.files import Scaled, fresh
 from smoothlink.machines.machine import Device

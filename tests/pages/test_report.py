@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from small import classes, fixed, multilabel, words
 
 import smoothlink
+from smoothlink import Gaussian
 from smoothlink.pages.html import Safe, safe, table, tag
 from smoothlink.pages.report import PARTS
 
@@ -102,7 +103,7 @@ def test_texts_are_shown_and_cannot_become_markup(rng):
     words_of = ["numpy", "array", "socket", "server"]
     texts = [f"{EVIL} {' '.join(rng.choice(words_of, 5))}" for _ in range(60)]
     given = [[w for w in words_of[::2] if w in text] or ["none"] for text in texts]
-    model = smoothlink.TextSmoothLink(effort="quick", n_features=30).fit(texts[:40], given[:40])
+    model = smoothlink.TextSmoothLink(effort="quick", kernel=Gaussian(features=30)).fit(texts[:40], given[:40])
     page = Page(page_of(model, texts[40:], given[40:]))
     assert not {"script", "img"} & {name for name, _ in page.seen}
     assert any(" ".join(text.split())[-30:] in "".join(page.text) for text in texts[40:])

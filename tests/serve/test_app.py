@@ -9,6 +9,7 @@ from served import client, text_model, vector_model
 from sklearn.tree import DecisionTreeClassifier
 from small import fixed, words
 
+from smoothlink import PerLabel
 from smoothlink.reasons import explain
 from smoothlink.serve import Settings
 from smoothlink.serve.guard import CSP
@@ -74,7 +75,7 @@ def test_a_vector_is_explained_too(vectors):
 
 def test_a_first_stage_that_is_not_looked_into_is_told(rng):
     X, Y = words(rng)
-    model = fixed(embedding="identity", first_stage=DecisionTreeClassifier(max_depth=2)).fit(X, Y)
+    model = fixed(embedding=PerLabel(DecisionTreeClassifier(max_depth=2))).fit(X, Y)
     with client(model) as made:
         vector = {"indices": [1], "values": [1.0]}
         assert made.post("/predict", json={"vectors": [vector]}).status_code == 200

@@ -33,9 +33,8 @@ def test_texts_have_the_labels_that_the_model_gives_them():
     assert said[0].features == 2 + ("apple iron" in model.features_.get_feature_names_out())
 
 
-@pytest.mark.parametrize("changes", [{}, {"rank_by": "psp"}], ids=str)
-def test_a_batch_of_all_kinds_of_questions_is_each_question_alone(changes):
-    asked = oracle(text_model(**changes))
+def test_a_batch_of_all_kinds_of_questions_is_each_question_alone():
+    asked = oracle(text_model())
     kinds = [
         Ask(3),
         Ask(1),

@@ -16,7 +16,6 @@ from smoothlink.steps.featurize import (
     draw_features,
     median_squared_distance,
     parse_kernel,
-    uniforms,
 )
 
 LENGTH, BETA, K = 2.5, 1.7, 3  # m, bandwidth and dimensions: none of them 1
@@ -52,8 +51,8 @@ def points(rng, n=25):
     return (rng.standard_normal((n, K)) * 1.5).astype(np.float32)
 
 
-def draw(name, s, rng, quasi=None):
-    return draw_features(parse_kernel(name), K, s, LENGTH, BETA, rng, quasi=quasi)
+def draw(name, s, rng):
+    return draw_features(parse_kernel(name), K, s, LENGTH, BETA, rng)
 
 
 def expected_error(name, H):
@@ -95,25 +94,6 @@ def test_the_error_falls_as_one_over_root_s(rng, name):
     assert rms(1600) * np.sqrt(1600) == pytest.approx(wanted, rel=0.25)
 
 
-@pytest.mark.parametrize("name", KERNELS)
-@pytest.mark.parametrize("quasi", ["sobol", "latin"])
-def test_quasi_random_features_have_the_kernel_too(rng, name, quasi):
-    H = points(rng)
-    error = approximate_kernel(draw(name, 4096, rng, quasi), H) - exact_kernel(name, H[:, None] - H)
-    assert (np.abs(error) < 5 * expected_error(name, H) / np.sqrt(4096)).all()
-
-
-def test_sobol_features_beat_independent_ones_on_a_smooth_kernel(rng):
-    H = points(rng)
-    exact = exact_kernel("gaussian", H[:, None] - H)
-
-    def rms(quasi):
-        errors = [approximate_kernel(draw("gaussian", 1024, rng, quasi), H) - exact for _ in range(5)]
-        return np.sqrt(np.mean(np.square(errors)))
-
-    assert rms("sobol") < 0.5 * rms(None)
-
-
 def test_exponential_and_laplacian_differ_in_many_dimensions():
     one = np.ones(64) / 8  # of length 1, of city-block length 8
     assert exact_kernel("exponential", one) > 0.6
@@ -140,10 +120,9 @@ def test_phases_fill_the_circle(rng):
 
 
 @pytest.mark.parametrize("name", [*KERNELS, "matern(0.05)"])
-@pytest.mark.parametrize("quasi", [None, "sobol", "latin"])
-def test_features_are_finite_whatever_the_tails(rng, name, quasi, machine):
+def test_features_are_finite_whatever_the_tails(rng, name, machine):
     H = machine.place(100 * rng.standard_normal((20, 4)).astype(np.float32))
-    Phi = home(draw_features(parse_kernel(name), 4, 3000, 1e-3, 0.1, rng, quasi=quasi)(H))
+    Phi = home(draw_features(parse_kernel(name), 4, 3000, 1e-3, 0.1, rng)(H))
     assert Phi.dtype == np.float32
     assert np.abs(Phi).max() <= np.float32(np.sqrt(2))
 
@@ -206,34 +185,9 @@ def test_an_unknown_kernel_is_answered_with_those_there_are(text):
         parse_kernel(text)
 
 
-# Uniform numbers
-
-
-@pytest.mark.parametrize("quasi", [None, "sobol", "latin"])
-@pytest.mark.parametrize("count", [1, 2, 100])
-def test_uniforms_lie_strictly_inside(rng, quasi, count):
-    u = uniforms(count, 5, rng, quasi)
-    assert u.shape == (count, 5)
-    assert u.min() > 0
-    assert u.max() < 1
-
-
-def test_a_latin_hypercube_puts_one_point_in_each_slice(rng):
-    u = uniforms(64, 5, rng, "latin")
-    np.testing.assert_array_equal(np.sort((64 * u).astype(int), axis=0), np.arange(64)[:, None].repeat(5, axis=1))
-
-
-@pytest.mark.parametrize("quasi", [None, "sobol", "latin"])
-def test_the_same_seed_draws_the_same_features(quasi):
-    a, b = (draw("matern(3)", 20, np.random.default_rng(5), quasi) for _ in range(2))
+def test_the_same_seed_draws_the_same_features():
+    a, b = (draw("matern(3)", 20, np.random.default_rng(5)) for _ in range(2))
     np.testing.assert_array_equal(a.R, b.R)
-
-
-def test_an_unknown_sequence_and_too_many_sobol_coordinates_are_refused(rng):
-    with pytest.raises(ValueError, match="possible are None, 'sobol' and 'latin'"):
-        uniforms(3, 3, rng, "halton")
-    with pytest.raises(ValueError, match="at most 21201 coordinates, 30000 are needed: use 'latin'"):
-        uniforms(3, 30_000, rng, "sobol")
 
 
 # The length scale

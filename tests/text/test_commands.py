@@ -8,8 +8,9 @@ from commands import run, succeed
 from small import documents
 
 import smoothlink
+from smoothlink import Gaussian
 
-FAST = ["--effort", "quick", "--loss", "squared", "--n-features", "64"]
+FAST = ["--effort", "quick", "--loss", "squared", "--set", "kernel.features=64"]
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +33,7 @@ def out(folder):
 
 def test_training_from_a_file_is_fitting_its_documents(folder):
     texts, labels = documents(240)
-    mine = smoothlink.TextSmoothLink(effort="quick", loss="squared", n_features=64)
+    mine = smoothlink.TextSmoothLink(effort="quick", loss="squared", kernel=Gaussian(features=64))
     mine.fit([*(f"{t}\nand {t}" for t in texts), "iron"], [*labels, []])
     model = smoothlink.load(folder / "model.safetensors")
     np.testing.assert_array_equal(model.predict_proba(texts), mine.predict_proba(texts))
@@ -243,10 +244,10 @@ def test_what_cannot_be_done_is_said_in_words(folder, tmp_path, args, message):
             2,
             "--ridge",
             1,
-            "--bandwidth",
-            1,
-            "--n-features",
-            4,
+            "--set",
+            "kernel.bandwidth=1",
+            "--set",
+            "kernel.features=4",
             "--final-ridge",
             1,
             "--loss",

@@ -9,15 +9,15 @@ import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
-from small import WORDS, documents
+from small import WORDS, documents, shown
 
 import smoothlink
-from smoothlink import ModelFileError, SmoothLinkClassifier, TextFeatures, TextSmoothLink
+from smoothlink import Gaussian, ModelFileError, SmoothLinkClassifier, TextFeatures, TextSmoothLink
 from smoothlink.errors import DataError
 from smoothlink.steps.save import load as load_file
 from smoothlink.steps.save import save as save_file
 
-QUICK = {"effort": "quick", "n_features": 64, "loss": "squared"}
+QUICK = {"effort": "quick", "kernel": Gaussian(features=64), "loss": "squared"}
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def test_a_saved_model_says_the_same_and_runs_no_code(fitted, tmp_path):
     assert again.predict(texts) == fitted.predict(texts)
     assert again.examples_ == fitted.examples_
     assert again.source_ == fitted.source_
-    assert again.get_params() == fitted.get_params()
+    assert shown(again) == shown(fitted)
     assert clone(again).fit(texts, labels).predict(texts)
     assert pickle.loads(pickle.dumps(again)).predict(texts) == fitted.predict(texts)
 
@@ -127,9 +127,7 @@ def test_parameters_are_those_of_both_parts():
         TextSmoothLink(ngrams=3)
 
 
-def test_ranking_by_propensity_reaches_a_fitted_model(fitted):
-    model = clone(fitted).fit(*documents()).set_params(rank_by="psp")
-    assert model.classifier_.rank_by == "psp"
+def test_a_model_that_is_not_fitted_says_so():
     with pytest.raises(NotFittedError):
         TextSmoothLink().predict(["a"])
 

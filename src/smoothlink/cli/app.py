@@ -12,6 +12,7 @@ from smoothlink.cli.evaluate import evaluate
 from smoothlink.cli.explain import explain
 from smoothlink.cli.guard import debug, guarded
 from smoothlink.cli.info import info
+from smoothlink.cli.parameters import WithFormer
 from smoothlink.cli.predict import predict
 from smoothlink.cli.report import report
 from smoothlink.cli.reproduce import reproduce
@@ -46,7 +47,7 @@ for command in (
     split,
     synth,
 ):
-    app.command(command.__name__)(guarded(command))
+    app.command(command.__name__, cls=WithFormer if command is train else None)(guarded(command))
 
 
 def show_version(wanted: bool) -> None:

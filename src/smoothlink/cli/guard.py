@@ -55,7 +55,8 @@ def in_words(error: Exception) -> str:
     if isinstance(error, SmoothLinkError):
         return str(error)
     if isinstance(error, MemoryError):
-        return f"Memory ran out. {error}\nFewer --n-features or a smaller --rank need less.".replace(". \n", ".\n")
+        remedy = "Fewer random features (--set kernel.features=1000) or a smaller --rank need less."
+        return f"Memory ran out. {error}\n{remedy}".replace(". \n", ".\n")
     if isinstance(error, OSError):
         what = error.strerror or str(error)
         return f"{error.filename}: {what}." if error.filename else f"{what}."

@@ -6,10 +6,32 @@ import inspect
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
-from smoothlink.parameters import PARAMETERS, Parameter, every_parameter, flat_table, parse_setting
+from smoothlink.parameters import (
+    FORMER,
+    PARAMETERS,
+    Parameter,
+    every_parameter,
+    flat_table,
+    parse_setting,
+    unknown_parameter,
+)
 
 WIDEST = 16  # characters of a metavar
+
+
+class WithFormer(TyperCommand):
+    """A command that says what became of an option of 0.1."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            name = str(getattr(error, "option_name", "")).lstrip("-").replace("-", "_").removeprefix("no_")
+            if name in FORMER:
+                error.message, error.possibilities = unknown_parameter(name), None  # type: ignore[attr-defined]
+            raise
 
 
 def option_of(p: Parameter) -> str:
@@ -63,9 +85,25 @@ def _option(p: Parameter) -> inspect.Parameter:
         help=described(p),
         show_default=False,
         rich_help_panel=p.group,
+        hidden=not p.common,
     )
     kind: Any = Annotated[bool | None if flag else str | None, info]
     return inspect.Parameter(p.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+
+
+def show_all(context: typer.Context, wanted: bool) -> None:
+    """Prints the help with the options that --help leaves out, and ends."""
+    if wanted:
+        for option in context.command.params:
+            option.hidden = False  # type: ignore[attr-defined]
+        typer.echo(context.get_help(), nl=False)
+        raise typer.Exit
+
+
+HelpAll = Annotated[
+    bool,
+    typer.Option("--help-all", help="Show this, with seldom used parameters too.", callback=show_all, is_eager=True),
+]
 
 
 def set_option() -> inspect.Parameter:

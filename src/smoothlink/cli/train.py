@@ -12,12 +12,13 @@ from smoothlink.cli.data import read_several, reading
 from smoothlink.cli.evaluate import as_object
 from smoothlink.cli.evaluate import show as show_metrics
 from smoothlink.cli.options import AsJson, Cluster, Force, Quiet, grouped, on_cluster
-from smoothlink.cli.parameters import chosen
+from smoothlink.cli.parameters import HelpAll, chosen
 from smoothlink.cli.screen import Screen, number, print_json, size, table
 from smoothlink.cli.text import Texts, fit_texts, hold_texts, read_texts, texts
 from smoothlink.datafiles import Reading, guess, names_in
 from smoothlink.errors import DataError, plural
 from smoothlink.overwrite import writable
+from smoothlink.parameters import PARAMETERS, check
 
 if TYPE_CHECKING:
     from smoothlink.estimator import SmoothLinkClassifier
@@ -68,6 +69,7 @@ def train(
     force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
+    help_all: HelpAll = False,
     *,
     reading: Reading,
     texts: Texts,
@@ -88,6 +90,7 @@ def train(
     from smoothlink.choices import nest
 
     settings = nest(parameters if params is None else {**tuned_settings(params, params_for), **parameters})
+    check({p.name: p.default for p in PARAMETERS} | settings, cluster=cluster is not None)
     expected = None
     if hold_texts(paths, reading, texts):
         if cluster is not None:

@@ -15,6 +15,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from smoothlink import persist
+from smoothlink.choices import check_names
 from smoothlink.errors import DataError, plural
 from smoothlink.estimator import SmoothLinkClassifier
 from smoothlink.steps.evaluate import Evaluation
@@ -80,6 +81,7 @@ class TextSmoothLink(BaseEstimator):
 
     def set_params(self, **params: Any) -> Self:
         """As in scikit-learn; `device` reaches a model that is fitted."""
+        check_names(self, params)
         super().set_params(**params)
         if hasattr(self, "classifier_") and "device" in params:
             self.classifier_.set_params(device=params["device"])
