@@ -66,7 +66,7 @@ def problem(name: str, seed: int) -> tuple[Any, Any, Any]:
 
     if name == "demo":
         from smoothlink.demo.corpus import build_corpus
-        from smoothlink.demo.run import pose, train
+        from smoothlink.demo.demo_run import pose, train
 
         posed = pose(build_corpus())
         return train(posed), posed.X_test, posed.Y_test

@@ -80,7 +80,7 @@ def run(given: argparse.Namespace, tell: Callable[[str], None]) -> None:
 
 def circumstances(given: argparse.Namespace) -> dict[str, Any]:
     """When, on what and with what; asked for first, so that a wrong device is told at once."""
-    from smoothlink.machines.machine import find_machine
+    from smoothlink.machines.host_and_device import find_machine
 
     find_machine(given.device)
     return {

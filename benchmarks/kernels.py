@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from smoothlink.machines.matrix import Sparse
+from smoothlink.machines.matrices import Sparse
 
 RESULT = Path(__file__).parents[1] / "results" / "kernels" / "figures.json"
 SHAPES = [(65_536, 92_000, 11), (40_000, 100_000, 60), (590_000, 92_000, 8)]  # rows, columns, entries a row

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 from sklearn.datasets import load_svmlight_file
 
-from smoothlink.steps.formats._matrix import csr
-from smoothlink.steps.read import Data, read, write
+from smoothlink.data.matrices_from_rows import csr
+from smoothlink.data.read import Data, read, write
 
 
 def text_like(n: int, d: int = 200_000, c: int = 50_000, per_row: int = 80, labels: int = 4, seed: int = 0) -> Data:

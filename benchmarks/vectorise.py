@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from smoothlink.errors import DataError
-from smoothlink.steps.read import write
+from smoothlink.data.read import write
 from smoothlink_paper.data import find, root
 from smoothlink_paper.text import FORMS, vectorised
 

@@ -3,7 +3,7 @@
 import sys
 from types import ModuleType
 
-from smoothlink.machines.machine import Device
+from smoothlink.machines.host_and_device import Device
 
 
 class Pretended(Device):
@@ -25,16 +25,17 @@ def pretend(monkeypatch, *, rounds=False, fused=False) -> Pretended:
     """Such a card: weights are rounded to halves if asked, products are float32, with fused kernels or without."""
     import torch
 
-    from smoothlink.machines import decoder, joint
+    from smoothlink.machines import decoder_state as decoder
+    from smoothlink.joint import finetune_step as joint
 
     monkeypatch.setattr(torch.Tensor, "bfloat16", to_halves if rounds else torch.Tensor.clone)
     monkeypatch.setattr(decoder, "product", torch.mm)
     monkeypatch.setattr(joint.Joint, "product", lambda self, A, B: A @ B)
     monkeypatch.setattr(decoder, "find_spec", lambda name: fused or None)
     if fused:
-        kernels = ModuleType("smoothlink.machines.fused")
+        kernels = ModuleType("smoothlink.machines.triton_sgd")
         kernels.activate, kernels.advance = activate, advance
-        monkeypatch.setitem(sys.modules, "smoothlink.machines.fused", kernels)
+        monkeypatch.setitem(sys.modules, "smoothlink.machines.triton_sgd", kernels)
     return Pretended("cpu", 1 << 30)
 
 

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from small import classes, words
 
 from smoothlink.cli import main
-from smoothlink.steps.read import Data, write
+from smoothlink.data.read import Data, write
 
 # Every setting given and nothing calibrated: a fit takes a few milliseconds.
 FIXED = [

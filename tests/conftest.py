@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from smoothlink.machines.machine import find_machine
+from smoothlink.machines.host_and_device import find_machine
 
 
 def pytest_addoption(parser):

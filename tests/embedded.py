@@ -7,11 +7,11 @@ import scipy.sparse as sp
 from problems import class_problem, home, weights
 from scipy.special import log_softmax
 
-from smoothlink.machines.machine import HOST
+from smoothlink.machines.host_and_device import HOST
 from smoothlink.machines.rows import Rows
-from smoothlink.steps.descend import Descent, sweeps
+from smoothlink.steps.sgd import Descent, sweeps
 from smoothlink.steps.featurize import draw_features, parse_kernel
-from smoothlink.steps.fit import link_sums
+from smoothlink.steps.squared import link_sums
 
 FULL = 10**9  # rows a batch: all of them
 TO_THE_END = Descent(momentum=0.5, decay=1.0, batch=FULL)

@@ -13,7 +13,7 @@ import scipy.optimize
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, log_softmax
 
-from smoothlink.steps.fit import Smoothing
+from smoothlink.steps.squared import Smoothing
 
 Array = NDArray[Any]
 

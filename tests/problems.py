@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from smoothlink.machines.arrays import host
-from smoothlink.machines.machine import HOST, Machine
+from smoothlink.machines.host_and_device import HOST, Machine
 from smoothlink.machines.rows import Rows
 from smoothlink.solve import Cholesky
 

@@ -54,7 +54,7 @@ def listening(model, settings=None):
     import uvicorn
 
     from smoothlink.serve import create_app
-    from smoothlink.serve.run import Protocol, address_of, bound
+    from smoothlink.serve.server import Protocol, address_of, bound
 
     socket = bound("127.0.0.1", 0)
     app = create_app(model, settings, name="topics")

@@ -34,8 +34,8 @@ from smoothlink import (
 )
 from smoothlink.choices import CLASSES, as_choice, from_former, from_json, nest, to_json
 from smoothlink.parameters import CHOICES, CLUSTER, FORMER, LIMITS, PARAMETERS, check, flat_table, parse_setting
-from smoothlink.steps.save import load as load_file
-from smoothlink.steps.save import save as save_file
+from smoothlink.safetensors_file import load as load_file
+from smoothlink.safetensors_file import save as save_file
 
 # The table and the signatures
 
@@ -388,7 +388,7 @@ def test_set_reaches_the_choice(files):
     ],
 )
 def test_a_setting_that_is_not_possible_is_refused_before_anything_is_read(files, monkeypatch, typed, code, message):
-    monkeypatch.setattr("smoothlink.cli.train.read_several", None)  # would fail
+    monkeypatch.setattr("smoothlink.cli.train_command.read_several", None)  # would fail
     ran = run("train", files.train, "-o", files.folder / "m", *typed)
     assert (ran.code, "Traceback" in ran.err) == (code, False)
     assert message in said(ran)

@@ -19,11 +19,11 @@ pytest.importorskip("distributed", reason="Dask is not installed")
 
 import smoothlink
 from smoothlink import Gaussian
-from smoothlink.cli.train import ONE_LABEL
+from smoothlink.cli.train_command import ONE_LABEL
 from smoothlink.errors import ClusterError, DataError
-from smoothlink.machines import shares
-from smoothlink.machines.connect import connected
-from smoothlink.steps.read import Data, write
+from smoothlink.distributed import tasks as shares
+from smoothlink.distributed.client import connected
+from smoothlink.data.read import Data, write
 
 
 @pytest.fixture(scope="module")
@@ -370,7 +370,7 @@ def commands(folder, tmp_path):
 
 @pytest.mark.parametrize("command", ["train", "predict", "evaluate"])
 def test_a_scheduler_that_does_not_answer_is_named(folder, tmp_path, monkeypatch, command):
-    monkeypatch.setattr("smoothlink.machines.connect.SECONDS", 0.5)
+    monkeypatch.setattr("smoothlink.distributed.client.SECONDS", 0.5)
     said = refused(*commands(folder, tmp_path)[command], "--cluster", "tcp://127.0.0.1:9")
     assert "No scheduler answers at tcp://127.0.0.1:9" in said
     assert "dask scheduler" in said
@@ -444,7 +444,7 @@ def test_without_dask_that_is_said(folder, tmp_path, monkeypatch):
     def absent(name):
         raise ImportError(name)
 
-    monkeypatch.setattr("smoothlink.machines.cluster.importlib.import_module", absent)
+    monkeypatch.setattr("smoothlink.distributed.rows_on_workers.importlib.import_module", absent)
     said = refused(*commands(folder, tmp_path)["train"], "--cluster", "local:2")
     assert "Dask is not installed.\npip install 'smoothlink[cluster]'" in said
 

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 from commands import left, prepared, run
 
-from smoothlink.steps.read import Data, write
+from smoothlink.data.read import Data, write
 
 
 @pytest.fixture(scope="module")

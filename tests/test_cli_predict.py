@@ -11,8 +11,8 @@ import scipy.sparse as sp
 from commands import FIXED, left, one_label_each, prepared, run, succeed
 
 import smoothlink
-from smoothlink import answers
-from smoothlink.steps.read import Data, write
+from smoothlink.data import predictions as answers
+from smoothlink.data.read import Data, write
 
 
 @pytest.fixture(scope="module")

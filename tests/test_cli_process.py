@@ -11,7 +11,7 @@ from commands import labelled, left, prepared, run, succeed
 import smoothlink
 from smoothlink.cli import debug_first
 from smoothlink.cli.screen import Screen, number, size
-from smoothlink.steps.read import write
+from smoothlink.data.read import write
 
 COMMAND = [sys.executable, "-m", "smoothlink"]
 posix = pytest.mark.skipif(os.name != "posix", reason="signals and pipes of posix systems")

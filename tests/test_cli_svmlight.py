@@ -5,7 +5,7 @@ from commands import FIXED, labelled, run, succeed
 from scipy.sparse import csr_array
 
 import smoothlink
-from smoothlink.steps.read import read, write
+from smoothlink.data.read import read, write
 
 
 def without_first_feature(data):

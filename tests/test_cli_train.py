@@ -11,10 +11,10 @@ from commands import FIXED, left, one_label_each, prepared, run, succeed
 import smoothlink
 from smoothlink import SmoothLinkClassifier
 from smoothlink.cli.app import app
-from smoothlink.cli.parameters import chosen
-from smoothlink.cli.train import ONE_LABEL
+from smoothlink.cli.parameter_options import chosen
+from smoothlink.cli.train_command import ONE_LABEL
 from smoothlink.parameters import PARAMETERS
-from smoothlink.steps.read import FORMATS, write
+from smoothlink.data.read import FORMATS, write
 
 SIGNATURE = inspect.signature(SmoothLinkClassifier).parameters
 TYPED = {  # another value for each parameter, as it is typed
@@ -226,7 +226,7 @@ def test_one_label_in_every_row_means_multiclass_and_is_said(rng, tmp_path):
     [("no/such/folder/m.safetensors", "mkdir -p"), (".", "is a folder"), ("train.txt", "over what is read")],
 )
 def test_an_output_that_cannot_be_is_refused_before_anything_is_read(files, target, said, monkeypatch):
-    monkeypatch.setattr("smoothlink.cli.train.read_several", None)  # would fail
+    monkeypatch.setattr("smoothlink.cli.train_command.read_several", None)  # would fail
     before = left(files.folder)
     ran = run("train", files.train, "-o", files.folder / target)
     assert ran.code == 1

@@ -10,7 +10,7 @@ from test_parameters import CHANGES, CLASSES, OWN, cases, data
 
 from smoothlink import ConjugateGradient, Logistic, PerLabel, SmoothLinkClassifier
 from smoothlink.errors import DeviceError
-from smoothlink.machines.machine import HOST, find_machine
+from smoothlink.machines.host_and_device import HOST, find_machine
 
 TOLERANCE = 2e-3  # of probabilities: sums go in another order, and conjugate gradients stop at 1e-3
 LOOSE = {"loss__passes", "loss__batch_rows"}  # where rounding grows along the way

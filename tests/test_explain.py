@@ -7,7 +7,7 @@ from small import classes, dense, fixed, multilabel, words
 
 import smoothlink
 from smoothlink import InputKernel, Joint, Laplacian, Logistic, PerLabel
-from smoothlink.reasons import explain, neighbours, spelled
+from smoothlink.explanation import explain, neighbours, spelled
 
 
 def parts_sum_up(model, X, labels=None, tolerance=2e-5):

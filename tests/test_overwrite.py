@@ -8,7 +8,7 @@ from paged import small_corpus
 
 import smoothlink
 from smoothlink.errors import DataError
-from smoothlink.overwrite import writable
+from smoothlink.data.overwrite import writable
 
 FOREIGN = "my own notes\n"
 SHAPE = "--rows 5 --features 9 --labels 3 --features-per-row 2"

@@ -19,7 +19,7 @@ from smoothlink.model import Model
 
 pytest.importorskip("torch", reason="torch is not installed")
 
-from smoothlink.machines.placed import Placed
+from smoothlink.machines.device_weights import Placed
 
 pytestmark = pytest.mark.usefixtures("as_on_a_card")
 
@@ -113,7 +113,7 @@ def test_blocks_of_rows_make_no_difference(rng, monkeypatch):
     X, Y = with_gaps(rng)
     fitted = fixed(device="torch").fit(X, Y)
     expected = fitted.predict_topk(X, 4)
-    monkeypatch.setattr("smoothlink.machines.placed.ROWS", 7)
+    monkeypatch.setattr("smoothlink.machines.device_weights.ROWS", 7)
     found = fitted.predict_topk(X, 4)
     np.testing.assert_array_equal(found.indices, expected.indices)
     np.testing.assert_allclose(found.data, expected.data, rtol=1e-5, atol=1e-6)
@@ -232,7 +232,7 @@ def files(tmp_path_factory, pytestconfig):
 
 @pytest.mark.parametrize("asked", [["-k", 2], ["--f1"], ["--only", "label1,label3"], ["--rank-by", "psp"]])
 def test_predict_says_the_same_on_a_device(files, monkeypatch, asked):
-    monkeypatch.setattr("smoothlink.answers.TOGETHER", 7)
+    monkeypatch.setattr("smoothlink.data.predictions.TOGETHER", 7)
     rows = [
         [line.split("\t") for line in succeed(*args, "--output-format", "tsv", *asked).out.splitlines()[1:]]
         for args in (["predict", files.model, files.test, *extra] for extra in ([], ["--device", "torch"]))
@@ -267,7 +267,7 @@ def test_a_device_that_is_not_there_is_one_message(files, tmp_path, monkeypatch,
 
 
 def test_train_and_info_show_the_device_and_its_memory_where_one_was_used(files, tmp_path, monkeypatch):
-    monkeypatch.setattr("smoothlink.machines.machine.Device.peak_mb", 3.0)
+    monkeypatch.setattr("smoothlink.machines.host_and_device.Device.peak_mb", 3.0)
     model = tmp_path / "m.safetensors"
     assert "on torch" in succeed("train", files.train, "-o", model, *FIXED, "--device", "torch").out
     assert "on torch" in succeed("info", model).out

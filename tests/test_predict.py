@@ -11,7 +11,7 @@ from small import classes, fixed, multilabel, words
 from smoothlink import Logistic, Softmax, predict
 from smoothlink import model as module
 from smoothlink.machines import products
-from smoothlink.machines.half import halved
+from smoothlink.machines.half_precision import halved
 from smoothlink.predict import (
     Batch,
     label_gains,

@@ -6,7 +6,7 @@ import scipy.sparse as sp
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils import compute_sample_weight
 
-from smoothlink.targets import read_classes, read_indicator, read_targets, weigh
+from smoothlink.labels import read_classes, read_indicator, read_targets, weigh
 
 Y = np.array([[1, 0, 1], [0, 0, 0], [0, 1, 0], [1, 1, 1]])
 

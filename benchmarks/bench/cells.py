@@ -12,7 +12,7 @@ import peers
 from peers.known import OURS, PEERS, QUICK
 
 from bench.circumstances import Watch, read, reported, versions, without_paths
-from smoothlink.steps.evaluate import evaluate
+from smoothlink.metrics.evaluate import evaluate
 from smoothlink_paper.data import Split
 from smoothlink_paper.record import training
 

@@ -17,15 +17,15 @@ from numpy.typing import NDArray
 from bench.gpu_made import Sizes, made
 from smoothlink import Gaussian, Logistic, SmoothLinkClassifier
 from smoothlink.machines.arrays import BROUGHT, host
-from smoothlink.machines.machine import find_machine
+from smoothlink.machines.host_and_device import find_machine
 from smoothlink.machines.rows import Rows
 from smoothlink.solve import Cholesky, ConjugateGradient
 from smoothlink.solve.cholesky import add_gram
 from smoothlink.solve.conjugate import xt_xp
-from smoothlink.steps.descend import Descent, sweeps
+from smoothlink.steps.sgd import Descent, sweeps
 from smoothlink.steps.embed import xt_yq, yt_xz
 from smoothlink.steps.featurize import Features, draw_features, parse_kernel
-from smoothlink.steps.fit import link_sums, squared
+from smoothlink.steps.squared import link_sums, squared
 
 Array = NDArray[Any]
 

@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from smoothlink.steps.read import Data
+from smoothlink.data.read import Data
 from smoothlink_paper.data import Split
 
 Array = NDArray[Any]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from bench.circumstances import ROOT
 from smoothlink.errors import DataError
-from smoothlink.steps.read import Data
+from smoothlink.data.read import Data
 from smoothlink_paper.apart import nameless
 from smoothlink_paper.data import Split, load
 from smoothlink_paper.text import FORMS, found, said, tidy, vectorised

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from smoothlink.fitting.cluster import PREPARED_BYTES
 
-from smoothlink.machines.cluster import PIECE
-from smoothlink.machines.machine import BLOCK_ROWS, HOST_COLUMNS
-from smoothlink.steps.fit import PHI_ROWS
+from smoothlink.distributed.rows_on_workers import PIECE
+from smoothlink.machines.host_and_device import BLOCK_ROWS, HOST_COLUMNS
+from smoothlink.steps.squared import PHI_ROWS
 
 SOLVES = 2  # of one power step and the last projection
 

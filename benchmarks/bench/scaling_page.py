@@ -6,9 +6,9 @@ from smoothlink.fitting.cluster import PREPARED_BYTES
 
 from bench.cluster_page import HERE, NOTHING, Cells, shape_of, solving
 from bench.scaling import SOLVES, Machine, Shape, Stage, client_memory, rows_held, stages
-from smoothlink.machines.cluster import PIECE
-from smoothlink.machines.machine import HOST_COLUMNS
-from smoothlink.steps.fit import PHI_ROWS
+from smoothlink.distributed.rows_on_workers import PIECE
+from smoothlink.machines.host_and_device import HOST_COLUMNS
+from smoothlink.steps.squared import PHI_ROWS
 
 ESTIMATES = Machine(sparse=9e9, dense=80e9, double=40e9, network=1e9)  # of one thread, where nothing was measured
 LARGE = Shape(n=1e9, d=2e6, c=1e7, per_row=50, labels_per_row=5, k=500, s=4000, iterations=30)

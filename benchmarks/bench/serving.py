@@ -18,7 +18,7 @@ import numpy as np
 
 from smoothlink import TextSmoothLink
 from smoothlink.demo.corpus import Corpus, build_corpus
-from smoothlink.demo.run import QUICK, SETTLED
+from smoothlink.demo.demo_run import QUICK, SETTLED
 
 LIBRARIES = ("smoothlink", "fastapi", "starlette", "uvicorn", "pydantic", "scikit-learn", "numpy", "numba")
 

@@ -14,9 +14,9 @@ os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")
 __version__ = "0.1.1"
 
 _PLACES = {
-    "read": "smoothlink.steps.read",
-    "write": "smoothlink.steps.read",
-    "Data": "smoothlink.steps.read",
+    "read": "smoothlink.data.read",
+    "write": "smoothlink.data.read",
+    "Data": "smoothlink.data.read",
     "SmoothLinkClassifier": "smoothlink.estimator",
     "Gaussian": "smoothlink.choices",
     "Laplacian": "smoothlink.choices",
@@ -31,24 +31,24 @@ _PLACES = {
     "Joint": "smoothlink.choices",
     "FineTune": "smoothlink.choices",
     "InputKernel": "smoothlink.choices",
-    "TextSmoothLink": "smoothlink.text.estimator",
+    "TextSmoothLink": "smoothlink.text.classifier",
     "TextFeatures": "smoothlink.text.features",
-    "cluster": "smoothlink.machines.connect",
-    "Files": "smoothlink.distributed.files",
-    "Reading": "smoothlink.datafiles",
-    "predict_files": "smoothlink.many.predict",
-    "evaluate_files": "smoothlink.many.evaluate",
+    "cluster": "smoothlink.distributed.client",
+    "Files": "smoothlink.distributed.input_files",
+    "Reading": "smoothlink.data.matching",
+    "predict_files": "smoothlink.predict_files",
+    "evaluate_files": "smoothlink.evaluate_files",
     "tune": "smoothlink.search",
     "stratified_split": "smoothlink.steps.split",
     "Cholesky": "smoothlink.solve",
     "DualCholesky": "smoothlink.solve",
     "ConjugateGradient": "smoothlink.solve",
-    "evaluate": "smoothlink.steps.evaluate",
-    "report": "smoothlink.pages.report",
-    "compare": "smoothlink.pages.compare",
-    "load": "smoothlink.persist",
-    "explain": "smoothlink.reasons",
-    "neighbours": "smoothlink.reasons",
+    "evaluate": "smoothlink.metrics.evaluate",
+    "report": "smoothlink.reports.report_page",
+    "compare": "smoothlink.reports.comparison",
+    "load": "smoothlink.modelfile",
+    "explain": "smoothlink.explanation",
+    "neighbours": "smoothlink.explanation",
     "ClusterError": "smoothlink.errors",
     "DataError": "smoothlink.errors",
     "DeviceError": "smoothlink.errors",
@@ -72,32 +72,32 @@ if TYPE_CHECKING:
     from smoothlink.choices import Randomized as Randomized
     from smoothlink.choices import Softmax as Softmax
     from smoothlink.choices import Squared as Squared
-    from smoothlink.datafiles import Reading as Reading
-    from smoothlink.distributed.files import Files as Files
+    from smoothlink.data.matching import Reading as Reading
+    from smoothlink.distributed.input_files import Files as Files
     from smoothlink.errors import ClusterError as ClusterError
     from smoothlink.errors import DataError as DataError
     from smoothlink.errors import DeviceError as DeviceError
     from smoothlink.errors import ModelFileError as ModelFileError
     from smoothlink.errors import SmoothLinkError as SmoothLinkError
     from smoothlink.estimator import SmoothLinkClassifier as SmoothLinkClassifier
-    from smoothlink.machines.connect import cluster as cluster
-    from smoothlink.many.evaluate import evaluate_files as evaluate_files
-    from smoothlink.many.predict import predict_files as predict_files
-    from smoothlink.pages.compare import compare as compare
-    from smoothlink.pages.report import report as report
-    from smoothlink.persist import load as load
-    from smoothlink.reasons import explain as explain
-    from smoothlink.reasons import neighbours as neighbours
+    from smoothlink.distributed.client import cluster as cluster
+    from smoothlink.evaluate_files import evaluate_files as evaluate_files
+    from smoothlink.predict_files import predict_files as predict_files
+    from smoothlink.reports.comparison import compare as compare
+    from smoothlink.reports.report_page import report as report
+    from smoothlink.modelfile import load as load
+    from smoothlink.explanation import explain as explain
+    from smoothlink.explanation import neighbours as neighbours
     from smoothlink.search import tune as tune
     from smoothlink.solve import Cholesky as Cholesky
     from smoothlink.solve import ConjugateGradient as ConjugateGradient
     from smoothlink.solve import DualCholesky as DualCholesky
-    from smoothlink.steps.evaluate import evaluate as evaluate
-    from smoothlink.steps.read import Data as Data
-    from smoothlink.steps.read import read as read
-    from smoothlink.steps.read import write as write
+    from smoothlink.metrics.evaluate import evaluate as evaluate
+    from smoothlink.data.read import Data as Data
+    from smoothlink.data.read import read as read
+    from smoothlink.data.read import write as write
     from smoothlink.steps.split import stratified_split as stratified_split
-    from smoothlink.text.estimator import TextSmoothLink as TextSmoothLink
+    from smoothlink.text.classifier import TextSmoothLink as TextSmoothLink
     from smoothlink.text.features import TextFeatures as TextFeatures
 
 

@@ -15,17 +15,17 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from smoothlink import persist
+from smoothlink import modelfile as persist
 from smoothlink.choices import check_names
-from smoothlink.distributed.files import Files
-from smoothlink.distributed.fit import spread_arrays, spread_files, train_spread
+from smoothlink.distributed.input_files import Files
+from smoothlink.distributed.distributed_fit import spread_arrays, spread_files, train_spread
 from smoothlink.fitting.checks import check_loss, check_weights
 from smoothlink.fitting.prepare import feature_count
 from smoothlink.fitting.run import run
 from smoothlink.fitting.settings import Notify, Request, TrainingData
 from smoothlink.fitting.summary import Fitted
-from smoothlink.machines.cluster import current
-from smoothlink.machines.files import Mapped
+from smoothlink.distributed.rows_on_workers import current
+from smoothlink.machines.rows_in_files import Mapped
 from smoothlink.machines.threads import alone
 from smoothlink.model import Model
 from smoothlink.parameters import PARAMETERS, RANK_BY, Values, check, check_value, documented
@@ -39,8 +39,8 @@ from smoothlink.predict import (
     predict_topk,
     predictions,
 )
-from smoothlink.steps.evaluate import Evaluation, Predictions, evaluate
-from smoothlink.targets import read_classes, read_indicator, read_targets, weigh
+from smoothlink.metrics.evaluate import Evaluation, Predictions, evaluate
+from smoothlink.labels import read_classes, read_indicator, read_targets, weigh
 
 Array = NDArray[Any]
 Answer = TypeVar("Answer")

@@ -12,16 +12,16 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from smoothlink.machines.arrays import beside, contiguous, unit_rows
-from smoothlink.machines.direct import Direct
-from smoothlink.machines.half import Half
-from smoothlink.machines.machine import Host, Machine
+from smoothlink.machines.sparse_weights import Direct
+from smoothlink.machines.half_precision import Half
+from smoothlink.machines.host_and_device import Host, Machine
 from smoothlink.machines.products import product, project
-from smoothlink.machines.sharded import Shards
+from smoothlink.machines.shards import Shards
 from smoothlink.steps.calibrate import FEW, LEAST, Calibration
 from smoothlink.steps.featurize import Features
-from smoothlink.steps.fit import prior
+from smoothlink.steps.squared import prior
 from smoothlink.steps.landmarks import Landmarks
-from smoothlink.steps.save import Verification
+from smoothlink.safetensors_file import Verification
 from smoothlink.steps.scale import Scaling
 
 Array = NDArray[Any]
@@ -90,7 +90,7 @@ class Model:
         """The same model with its large arrays on a device: rows are embedded and scored there."""
         if isinstance(machine, Host):
             return self
-        from smoothlink.machines.placed import Placed
+        from smoothlink.machines.device_weights import Placed
 
         W, V = self.W, Placed(self.V, self.unseen, machine, self.D)
         W = machine.place(W.wide() if isinstance(W, Half) else W)
@@ -255,7 +255,7 @@ class Model:
     def settled(self, P: Array, S: Array, least: float, most: float, never: float) -> Array:
         """P cut to least .. most, in place; `never` for labels never seen."""
         if self.any_unseen and P.size > FEW:
-            from smoothlink.machines import selection
+            from smoothlink.machines import prediction_kernels as selection
 
             selection.settle(P, S, float(least), float(most), float(never))
             return P

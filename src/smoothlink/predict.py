@@ -10,10 +10,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from smoothlink.errors import DeviceError
-from smoothlink.machines.machine import Host, find_machine, forget, out_of_memory
+from smoothlink.machines.host_and_device import Host, find_machine, forget, out_of_memory
 from smoothlink.model import Model, Raw, Seen, Sight, blocks
 from smoothlink.steps.calibrate import LEAST, row_logloss
-from smoothlink.steps.evaluate import Predictions
+from smoothlink.metrics.evaluate import Predictions
 from smoothlink.steps.infer import (
     Best,
     Ranking,

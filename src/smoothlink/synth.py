@@ -22,7 +22,7 @@ from scipy.sparse import csr_array
 from smoothlink.errors import DataError
 from smoothlink.machines.compiled import compiled
 from smoothlink.machines.sorting import sort_by
-from smoothlink.steps.read import Data
+from smoothlink.data.read import Data
 
 Array = NDArray[Any]
 

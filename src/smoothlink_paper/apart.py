@@ -19,9 +19,9 @@ from smoothlink.fitting.options import peak_memory_mb
 from smoothlink.errors import SmoothLinkError
 from smoothlink.estimator import SmoothLinkClassifier
 from smoothlink.machines.rows import row_hash
-from smoothlink.steps.evaluate import Predictions
+from smoothlink.metrics.evaluate import Predictions
 from smoothlink.steps.infer import TopK, topk_csr
-from smoothlink.steps.read import Data
+from smoothlink.data.read import Data
 from smoothlink_paper.data import Split
 from smoothlink_paper.methods import Answer
 from smoothlink_paper.runners import PeerFailed, Peers

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from smoothlink.errors import DataError
-from smoothlink.steps.read import Data, read
+from smoothlink.data.read import Data, read
 
 ENDINGS = ("", ".xz", ".gz", ".bz2", ".zst")
 

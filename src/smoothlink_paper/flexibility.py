@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from smoothlink.machines.rows import folds
-from smoothlink.steps.evaluate import paired_difference
+from smoothlink.metrics.evaluate import paired_difference
 from smoothlink_paper.data import Split, find, load
 from smoothlink_paper.methods import Answer, ours, tuned_logistic_regressions
 from smoothlink_paper.plots import canvas, dot, image, intervals, styled

@@ -21,7 +21,7 @@ from smoothlink.fitting.checkpoint import Work
 from smoothlink.fitting.checks import one_of
 from smoothlink.fitting.choose import RIDGES, axis, holdouts
 from smoothlink.machines.arrays import host
-from smoothlink.machines.cluster import current
+from smoothlink.distributed.rows_on_workers import current
 from smoothlink.machines.rows import Rows
 from smoothlink.model import Model
 from smoothlink.steps.calibrate import Histogram, no_calibration

@@ -17,8 +17,8 @@ from smoothlink.errors import DataError
 from smoothlink.fitting.choose import climb
 from smoothlink.machines.rows import folds
 from smoothlink.solve import ConjugateGradient
-from smoothlink.steps.evaluate import evaluate, paired_difference
-from smoothlink.steps.read import read
+from smoothlink.metrics.evaluate import evaluate, paired_difference
+from smoothlink.data.read import read
 from smoothlink_paper.apart import (
     QUICK_NOTE,
     Asked,

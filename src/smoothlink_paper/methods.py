@@ -16,7 +16,7 @@ from smoothlink.machines.rows import folds
 from smoothlink.predict import one_each, predictions
 from smoothlink.search import better
 from smoothlink.steps.calibrate import row_logloss
-from smoothlink.steps.evaluate import Predictions, evaluate
+from smoothlink.metrics.evaluate import Predictions, evaluate
 from smoothlink.steps.infer import above_half, f1_thresholds, sets_at, top_k, topk_csr
 from smoothlink.steps.scale import choose_scaling
 from smoothlink_paper.data import Split

@@ -12,8 +12,8 @@ from scipy.sparse import csr_array
 
 from smoothlink.errors import DataError
 from smoothlink.solve import ConjugateGradient
-from smoothlink.steps.evaluate import evaluate, paired_difference
-from smoothlink.steps.read import align, read
+from smoothlink.metrics.evaluate import evaluate, paired_difference
+from smoothlink.data.read import align, read
 from smoothlink.synth import Shape, synthesise
 from smoothlink_paper.apart import (
     QUICK_NOTE,

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from smoothlink.fitting.options import peak_memory_mb
 
-from smoothlink.steps.evaluate import evaluate
+from smoothlink.metrics.evaluate import evaluate
 from smoothlink_paper import experiment
 from smoothlink_paper.data import Split
 from smoothlink_paper.methods import Answer

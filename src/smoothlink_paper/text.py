@@ -13,8 +13,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from smoothlink.errors import DataError
-from smoothlink.steps.formats._files import load
-from smoothlink.steps.read import Data
+from smoothlink.data.files_on_disk import load
+from smoothlink.data.read import Data
 from smoothlink_paper.data import ENDINGS, Split
 
 Array = NDArray[Any]

@@ -10,7 +10,7 @@ import pytest
 from bench.cells import METRICS
 from commands import labelled
 
-from smoothlink.steps.read import write
+from smoothlink.data.read import write
 
 
 @pytest.fixture

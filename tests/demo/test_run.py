@@ -5,10 +5,10 @@ import pytest
 from commands import run, succeed
 from scipy.sparse import csr_array
 
-from smoothlink.demo import baseline
-from smoothlink.demo import run as parts
+from smoothlink.demo import independent_baseline as baseline
+from smoothlink.demo import demo_run as parts
 from smoothlink.demo.corpus import Corpus
-from smoothlink.steps.evaluate import evaluate
+from smoothlink.metrics.evaluate import evaluate
 
 TOPICS = {
     ("scipy", "sparse"): "sparse matrix solve linear system csr",

@@ -18,8 +18,8 @@ import smoothlink
 from smoothlink import Logistic, Randomized, SmoothLinkClassifier, Softmax
 from smoothlink.fitting import checkpoint as keeping
 from smoothlink.fitting.checkpoint import Work, job_of
-from smoothlink.steps import fit as fitting
-from smoothlink.steps.read import Data, read, write
+from smoothlink.steps import squared as fitting
+from smoothlink.data.read import Data, read, write
 
 GIVEN = FIXED | {"embedding": Randomized(oversample=1)}  # so that the embedding has a basis to seek
 SETTINGS = {
@@ -38,8 +38,8 @@ import numpy as np
 from small import classes, words
 from smoothlink import SmoothLinkClassifier
 from smoothlink.fitting import checkpoint
-from smoothlink.machines.files import FileArray
-from smoothlink.steps import fit
+from smoothlink.machines.rows_in_files import FileArray
+from smoothlink.steps import squared as fit
 
 settings, folder, model, deaths, moment = json.loads(sys.argv[1]), *sys.argv[2:4], int(sys.argv[4]), sys.argv[5]
 checkpoint.EVERY, fit.SOLVED_LABELS, left = 0.0, 2, [deaths]

@@ -25,7 +25,7 @@ from smoothlink.fitting.choose import (
 )
 from smoothlink.solve import ConjugateGradient
 from smoothlink.steps.calibrate import Histogram
-from smoothlink.steps.fit import squared
+from smoothlink.steps.squared import squared
 
 
 def setup_of(p, asked, Y=None, multiclass=False):

@@ -85,7 +85,7 @@ def test_a_damaged_file_is_refused(data, tmp_path, monkeypatch, damage):
     model = SmoothLinkClassifier(**KNOBS | {"training": Joint(20, passes=1)}).fit(*data)
     object.__setattr__(model.model_, "D", changed(model.model_.D))
     if damage == "missing":
-        monkeypatch.setattr("smoothlink.persist.DIRECT", ("D_indptr", "D_labels", "D_data"))
+        monkeypatch.setattr("smoothlink.modelfile.DIRECT", ("D_indptr", "D_labels", "D_data"))
     model.save(tmp_path / "m")
     monkeypatch.undo()
     with pytest.raises(ModelFileError):
@@ -212,7 +212,7 @@ def test_weights_count_rows(data):
 
 def test_the_command_shows_what_was_drawn(data, tmp_path, capsys):
     from smoothlink.cli import main
-    from smoothlink.steps.read import Data, write
+    from smoothlink.data.read import Data, write
 
     write(Data(*data, None, None), tmp_path / "train.txt")
     joint = ["--training", "joint", "--set", "training.negatives=20"]

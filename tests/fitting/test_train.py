@@ -21,10 +21,10 @@ from smoothlink.fitting import resume as resuming
 from smoothlink.fitting import setup as setting
 from smoothlink.machines.rows import Rows
 from smoothlink.solve import Cholesky, ConjugateGradient, DualCholesky
-from smoothlink.steps.descend import Descent, sweeps
+from smoothlink.steps.sgd import Descent, sweeps
 from smoothlink.steps.embed import embed_rows, label_embedding, rank_for_share
 from smoothlink.steps.featurize import draw_features, median_squared_distance, parse_kernel
-from smoothlink.steps.fit import Smoothing, link_sums, prior, squared
+from smoothlink.steps.squared import Smoothing, link_sums, prior, squared
 from smoothlink.steps.scale import choose_scaling
 
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from problems import home
 
-from smoothlink.machines import arrays, gradients
+from smoothlink.machines import arrays
+from smoothlink.machines import cg_updates as gradients
 from smoothlink.machines.arrays import on_host, sent
-from smoothlink.machines.machine import HOST, find_machine
+from smoothlink.machines.host_and_device import HOST, find_machine
 
 
 class Given:

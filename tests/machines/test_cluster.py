@@ -22,12 +22,12 @@ from smoothlink.fitting.cluster import Files, Spread, cluster_plan, cuts, spread
 import smoothlink
 from smoothlink import Gaussian, Logistic, Softmax
 from smoothlink.errors import ClusterError, DataError, ModelFileError
-from smoothlink.machines.cluster import library, reached
-from smoothlink.machines.connect import cluster, connected, mismatch
-from smoothlink.machines.shares import Header
+from smoothlink.distributed.rows_on_workers import library, reached
+from smoothlink.distributed.client import cluster, connected, mismatch
+from smoothlink.distributed.tasks import Header
 from smoothlink.solve import ConjugateGradient
 from smoothlink.steps.embed import embed_rows, label_counts, xt_yq
-from smoothlink.steps.read import Data, write
+from smoothlink.data.read import Data, write
 
 LOSSES = {
     "squared": {"calibrate": True},
@@ -100,7 +100,7 @@ def test_columns_of_a_sum_may_go_some_at_a_time(two, problem, rng, monkeypatch):
     p = problem
     Q = rng.standard_normal((p.Y.shape[1], 150)).astype(np.float32)
     there, here = rows_of(two, p), p.rows()
-    monkeypatch.setattr("smoothlink.machines.cluster.PIECE", 1)
+    monkeypatch.setattr("smoothlink.distributed.rows_on_workers.PIECE", 1)
     assert there.columns(p.X.shape[1]) == 64
     before = sum(two.moved.values())
     d = p.X.shape[1]
@@ -124,7 +124,7 @@ def test_an_array_for_one_worker_goes_there_alone_and_through_the_scheduler_wher
 
 
 def test_many_workers_pass_an_array_on_in_waves(two, rng, monkeypatch):
-    monkeypatch.setattr("smoothlink.machines.cluster.FEW", 1)
+    monkeypatch.setattr("smoothlink.distributed.rows_on_workers.FEW", 1)
     waves, submit = [], two.submit
     monkeypatch.setattr(two, "submit", lambda what, *more, **where: waves.append(where) or submit(what, *more, **where))
     two.send(rng.standard_normal((200, 200)).astype(np.float32))
@@ -478,7 +478,7 @@ def test_a_scheduler_elsewhere_is_used_and_when_it_is_lost_that_is_said_in_words
 
 
 def test_an_address_where_nothing_answers_is_said_at_once(monkeypatch):
-    monkeypatch.setattr("smoothlink.machines.connect.SECONDS", 0.5)
+    monkeypatch.setattr("smoothlink.distributed.client.SECONDS", 0.5)
     with (
         pytest.raises(ClusterError, match=r"No scheduler answers at tcp://127.0.0.1:9 .*\nStart one with"),
         cluster("tcp://127.0.0.1:9"),

@@ -12,11 +12,11 @@ from cards import pretend, to_halves
 from embedded import Embedded
 from problems import home, relative_error
 
-from smoothlink.machines.decoder import FEATURES, LABELS, CardDecoder, Decoder, decoder, padded
-from smoothlink.machines.machine import HOST, Device
-from smoothlink.steps import descend
-from smoothlink.steps.descend import Descent, Run, sweeps
-from smoothlink.steps.fit import Smoothing
+from smoothlink.machines.decoder_state import FEATURES, LABELS, CardDecoder, Decoder, decoder, padded
+from smoothlink.machines.host_and_device import HOST, Device
+from smoothlink.steps import sgd as descend
+from smoothlink.steps.sgd import Descent, Run, sweeps
+from smoothlink.steps.squared import Smoothing
 
 pytestmark = pytest.mark.usefixtures("as_on_a_card")
 

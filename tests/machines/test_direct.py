@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from smoothlink.machines.direct import Direct
+from smoothlink.machines.sparse_weights import Direct
 
 
 @pytest.fixture

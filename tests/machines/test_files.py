@@ -8,13 +8,13 @@ import scipy.sparse as sp
 from problems import sparse_problem
 
 from smoothlink import Joint, SmoothLinkClassifier
-from smoothlink.machines.files import FileArray, Mapped, Scaled, Turned, fresh, mapping, pieces
-from smoothlink.machines.matrix import Dense, Sparse
+from smoothlink.machines.rows_in_files import FileArray, Mapped, Scaled, Turned, fresh, mapping, pieces
+from smoothlink.machines.matrices import Dense, Sparse
 from smoothlink.machines.rows import Rows
 from smoothlink.solve import DualCholesky
 from smoothlink.solve.conjugate import xt_xp
 from smoothlink.steps.embed import embed_rows, xt_yq
-from smoothlink.steps.read import Data, read, write
+from smoothlink.data.read import Data, read, write
 from smoothlink.steps.scale import choose_scaling
 
 

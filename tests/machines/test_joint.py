@@ -9,8 +9,8 @@ pytest.importorskip("torch", reason="torch is not installed")
 import torch
 from cards import pretend
 
-from smoothlink.machines.joint import Joint
-from smoothlink.machines.machine import find_machine
+from smoothlink.joint.finetune_step import Joint
+from smoothlink.machines.host_and_device import find_machine
 
 pytestmark = pytest.mark.torch
 

@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse as sp
 
 from smoothlink.errors import DeviceError
-from smoothlink.machines.machine import (
+from smoothlink.machines.host_and_device import (
     HOST,
     LEAST_SHARE,
     MOST_ENTRIES,

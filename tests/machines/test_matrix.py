@@ -6,8 +6,8 @@ import scipy.sparse as sp
 from problems import home
 
 from smoothlink.machines.kernels import pieces
-from smoothlink.machines.machine import HOST
-from smoothlink.machines.matrix import GRAM_ROWS, Dense, Sparse, matrix
+from smoothlink.machines.host_and_device import HOST
+from smoothlink.machines.matrices import GRAM_ROWS, Dense, Sparse, matrix
 
 # Sums of a few dozen float32 products, each rounded to 6e-8.
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
@@ -146,7 +146,7 @@ def test_operands_may_be_views_of_any_order_and_type(rng):
 
 def test_rows_transposed_in_parts_give_the_same_products(rng, monkeypatch):
     whole, exact, w = example(rng, Sparse)
-    monkeypatch.setattr("smoothlink.machines.matrix.PART_ROWS", 16)
+    monkeypatch.setattr("smoothlink.machines.matrices.PART_ROWS", 16)
     R, G = rng.standard_normal((70, 65)).astype(np.float32), np.zeros((23, 23))
     out, parts = np.zeros((23, 65), np.float32), Sparse(whole.csr)
     parts.T.add_product(R, out)

@@ -5,14 +5,14 @@ import pytest
 import scipy.sparse as sp
 
 from smoothlink.errors import DataError
-from smoothlink.machines.direct import Direct
-from smoothlink.machines.half import halved
+from smoothlink.machines.sparse_weights import Direct
+from smoothlink.machines.half_precision import halved
 from smoothlink.steps.infer import top_k
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from smoothlink.machines import placed as module  # noqa: E402
-from smoothlink.machines.machine import Device  # noqa: E402
+from smoothlink.machines.host_and_device import Device  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

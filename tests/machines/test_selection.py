@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smoothlink.errors import ModelFileError
-from smoothlink.machines import selection
-from smoothlink.machines.half import FEW, Half, halved, widened
+from smoothlink.machines import prediction_kernels as selection
+from smoothlink.machines.half_precision import FEW, Half, halved, widened
 
 SCORES = st.one_of(st.floats(-5, 5, width=32), st.sampled_from([np.inf, -np.inf, np.nan, 0.0, -0.0, 1e-30]))
 
@@ -101,7 +101,7 @@ def test_products_with_halves_are_those_with_the_widened_matrix(rng, rows, colum
 def test_many_halves_go_to_a_file_and_are_the_same(rng, monkeypatch):
     A = rng.standard_normal((37, 50)).astype(np.float32)
     here = halved(A)
-    monkeypatch.setattr("smoothlink.machines.half.PIECE", 1000)
+    monkeypatch.setattr("smoothlink.machines.half_precision.PIECE", 1000)
     there = halved(A)
     assert isinstance(there.values, np.memmap)
     np.testing.assert_array_equal(there.values, here.values)

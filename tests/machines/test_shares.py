@@ -13,11 +13,11 @@ pytest.importorskip("distributed", reason="Dask is not installed")
 from smoothlink.fitting.files import Piece, check_alike, describe, digests, header_of
 
 from smoothlink.errors import DataError
-from smoothlink.machines import shares
-from smoothlink.machines.cluster import dealt
-from smoothlink.machines.matrix import Sparse
-from smoothlink.machines.shares import Given
-from smoothlink.steps.read import Data, write
+from smoothlink.distributed import tasks as shares
+from smoothlink.distributed.rows_on_workers import dealt
+from smoothlink.machines.matrices import Sparse
+from smoothlink.distributed.tasks import Given
+from smoothlink.data.read import Data, write
 
 
 def data_of(rng):

@@ -10,9 +10,9 @@ pytest.importorskip("torch", reason="torch is not installed")
 from smoothlink.fitting.plan import Plan
 from smoothlink.fitting.setup import inputs_for
 
-from smoothlink.machines import tensors
-from smoothlink.machines.files import Scaled, fresh
-from smoothlink.machines.machine import Device
+from smoothlink.machines import device_matrices as tensors
+from smoothlink.machines.rows_in_files import Scaled, fresh
+from smoothlink.machines.host_and_device import Device
 from smoothlink.machines.rows import Rows
 from smoothlink.solve import Cholesky, ConjugateGradient, DualCholesky
 from smoothlink.solve.conjugate import xt_xp

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from smoothlink.pages.charts import HEIGHT, LINE, WIDTH, Chart, Scale, above, log_ticks, percent, round_ticks, short
+from smoothlink.reports.charts import HEIGHT, LINE, WIDTH, Chart, Scale, above, log_ticks, percent, round_ticks, short
 
 
 @pytest.mark.parametrize(

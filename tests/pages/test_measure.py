@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 from small import classes, dense, fixed, words
 
-from smoothlink.pages.measure import EDGES, FOUND, confusions, measure
+from smoothlink.reports.measurements import EDGES, FOUND, confusions, measure
 
 
 @pytest.fixture

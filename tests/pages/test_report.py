@@ -11,8 +11,8 @@ from small import classes, fixed, multilabel, words
 
 import smoothlink
 from smoothlink import Gaussian
-from smoothlink.pages.html import Safe, safe, table, tag
-from smoothlink.pages.report import PARTS
+from smoothlink.reports.html import Safe, safe, table, tag
+from smoothlink.reports.report_page import PARTS
 
 DAY = datetime.date(2026, 11, 15)
 EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>&amp;\x00\x1b\u202e{{7*7}}"

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 from commands import labelled, succeed
 
-from smoothlink.steps.read import write
+from smoothlink.data.read import write
 from smoothlink_paper import experiment
 from smoothlink_paper.data import Split, load
 from smoothlink_paper.fixed import fixed_link, g0, identity

@@ -11,8 +11,8 @@ import pytest
 from commands import run, succeed
 
 from smoothlink.errors import SmoothLinkError
-from smoothlink.steps.evaluate import Predictions
-from smoothlink.steps.read import write
+from smoothlink.metrics.evaluate import Predictions
+from smoothlink.data.read import write
 from smoothlink.synth import Shape, synthesise
 from smoothlink_paper import experiment, odp, runners
 from smoothlink_paper.apart import (

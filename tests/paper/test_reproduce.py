@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from commands import labelled, run, succeed
 
-from smoothlink.steps.read import write
+from smoothlink.data.read import write
 from smoothlink_paper import NAMES, experiment
 from smoothlink_paper.data import Split, load
 from smoothlink_paper.flexibility import kernel_inputs

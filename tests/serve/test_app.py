@@ -10,9 +10,9 @@ from sklearn.tree import DecisionTreeClassifier
 from small import fixed, words
 
 from smoothlink import PerLabel
-from smoothlink.reasons import explain
+from smoothlink.explanation import explain
 from smoothlink.serve import Settings
-from smoothlink.serve.guard import CSP
+from smoothlink.serve.limits import CSP
 
 SECRET = "s3cret"
 
@@ -241,7 +241,7 @@ def test_large_requests_are_refused_whether_or_not_they_tell_their_size():
 def test_answers_that_take_too_long_are_given_up(monkeypatch):
     import time
 
-    from smoothlink.serve.oracle import Oracle
+    from smoothlink.serve.service import Oracle
 
     with client(text_model(), Settings(timeout=0.1)) as made:
         monkeypatch.setattr(Oracle, "rows", lambda *_: time.sleep(0.4))
@@ -249,7 +249,7 @@ def test_answers_that_take_too_long_are_given_up(monkeypatch):
 
 
 def test_a_bug_is_told_as_one_and_the_server_goes_on(monkeypatch):
-    from smoothlink.serve.oracle import Oracle
+    from smoothlink.serve.service import Oracle
 
     with client(text_model()) as made:
         with monkeypatch.context() as patched:
@@ -275,7 +275,7 @@ def test_counts_are_told_to_prometheus():
 
 
 def test_histograms_hold_all_that_is_below_their_bounds():
-    from smoothlink.serve.metrics import Metrics
+    from smoothlink.serve.prometheus import Metrics
 
     metrics = Metrics({})
     for seconds in (0.0005, 0.001, 0.03, 20.0):

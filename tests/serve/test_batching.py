@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from smoothlink.serve.batching import Batcher
-from smoothlink.serve.errors import Refused
+from smoothlink.serve.http_errors import Refused
 
 
 def batcher(answer_all, **changes):

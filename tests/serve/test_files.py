@@ -4,7 +4,7 @@ import re
 
 from served import client, text_model
 
-from smoothlink.serve.files import page_files
+from smoothlink.serve.page_files import page_files
 
 MOST = 100_000  # bytes
 

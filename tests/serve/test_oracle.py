@@ -5,11 +5,11 @@ import pytest
 import scipy.sparse as sp
 from served import TOPICS, text_model, vector_model
 
-from smoothlink.answers import Ask
-from smoothlink.serve.errors import Refused
-from smoothlink.serve.oracle import Answer, Oracle, Question, finite, stacked
+from smoothlink.data.predictions import Ask
+from smoothlink.serve.http_errors import Refused
+from smoothlink.serve.service import Answer, Oracle, Question, finite, stacked
 from smoothlink.serve.schema import LARGEST, Vector
-from smoothlink.serve.settings import Settings
+from smoothlink.serve.server_settings import Settings
 
 TEXTS = ["apple iron", "red red rain", "nothing known here", "", "seven plum hail zinc"]
 

@@ -18,10 +18,10 @@ import pytest
 from commands import run
 from served import listening, text_model
 
-from smoothlink.cli.serve import settled_threads
+from smoothlink.cli.serve_command import settled_threads
 from smoothlink.errors import SmoothLinkError
 from smoothlink.serve import Settings
-from smoothlink.serve.run import bound
+from smoothlink.serve.server import bound
 from smoothlink.serve.workers import supervise
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals are those of POSIX")
@@ -151,7 +151,7 @@ def test_a_file_without_a_token_is_refused(model, tmp_path, token):
 
 def test_a_token_that_others_can_read_is_told(tmp_path, capsys):
     from smoothlink.cli.screen import Screen
-    from smoothlink.cli.serve import read_token
+    from smoothlink.cli.serve_command import read_token
 
     path = tmp_path / "token"
     path.write_text("abc\n")
@@ -164,7 +164,7 @@ def test_missing_libraries_and_hosts_say_what_to_type(model, monkeypatch):
     ran = run("serve", model, "--host", "no.such.host.invalid")
     assert ran.code == 1
     assert "--host 127.0.0.1" in ran.err
-    monkeypatch.setattr("smoothlink.cli.serve.find_spec", lambda name: None if name == "fastapi" else name)
+    monkeypatch.setattr("smoothlink.cli.serve_command.find_spec", lambda name: None if name == "fastapi" else name)
     ran = run("serve", model)
     assert ran.code == 1
     assert "smoothlink[serve]" in ran.err

@@ -11,8 +11,8 @@ from served import client, text_model
 
 from smoothlink.errors import ModelFileError
 from smoothlink.serve import Settings, create_app
-from smoothlink.serve.metrics import Shared
-from smoothlink.serve.run import Served, bound, work
+from smoothlink.serve.prometheus import Shared
+from smoothlink.serve.server import Served, bound, work
 from smoothlink.serve.watch import Reloading, Watched, fingerprint
 
 MAPPED, READ = 0, 1 << 30  # bytes up to which a model is read into memory

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from served import text_model
 
 from smoothlink import TextFeatures
-from smoothlink.reasons import explain
-from smoothlink.serve.words import on_words, places
+from smoothlink.explanation import explain
+from smoothlink.serve.highlight import on_words, places
 
 TEXTS = ["Apple iron apple, rain! Plum-pie", "  zinc\n\ttin  zinc ", "", "a I", "Ärger über Öl", "red", "x" * 40]
 KINDS = [

@@ -8,10 +8,10 @@ from embedded import Embedded
 from problems import home, relative_error
 
 from smoothlink.machines.arrays import rounded
-from smoothlink.machines.decoder import LABELS
-from smoothlink.steps import descend
-from smoothlink.steps.descend import Descent, Run, frame_of, sweeps, turning_pays
-from smoothlink.steps.fit import Smoothing
+from smoothlink.machines.decoder_state import LABELS
+from smoothlink.steps import sgd as descend
+from smoothlink.steps.sgd import Descent, Run, frame_of, sweeps, turning_pays
+from smoothlink.steps.squared import Smoothing
 
 
 @pytest.fixture(params=[False, True], ids=["plain", "turned"])

@@ -6,8 +6,8 @@ from scipy.sparse import csr_array, csr_matrix, vstack
 from sklearn.metrics import f1_score, hamming_loss, log_loss, ndcg_score
 
 from smoothlink.errors import DataError
-from smoothlink.steps import bootstrap
-from smoothlink.steps.evaluate import Predictions, _Case, _statistics, _top_gap, evaluate, paired_difference
+from smoothlink.metrics.names import bootstrap
+from smoothlink.metrics.evaluate import Predictions, _Case, _statistics, _top_gap, evaluate, paired_difference
 from smoothlink.steps.infer import TopK, propensities, top_k, topk_csr
 
 KEYS = [f"{name}@{k}" for name in ("p", "ndcg", "psp", "psndcg") for k in (1, 3, 5)]
@@ -148,7 +148,7 @@ def test_the_perfect_ranking_has_propensity_scored_metrics_of_one(case):
 
 def test_ece_of_three_bins_worked_by_hand(monkeypatch):
     """Probabilities .2 .2 | .6 .8 | .9 1: bins of two, mean gaps .2 - 1/2, .7 - 1, .95 - 1/2."""
-    monkeypatch.setattr("smoothlink.steps.evaluate.ECE_BINS", 3)
+    monkeypatch.setattr("smoothlink.metrics.evaluate.ECE_BINS", 3)
     truth = csr_array(np.array([[1], [0], [1], [1], [1], [0]]))
     said = Predictions(
         topk=topk_csr([TopK(np.zeros((6, 1), int), np.ones((6, 1)))], 1),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from smoothlink.steps.explain import (
+from smoothlink.steps.contributions import (
     Row,
     cosine_way,
     identity_way,

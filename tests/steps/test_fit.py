@@ -9,11 +9,11 @@ from problems import at_home, home, relative_error, ridge_solution
 from scipy.special import expit, softmax
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from smoothlink.machines.decoder import sigmoid
+from smoothlink.machines.decoder_state import sigmoid
 from smoothlink.machines.rows import Rows
-from smoothlink.steps import fit
-from smoothlink.steps.descend import Descent, default_batch, stable_rate
-from smoothlink.steps.fit import Smoothing, link_sums, prior, prior_scores, softmax_rows
+from smoothlink.steps import squared as fit
+from smoothlink.steps.sgd import Descent, default_batch, stable_rate
+from smoothlink.steps.squared import Smoothing, link_sums, prior, prior_scores, softmax_rows
 
 squared = at_home(fit.squared)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from smoothlink.errors import DataError
-from smoothlink.steps.read import read
+from smoothlink.data.read import read
 
 XML = """<?xml version="1.0" encoding="utf-8"?>
 <labels xmlns="http://mulan.sourceforge.net/labels">

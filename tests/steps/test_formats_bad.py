@@ -10,7 +10,7 @@ import pytest
 import zstandard
 
 from smoothlink.errors import DataError
-from smoothlink.steps.read import read, recognise
+from smoothlink.data.read import read, recognise
 
 COMPRESS = {
     "gz": gzip.compress,

@@ -7,9 +7,10 @@ import pytest
 from scipy import sparse
 
 from smoothlink.errors import DataError
-from smoothlink.machines.files import Mapped
-from smoothlink.steps.formats import binary, xmc
-from smoothlink.steps.read import Data, convert, read, recognise, write
+from smoothlink.machines.rows_in_files import Mapped
+from smoothlink.data import folder as binary
+from smoothlink.data import xmc
+from smoothlink.data.read import Data, convert, read, recognise, write
 from smoothlink.synth import Shape, synthesise
 
 
@@ -92,7 +93,7 @@ def test_columns_are_counted_along_the_way(tmp_path):
 @pytest.mark.parametrize("piece", [1, 1 << 26])
 def test_trouble_in_text_is_told_by_its_line_and_leaves_nothing(tmp_path, monkeypatch, text, said, piece):
     monkeypatch.setattr(xmc, "PIECE", piece)
-    monkeypatch.setattr("smoothlink.steps.formats._files._PIECE", 8)
+    monkeypatch.setattr("smoothlink.data.files_on_disk._PIECE", 8)
     (tmp_path / "a.txt").write_text(text)
     with pytest.raises(DataError, match=said.replace(".", r"\.")):
         convert(tmp_path / "a.txt", tmp_path / "a.sl")
@@ -100,7 +101,7 @@ def test_trouble_in_text_is_told_by_its_line_and_leaves_nothing(tmp_path, monkey
 
 
 def test_blank_lines_may_follow_the_rows(tmp_path, monkeypatch):
-    monkeypatch.setattr("smoothlink.steps.formats._files._PIECE", 8)
+    monkeypatch.setattr("smoothlink.data.files_on_disk._PIECE", 8)
     monkeypatch.setattr(xmc, "PIECE", 1)
     (tmp_path / "a.txt").write_text("2 4 3\n0 1:1\n1 2:1\n\n\n\n\n\n\n\n\n\n\n\n")
     assert convert(tmp_path / "a.txt", tmp_path / "a.sl") == (2, 4, 3)

@@ -7,8 +7,8 @@ import pytest
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
 from smoothlink.errors import DataError
-from smoothlink.steps.formats import _text
-from smoothlink.steps.read import read
+from smoothlink.data import text_lines as _text
+from smoothlink.data.read import read
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from scipy import sparse
 
 from smoothlink.errors import DataError
-from smoothlink.steps.read import Data, align, read, write
+from smoothlink.data.read import Data, align, read, write
 
 
 def refusal(path, **options):

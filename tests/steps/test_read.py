@@ -15,7 +15,7 @@ from scipy import sparse
 from sklearn.datasets import load_svmlight_file
 
 from smoothlink.errors import DataError
-from smoothlink.steps.read import FORMATS, Data, align, first_rows, read, recognise, sizes, write
+from smoothlink.data.read import FORMATS, Data, align, first_rows, read, recognise, sizes, write
 
 REAL = Path(os.environ.get("SMOOTHLINK_DATA", Path(__file__).parents[3] / "shared" / "data"))
 COMPRESS = [bytes, gzip.compress, lzma.compress, bz2.compress, zstandard.ZstdCompressor().compress]
@@ -63,11 +63,11 @@ def test_a_file_compressed_in_members_is_their_sum(tmp_path, compress):
 def test_every_format_has_a_module_and_a_description():
     for form in FORMATS.values():
         assert len(form.description) < 100
-        assert (Path(sys.modules["smoothlink.steps.read"].__file__).parent / "formats" / f"{form.module}.py").exists()
+        assert (Path(sys.modules["smoothlink.data.read"].__file__).parent / "formats" / f"{form.module}.py").exists()
 
 
 def test_importing_the_reader_does_not_load_numba():
-    code = "import sys, smoothlink.steps.read; sys.exit('numba' in sys.modules)"
+    code = "import sys, smoothlink.data.read; sys.exit('numba' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -150,7 +150,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("smoothlink.steps.formats.xmc.write_rows", full)
+    monkeypatch.setattr("smoothlink.data.xmc.write_rows", full)
     with pytest.raises(DataError, match="cannot be written: No space left on device"):
         write(small(), tmp_path / "a.txt")
     assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from smoothlink.steps.evaluate import Predictions, evaluate
-from smoothlink.steps.reliability import FINE, Pairs, Reliability, equal_mass_bins, reliability, wilson
+from smoothlink.metrics.evaluate import Predictions, evaluate
+from smoothlink.metrics.reliability import FINE, Pairs, Reliability, equal_mass_bins, reliability, wilson
 
 
 def said_and_true(rng, n=300, c=7):

@@ -15,8 +15,8 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from smoothlink.errors import ModelFileError
-from smoothlink.steps import save as module
-from smoothlink.steps.save import load, pack_names, save, unpack_names
+from smoothlink import safetensors_file as module
+from smoothlink.safetensors_file import load, pack_names, save, unpack_names
 
 TYPES = ["f2", "f4", "f8", ">f4", "i1", "i2", "i4", "i8", "u1", "?"]
 SHAPES = hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4)

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 from scipy.special import expit, log_softmax, softmax
 
-from smoothlink.steps.together import (
+from smoothlink.joint.negatives import (
     DIRECT_RATE,
     DIRECT_ROWS,
     DIRECT_START,

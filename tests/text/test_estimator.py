@@ -14,8 +14,8 @@ from small import WORDS, documents, shown
 import smoothlink
 from smoothlink import Gaussian, ModelFileError, SmoothLinkClassifier, TextFeatures, TextSmoothLink
 from smoothlink.errors import DataError
-from smoothlink.steps.save import load as load_file
-from smoothlink.steps.save import save as save_file
+from smoothlink.safetensors_file import load as load_file
+from smoothlink.safetensors_file import save as save_file
 
 QUICK = {"effort": "quick", "kernel": Gaussian(features=64), "loss": "squared"}
 

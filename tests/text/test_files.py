@@ -6,10 +6,10 @@ import lzma
 
 import pytest
 
-from smoothlink.datafiles import Reading
+from smoothlink.data.matching import Reading
 from smoothlink.errors import DataError
-from smoothlink.text.cells import guess_separator, names_in
-from smoothlink.text.files import Source, as_meta, from_meta, read_documents
+from smoothlink.text.label_cells import guess_separator, names_in
+from smoothlink.text.documents import Source, as_meta, from_meta, read_documents
 
 DOCUMENTS = [
     ('A "quoted", title', "body; with, marks\nand a line end", ["fruit", "red apple"]),

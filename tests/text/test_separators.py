@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from smoothlink.text.cells import guess_separator
+from smoothlink.text.label_cells import guess_separator
 
 REAL = Path(os.environ.get("SMOOTHLINK_DATA", Path(__file__).parents[3] / "shared" / "data"))
 COLUMNS = {"debtags": 1, "reuters21578": 1, "yso-finna-en": 0}

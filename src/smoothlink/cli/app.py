@@ -5,22 +5,22 @@ from typing import Annotated
 import typer
 
 from smoothlink import __version__
-from smoothlink.cli.compare import compare
-from smoothlink.cli.convert import convert
-from smoothlink.cli.demo import demo
-from smoothlink.cli.evaluate import evaluate
-from smoothlink.cli.explain import explain
-from smoothlink.cli.guard import debug, guarded
-from smoothlink.cli.info import info
-from smoothlink.cli.parameters import WithFormer
-from smoothlink.cli.predict import predict
-from smoothlink.cli.report import report
-from smoothlink.cli.reproduce import reproduce
-from smoothlink.cli.serve import serve
-from smoothlink.cli.split import split
-from smoothlink.cli.synth import synth
-from smoothlink.cli.train import train
-from smoothlink.cli.tune import tune
+from smoothlink.cli.compare_command import compare
+from smoothlink.cli.convert_command import convert
+from smoothlink.cli.demo_command import demo
+from smoothlink.cli.evaluate_command import evaluate
+from smoothlink.cli.explain_command import explain
+from smoothlink.cli.error_messages import debug, guarded
+from smoothlink.cli.info_command import info
+from smoothlink.cli.parameter_options import WithFormer
+from smoothlink.cli.predict_command import predict
+from smoothlink.cli.report_command import report
+from smoothlink.cli.reproduce_command import reproduce
+from smoothlink.cli.serve_command import serve
+from smoothlink.cli.split_command import split
+from smoothlink.cli.synth_command import synth
+from smoothlink.cli.train_command import train
+from smoothlink.cli.tune_command import tune
 
 app = typer.Typer(
     help="Classification with very many labels: from a labelled file to a model that predicts.",

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from smoothlink.steps.calibrate import Calibration, Firsts, Histogram, fit_temperature, no_calibration
-from smoothlink.steps.fit import softmax_rows
+from smoothlink.steps.squared import softmax_rows
 from smoothlink.steps.infer import f1_thresholds
 
 Array = NDArray[Any]

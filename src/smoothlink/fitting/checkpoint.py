@@ -23,7 +23,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from smoothlink.fitting.memory import Plan, size
-from smoothlink.machines.files import FileArray, fresh
+from smoothlink.machines.rows_in_files import FileArray, fresh
 from smoothlink.machines.rows import SavedSums
 
 Array = NDArray[Any]

@@ -22,7 +22,7 @@ from smoothlink.machines.rows import Rows
 from smoothlink.solve import ConjugateGradient, System
 from smoothlink.steps.calibrate import Histogram
 from smoothlink.steps.embed import label_counts
-from smoothlink.steps.fit import link_sums, squared
+from smoothlink.steps.squared import link_sums, squared
 
 Array = NDArray[Any]
 Value = float | int

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from smoothlink.fitting.checkpoint import FitState
 from smoothlink.machines.arrays import contiguous, host, unit_rows
-from smoothlink.machines.cluster import ClusterRows
+from smoothlink.distributed.rows_on_workers import ClusterRows
 from smoothlink.machines.rows import Block, Rows, stack
 from smoothlink.solve import Solve, Solver, System
 from smoothlink.steps import embed as steps

@@ -7,19 +7,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothlink.distributed.sgd import distributed_passes, write_decoder_shards
+from smoothlink.distributed.decoder import distributed_passes, write_decoder_shards
 from smoothlink.fitting.calibration import Calibrated
 from smoothlink.fitting.checkpoint import FitState, checksum
 from smoothlink.fitting.embedding import Embedded
 from smoothlink.fitting.settings import Clock, Problem, Settings
 from smoothlink.machines.arrays import host, rows_at
-from smoothlink.machines.cluster import ClusterRows
+from smoothlink.distributed.rows_on_workers import ClusterRows
 from smoothlink.machines.rows import Rows
 from smoothlink.model import Model
-from smoothlink.steps.descend import Run, sweeps
+from smoothlink.steps.sgd import Run, sweeps
 from smoothlink.steps.embed import label_counts
 from smoothlink.steps.featurize import Features, draw_features, median_squared_distance
-from smoothlink.steps.fit import LinkSums, link_sums, squared, squared_parts
+from smoothlink.steps.squared import LinkSums, link_sums, squared, squared_parts
 
 Array = NDArray[Any]
 

@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 from smoothlink.fitting.calibration import CALIBRATION_ROWS, PAIRS_AT_A_TIME, rows_scored
-from smoothlink.machines.decoder import LABELS
-from smoothlink.machines.machine import BLOCK_ROWS, HOST
+from smoothlink.machines.decoder_state import LABELS
+from smoothlink.machines.host_and_device import BLOCK_ROWS, HOST
 from smoothlink.parameters import UNITS
-from smoothlink.steps.descend import default_batch
+from smoothlink.steps.sgd import default_batch
 from smoothlink.steps.embed import ROTATED_ROWS
-from smoothlink.steps.fit import PHI_ROWS, SOLVED_LABELS
+from smoothlink.steps.squared import PHI_ROWS, SOLVED_LABELS
 
 # Sizes of a search and of a calibration, here because the plan counts with them.
 SEARCH_FEATURES = 1000

@@ -18,15 +18,15 @@ from smoothlink.fitting.input_kernel import KERNEL_BYTES, draw_inputs, kernel_by
 from smoothlink.fitting.memory import GRADIENT_ARRAYS, LARGEST_RANK, SEARCH_ROWS, Plan, Sizes, make_plan, size
 from smoothlink.fitting.settings import Inputs, Problem, Request, Settings, TrainingData
 from smoothlink.fitting.validate import LOGISTIC_FLOPS
-from smoothlink.machines.files import Mapped, Scaled
-from smoothlink.machines.machine import BLOCK_ROWS, HOST, HOST_COLUMNS, Rates, find_machine
+from smoothlink.machines.rows_in_files import Mapped, Scaled
+from smoothlink.machines.host_and_device import BLOCK_ROWS, HOST, HOST_COLUMNS, Rates, find_machine
 from smoothlink.machines.rows import Rows
 from smoothlink.parameters import memory_bytes
 from smoothlink.solve import Cholesky, ConjugateGradient, DualCholesky, Solver, choose_solver
-from smoothlink.steps.descend import Descent
+from smoothlink.steps.sgd import Descent
 from smoothlink.steps.embed import rank_for_share
 from smoothlink.steps.featurize import parse_kernel
-from smoothlink.steps.fit import Smoothing
+from smoothlink.steps.squared import Smoothing
 from smoothlink.steps.scale import Scaling
 
 Array = NDArray[Any]

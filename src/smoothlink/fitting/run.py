@@ -24,14 +24,14 @@ from smoothlink.fitting.quick import choose_quick
 from smoothlink.fitting.settings import Choice, Clock, Note, Notify, Problem, Request, Settings, TrainingData
 from smoothlink.fitting.summary import Fitted, summarise
 from smoothlink.fitting.validate import saved_validation
-from smoothlink.joint.finetune import scaled, tune
-from smoothlink.joint.sampled import fit_joint, joint_choice, sampling, sparse_rows, trains_jointly
+from smoothlink.joint.fine_tune import scaled, tune
+from smoothlink.joint.fit_joint import fit_joint, joint_choice, sampling, sparse_rows, trains_jointly
 from smoothlink.machines.arrays import host, rows_at
-from smoothlink.machines.machine import Machine, find_machine, forget, out_of_memory
+from smoothlink.machines.host_and_device import Machine, find_machine, forget, out_of_memory
 from smoothlink.machines.rows import Rows
 from smoothlink.model import Model
 from smoothlink.solve import DualCholesky
-from smoothlink.steps.finetune import PASSES as FINETUNE_PASSES
+from smoothlink.joint.schedule import PASSES as FINETUNE_PASSES
 from smoothlink.steps.scale import choose_scaling
 
 Array = NDArray[Any]

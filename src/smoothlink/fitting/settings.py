@@ -20,9 +20,9 @@ from smoothlink.fitting.checkpoint import FitState
 from smoothlink.fitting.embedding import Embedder
 from smoothlink.machines.rows import Rows
 from smoothlink.parameters import CHOICES, JOINT, chosen_word, conflict
-from smoothlink.steps.descend import Descent
+from smoothlink.steps.sgd import Descent
 from smoothlink.steps.featurize import Features, Kernel
-from smoothlink.steps.fit import Smoothing
+from smoothlink.steps.squared import Smoothing
 from smoothlink.steps.landmarks import Landmarks, folded
 from smoothlink.steps.scale import Scaling
 

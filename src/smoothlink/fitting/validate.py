@@ -16,7 +16,7 @@ from smoothlink.fitting.settings import Choice, Problem, Request, Settings
 from smoothlink.machines.arrays import contiguous, host
 from smoothlink.steps.calibrate import Calibration
 from smoothlink.steps.embed import label_means
-from smoothlink.steps.fit import squared, squared_parts
+from smoothlink.steps.squared import squared, squared_parts
 
 Array = NDArray[Any]
 

@@ -11,7 +11,7 @@ from numba import get_num_threads, prange
 from numpy.typing import NDArray
 
 from smoothlink.machines.compiled import compiled
-from smoothlink.machines.lanes import WIDTH, axpy, load, store, zeros
+from smoothlink.machines.simd import WIDTH, axpy, load, store, zeros
 
 Array = NDArray[Any]
 

@@ -9,8 +9,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from smoothlink.machines.arrays import on_host
-from smoothlink.machines.half import Half
-from smoothlink.machines.matrix import matrix
+from smoothlink.machines.half_precision import Half
+from smoothlink.machines.matrices import matrix
 
 Array = NDArray[Any]
 
@@ -20,7 +20,7 @@ MANY = 1 << 20  # numbers of V from which on one row is worth all threads
 def product(Phi: Array, V: Array, out: Array | None) -> Array:
     """Phi V. Where one row meets many numbers, BLAS waits for threads that may be asleep: 7.5 ms where 1.2 suffice."""
     if len(Phi) == 1 and len(V) * V.shape[1] > MANY and out is None and V.strides[1] == V.itemsize:
-        from smoothlink.machines import selection
+        from smoothlink.machines import prediction_kernels as selection
 
         return selection.row_dot(Phi[0], V)[None]
     return np.matmul(Phi, V, out=out)
@@ -29,7 +29,7 @@ def product(Phi: Array, V: Array, out: Array | None) -> Array:
 def project(A: Any, W: Any) -> Array:
     """A W for sparse or dense A (n, d + 1), where W is. Of halves only the rows that A needs are widened."""
     if not on_host(W):
-        from smoothlink.machines.tensors import tensor_matrix
+        from smoothlink.machines.device_matrices import tensor_matrix
 
         return tensor_matrix(A, str(W.device)) @ W
     if isinstance(W, Half):

@@ -10,8 +10,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from smoothlink.machines.arrays import host, zeros
-from smoothlink.machines.files import Elsewhere, FileArray, Room, Scaled, here
-from smoothlink.machines.machine import HOST, Machine
+from smoothlink.machines.rows_in_files import Elsewhere, FileArray, Room, Scaled, here
+from smoothlink.machines.host_and_device import HOST, Machine
 
 Array = NDArray[Any]
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from smoothlink.search.bench import Bench
-from smoothlink.search.jobs import Asked, run_apart, run_here
+from smoothlink.search.trials import Bench
+from smoothlink.search.processes import Asked, run_apart, run_here
 from smoothlink.search.space import LOWER_IS_BETTER, Best, Space, Tuned, better, half_decades
 from smoothlink.search.study import check_same_search, check_study, give_up_unfinished, open_study, outcome
 

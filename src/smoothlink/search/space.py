@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from smoothlink.choices import nest
-from smoothlink.overwrite import SETTINGS_KEY
+from smoothlink.data.overwrite import SETTINGS_KEY
 
 Params = dict[str, Any]
 

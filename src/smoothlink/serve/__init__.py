@@ -5,10 +5,10 @@
 
 from typing import TYPE_CHECKING, Any
 
-from smoothlink.serve.settings import Settings
+from smoothlink.serve.server_settings import Settings
 
 if TYPE_CHECKING:
-    from smoothlink.serve.app import create_app
+    from smoothlink.serve.web_app import create_app
 
 __all__ = ["Settings", "create_app"]
 
@@ -17,6 +17,6 @@ def __getattr__(name: str) -> Any:
     """Loads FastAPI when the application is asked for: the command line looks at the defaults only."""
     if name != "create_app":
         raise AttributeError(f"module 'smoothlink.serve' has no attribute {name!r}")
-    from smoothlink.serve.app import create_app
+    from smoothlink.serve.web_app import create_app
 
     return create_app

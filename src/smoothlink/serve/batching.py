@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, NamedTuple, TypeVar
 
-from smoothlink.serve.errors import Refused
+from smoothlink.serve.http_errors import Refused
 
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from smoothlink.machines.arrays import Array
-from smoothlink.machines.machine import HOST, Rates
+from smoothlink.machines.host_and_device import HOST, Rates
 from smoothlink.machines.rows import Rows
 from smoothlink.solve.cholesky import Cholesky
 from smoothlink.solve.conjugate import ConjugateGradient

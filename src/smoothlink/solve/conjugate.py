@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothlink.machines.arrays import Array, beside, columns, contiguous, empty_as, like, zeros
-from smoothlink.machines.gradients import advance, curvature, turn, weighted_squares
+from smoothlink.machines.cg_updates import advance, curvature, turn, weighted_squares
 from smoothlink.machines.rows import Block, Rows
 from smoothlink.solve.nystrom import Correction, Sketch, correction
 from smoothlink.solve.ridge import diagonal, penalties

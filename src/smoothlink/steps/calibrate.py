@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from smoothlink.machines.decoder import sigmoid
+from smoothlink.machines.decoder_state import sigmoid
 
 Array = NDArray[Any]
 
@@ -48,7 +48,7 @@ class Calibration(NamedTuple):
             wide = stretch(np.asarray(scores, np.float64), loss)
             return np.interp(wide, self.knots, self.values).astype(np.float32)
         if len(self.knots):
-            from smoothlink.machines import selection
+            from smoothlink.machines import prediction_kernels as selection
 
             return selection.interpolate(scores, self.knots, self.values, TINY if loss == "squared" else 0.0)
         if loss == "squared":
@@ -189,7 +189,7 @@ def row_logloss(P: Array, Y: sp.csr_array, *, multiclass: bool) -> Array:
     p = np.clip(P[rows, Y.indices], LEAST, 1 - LEAST).astype(np.float64)
     if multiclass:
         return np.where(np.diff(Y.indptr) > 0, -np.bincount(rows, np.log(p), Y.shape[0]), -np.log(LEAST))
-    from smoothlink.machines import selection
+    from smoothlink.machines import prediction_kernels as selection
 
     losses = np.bincount(rows, np.log1p(-p) - np.log(p), Y.shape[0])
     selection.add_absent_losses(np.ascontiguousarray(P), LEAST, losses)

@@ -55,7 +55,7 @@ class Ranking:
             raise DataError(f"{np.isnan(keys).sum()} of {keys.size} scores are NaN. Check the features and the model.")
 
     def _insert(self, keys: Array, said: Array, found: int) -> bool:
-        from smoothlink.machines import selection
+        from smoothlink.machines import prediction_kernels as selection
 
         keep = selection.keep_best_serial if keys.size <= selection.SERIAL else selection.keep_best
         keys, said = np.ascontiguousarray(keys), np.ascontiguousarray(said)  # one compiled kernel for all
@@ -183,7 +183,7 @@ def f1_thresholds(Z: Array, frequencies: ArrayLike, weights: ArrayLike | None = 
             f"F1 inference needs probabilities in [0, 1]; these range from {Z.min():.4g} to {Z.max():.4g}. "
             "Pass predict_proba, or clip scores with np.clip(Z, 0, 1)."
         )
-    from smoothlink.machines import selection
+    from smoothlink.machines import prediction_kernels as selection
 
     cuts: Array = selection.f1_cuts(np.ascontiguousarray(Z), frequencies * w.sum(), w)
     return cuts
@@ -191,7 +191,7 @@ def f1_thresholds(Z: Array, frequencies: ArrayLike, weights: ArrayLike | None = 
 
 def sets_at(Z: Array, thresholds: ArrayLike) -> csr_array:
     """The 0/1 sets (CSR, n x b) where z >= the label's threshold and z > 0."""
-    from smoothlink.machines import selection
+    from smoothlink.machines import prediction_kernels as selection
 
     Z = np.ascontiguousarray(Z, np.result_type(Z, np.float32))
     cuts, counts = np.ascontiguousarray(thresholds, np.float64), np.empty(len(Z), np.int64)

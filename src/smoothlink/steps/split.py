@@ -21,7 +21,7 @@ def stratified_split(Y: Any, shares: Sequence[float] = (0.8, 0.2), seed: int = 0
     most of that label, since rare labels have the fewest rows to put a mistake right with. Rows without labels fill the
     parts up, and rows that are better off elsewhere move. Each row and label is looked at a few times.
     """
-    from smoothlink.machines.stratify import assign, settle
+    from smoothlink.machines.stratify_kernel import assign, settle
 
     share = checked_shares(shares)
     Y = sp.csr_array(Y)

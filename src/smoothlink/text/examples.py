@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from smoothlink.text.labels import Named
+from smoothlink.text.label_names import Named
 
 LONGEST = 500  # characters
 LOOKED_AT = 2000  # rows

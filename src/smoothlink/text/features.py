@@ -20,8 +20,8 @@ from sklearn.utils import murmurhash3_32
 from sklearn.utils.validation import check_is_fitted
 
 from smoothlink.errors import DataError, ModelFileError
-from smoothlink.steps.save import pack_names, unpack_names
-from smoothlink.text.tables import read_texts
+from smoothlink.safetensors_file import pack_names, unpack_names
+from smoothlink.text.data_frames import read_texts
 
 Array = NDArray[Any]
 Analyzer = Callable[[str], list[str]]

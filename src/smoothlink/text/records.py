@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from smoothlink.errors import DataError
-from smoothlink.steps.formats._files import SUFFIXES, bare_name, head, load
+from smoothlink.data.files_on_disk import SUFFIXES, bare_name, head, load
 
 MARK = "__label__"
 FORMATS = {

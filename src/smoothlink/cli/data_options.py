@@ -1,0 +1,158 @@
+"""Data files for commands: read as the options say, with notes on what was read."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from smoothlink.cli.screen import Screen, size
+from smoothlink.data.matching import Reading, joined, read_for
+from smoothlink.errors import plural
+
+if TYPE_CHECKING:
+    from smoothlink.estimator import SmoothLinkClassifier
+    from smoothlink.data.read import Data
+    from smoothlink.text.classifier import TextSmoothLink
+
+PANEL = "Reading the data"
+
+
+def option(*names: str, help: str, metavar: str | None = None) -> Any:
+    """A reader option: its default is part of its help."""
+    return typer.Option(*names, metavar=metavar, help=help, show_default=False, rich_help_panel=PANEL)
+
+
+def reading(
+    *,
+    format: Annotated[
+        str,
+        option(
+            metavar="NAME",
+            help="xmc, xmc-new, lshtc, svmlight, arff, vw, npz or binary; of texts jsonl, csv, tsv, parquet, fasttext "
+            "or folder; else it is recognised.",
+        ),
+    ] = "auto",
+    text: Annotated[
+        str | None,
+        option(metavar="COLUMNS", help="The columns of the text, by name or from 1: --text title,body. (text)"),
+    ] = None,
+    labels: Annotated[
+        str | None,
+        option(
+            metavar="COLUMN|auto|N",
+            help="Of texts, the column of the labels. (labels) Else how many there are, if not as the header says.",
+        ),
+    ] = None,
+    label_separator: Annotated[
+        str | None,
+        option(
+            metavar="TEXT",
+            help="What separates labels in a cell; list: cells like \\['a', 'b']; none: a cell is one label; else it "
+            "is guessed.",
+        ),
+    ] = None,
+    label_prefix: Annotated[
+        str, option(metavar="TEXT", help="Of texts, only labels that begin so count: --label-prefix topics:.")
+    ] = "",
+    header: Annotated[
+        bool | None, option("--header/--no-header", help="Whether tables have one; else unless columns are numbers.")
+    ] = None,
+    features: Annotated[str | None, option(metavar="auto|N", help="How many features there are, likewise.")] = None,
+    labels_file: Annotated[
+        str | None, option(metavar="FILE", help="The labels, where they are in a file of their own.")
+    ] = None,
+    zero_based: Annotated[
+        bool | None,
+        option(
+            "--zero-based/--one-based", help="The first feature of svmlight files; else as in training, or guessed."
+        ),
+    ] = None,
+    label_names: Annotated[
+        str | None, option(metavar="FILE", help="Names of the labels, one a line; else labels.txt beside the data.")
+    ] = None,
+    feature_names: Annotated[
+        str | None, option(metavar="FILE", help="Names of the features, one a line; else features.txt.")
+    ] = None,
+) -> Reading:
+    """The reader options of a command."""
+    columns = tuple(name.strip() for name in (text or "").split(",") if name.strip())
+    if format != "auto":
+        known_format("--format", format, texts=True)
+    if labels is not None and labels.startswith("-"):
+        raise typer.BadParameter(f"{labels!r} is neither a column, auto nor a number.", param_hint="--labels")
+    given: int | str | None = int(labels) if labels is not None and labels.isdecimal() else labels
+    return Reading(
+        format=format,
+        labels=given,
+        features=count("--features", features),
+        labels_file=labels_file,
+        zero_based=zero_based,
+        label_names=label_names,
+        feature_names=feature_names,
+        text=columns,
+        label_separator=separator(label_separator),
+        label_prefix=label_prefix,
+        header=header,
+    )
+
+
+def known_format(option: str, name: str, *, texts: bool = False) -> str:
+    from smoothlink.data.read import FORMATS
+    from smoothlink.text.records import FORMATS as TEXTS
+
+    known = [*FORMATS, *(TEXTS if texts else [])]
+    if name not in known:
+        raise typer.BadParameter(f"{name!r} is none of {', '.join(known)}.", param_hint=option)
+    return name
+
+
+def separator(text: str | None) -> str | None:
+    """What was typed for it: a tab can hardly be."""
+    return {"\\t": "\t", "tab": "\t", "space": " "}.get(text, text) if text else None
+
+
+def count(option: str, text: str | None) -> int | str | None:
+    """A number of columns, or auto."""
+    if text is None or text == "auto":
+        return text
+    if not text.isdecimal():
+        raise typer.BadParameter(f"{text!r} is neither auto nor a number.", param_hint=option)
+    return int(text)
+
+
+def read_data(path: str, how: Reading, screen: Screen, *, labels_matter: bool = True, model: Any = None) -> Data:
+    """The data in a file, and a note on what was read and how fast."""
+    from smoothlink.data.folder import bytes_in
+
+    began = time.perf_counter()
+    with screen.working(f"reading {os.path.basename(path)}"):
+        data = how.read(path, labels_matter=labels_matter, model=model, note=screen.note)
+    seconds, (n, d), c = time.perf_counter() - began, data.X.shape, data.Y.shape[1]
+    counts = ", ".join([plural(n, "row"), plural(d, "feature"), *([plural(c, "label")] if labels_matter else [])])
+    how_read = f"read in {seconds:.1f} s ({size(bytes_in(path) / max(seconds, 1e-9))}/s)"
+    screen.note(f"{path}: {counts}; {'mapped' if os.path.isdir(path) else how_read}.")
+    return data
+
+
+def read_rows(path: str, how: Reading, screen: Screen, model: SmoothLinkClassifier | TextSmoothLink) -> Data:
+    """The rows of a file for a model, labels left out."""
+    if how.text_format(path) is None:
+        return read_data(path, how, screen, labels_matter=False, model=model)
+    with screen.working(f"reading {os.path.basename(path)}"):
+        return read_for(model, path, how, labels_matter=False, note=screen.note)
+
+
+def read_several(paths: list[str], how: Reading, screen: Screen) -> Data:
+    """The rows of several files as those of one."""
+    how = how.for_many(paths)
+    found = [read_data(path, how, screen) for path in paths]
+    if {data.zero_based for data in found} >= {True, False}:  # a feature 0 of one file settles it for all
+        again = how._replace(zero_based=True)
+        found = [
+            read_data(path, again, screen) if data.zero_based is False else data
+            for path, data in zip(paths, found, strict=True)
+        ]
+    return joined(paths, found)

@@ -1,0 +1,144 @@
+"""`smoothlink predict`: a model and data files -> the labels of each row."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from smoothlink.data.predictions import WRITERS, Ask, format_of, write
+from smoothlink.cli.data_options import read_rows, reading
+from smoothlink.cli.shared_options import (
+    Cluster,
+    Device,
+    Force,
+    Model,
+    Quiet,
+    RankBy,
+    Strict,
+    dashboard,
+    grouped,
+    load_model,
+    on_cluster,
+)
+from smoothlink.cli.screen import Screen
+from smoothlink.data.matching import Reading, inside, matched
+from smoothlink.errors import DataError, plural
+from smoothlink.data.overwrite import writable
+
+
+def option(*names: str, **more: Any) -> Any:
+    return typer.Option(*names, show_default=False, rich_help_panel="Which labels", **more)
+
+
+def asked(
+    *,
+    k: Annotated[
+        int | None, option("-k", "--top", min=1, metavar="K", help="The K best of each row (5); of a set, at most K.")
+    ] = None,
+    threshold: Annotated[float | None, option(min=0, max=1, metavar="P", help="All of probability P or more.")] = None,
+    f1: Annotated[bool, option("--f1", help="Label sets for a high F1 of each label (Algorithm 4).")] = False,
+    sets: Annotated[bool, option("--sets", help="Those more likely than not; multiclass: the one best.")] = False,
+    only: Annotated[
+        list[str] | None, option(metavar="LABELS", help="Only these, by name or number: --only numpy,scipy.")
+    ] = None,
+    rank_by: RankBy = "probability",
+) -> Ask:
+    """Which labels are wanted of each row."""
+    if (threshold is not None) + f1 + sets > 1:
+        raise typer.BadParameter("these exclude each other; pass one.", param_hint="--threshold, --f1, --sets")
+    return Ask(k, threshold, f1, sets, tuple(only or ()), rank_by)
+
+
+@grouped(reading=reading, ask=asked)
+def predict(
+    model: Model,
+    data: Annotated[
+        list[str],
+        typer.Argument(metavar="INPUT...", help="Data files; labels in them are not looked at; * in a name fits all."),
+    ],
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="A file, its format by its name; else standard output. .gz compresses.",
+        ),
+    ] = None,
+    output_folder: Annotated[
+        str | None, typer.Option(metavar="FOLDER", help="A folder with a file for each input, under its name.")
+    ] = None,
+    output_format: Annotated[
+        str | None,
+        typer.Option(metavar="|".join(WRITERS), help="The format, if not by the name of the output; else JSON lines."),
+    ] = None,
+    device: Device = "cpu",
+    cluster: Cluster = None,
+    strict: Strict = False,
+    force: Force = False,
+    quiet: Quiet = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --output-format jsonl.")] = False,
+    *,
+    reading: Reading,
+    ask: Ask,
+) -> None:
+    """Predict the labels of each row of data files, with probabilities.
+
+    Example: smoothlink predict model.safetensors test.txt.xz -k 3
+    """
+    from smoothlink.data.files_on_disk import expanded
+
+    asked_format = "jsonl" if as_json else output_format
+    if asked_format not in (None, *WRITERS):
+        raise typer.BadParameter(f"{asked_format!r} is none of {'|'.join(WRITERS)}.", param_hint="--output-format")
+    form = format_of(output, asked_format)
+    paths = expanded(data)
+    check_target(paths, output, output_folder, cluster)
+    if output is not None:
+        writable(output, model, *paths, kind="data", force=force)
+    screen = Screen(quiet)
+    whole = load_model(model, ask.rank_by, device)
+    loaded = inside(whole)
+    try:
+        resolved = ask.resolved(loaded)
+    except DataError as error:
+        raise typer.BadParameter(str(error), param_hint="--only") from error
+    if output_folder is None:
+        found = read_rows(paths[0], reading, screen, whole)
+        X = matched(found, paths[0], reading, loaded, strict=strict, note=screen.note).X
+        # No bar where the predictions themselves scroll past.
+        hidden = Screen(quiet=quiet or (output is None and sys.stdout.isatty()))
+        with hidden.rows("predicting", X.shape[0]) as advance:
+            write(output, loaded, X, resolved, form, advance)
+        return
+    with on_cluster(cluster, screen):
+        given: dict[str, Any] = {"how": reading, "strict": strict, "device": device, "force": force}
+        into_folder(model, paths, output_folder, screen, form=form, ask=ask, **given)
+
+
+def check_target(paths: list[str], output: str | None, folder: str | None, cluster: str | None) -> None:
+    """Whether it is clear where the predictions go."""
+    if folder is None and (len(paths) > 1 or cluster is not None):
+        what = plural(len(paths), "input") if len(paths) > 1 else "a cluster"
+        raise typer.BadParameter(f"{what}: name a folder for the files of predictions.", param_hint="--output-folder")
+    if folder is not None and output is not None:
+        raise typer.BadParameter("these exclude each other; pass one.", param_hint="--output, --output-folder")
+
+
+def into_folder(
+    model: str, paths: list[str], folder: str, screen: Screen, *, ask: Ask, form: str, **given: Any
+) -> None:
+    """A file of predictions for each input, on the cluster if there is one; what was written is told as it comes."""
+    from smoothlink.predict_files import Written, predict_files
+
+    dashboard(screen)
+    with screen.files("predicting", len(paths)) as advance:
+
+        def notify(written: Written) -> None:
+            for text in [*written.notes, f"{written.path}: {plural(written.rows, 'row')}."]:
+                screen.note(text)
+            advance(written.rows)
+
+        predict_files(model, paths, folder, output_format=form, notify=notify, **ask._asdict(), **given)

@@ -1,0 +1,164 @@
+"""`smoothlink split`: a data file -> parts of its rows that have each label in the same share."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from smoothlink.cli.convert_command import files_of
+from smoothlink.cli.data_options import read_data, reading
+from smoothlink.cli.shared_options import AsJson, Force, Quiet, grouped
+from smoothlink.cli.screen import Screen, number, print_json, table
+from smoothlink.data.matching import Reading
+from smoothlink.errors import DataError
+from smoothlink.data.overwrite import writable
+
+if TYPE_CHECKING:
+    from smoothlink.data.read import Data
+    from smoothlink.text.documents import Source
+
+NAMES = {2: ("train", "test"), 3: ("train", "valid", "test")}
+
+
+@grouped(reading=reading)
+def split(
+    data: Annotated[str, typer.Argument(metavar="DATA", help="A data file, of rows or of texts.")],
+    parts: Annotated[
+        str, typer.Option(metavar="SHARES", help="The shares of the parts, such as 0.8,0.1,0.1; they sum to 1.")
+    ] = "0.8,0.2",
+    names: Annotated[
+        str | None,
+        typer.Option(metavar="A,B", help="What the parts are called; else train, test, of three train, valid, test."),
+    ] = None,
+    output_folder: Annotated[
+        str | None, typer.Option(metavar="FOLDER", help="Where they go; else beside the data.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the draws.")] = 0,
+    force: Force = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+    *,
+    reading: Reading,
+) -> None:
+    """Split a data file into parts that have each label, also a rare one, in the same share.
+
+    docs.jsonl becomes docs-train.jsonl and docs-test.jsonl, in the same format and compression.
+
+    Example: smoothlink split docs.jsonl --labels tags --parts 0.8,0.1,0.1
+    """
+    from smoothlink.steps.split import stratified_split
+
+    shares = parsed(parts)
+    targets = targets_of(data, called(names, len(shares)), output_folder)
+    texts = reading.text_format(data)
+    kind = texts or reading.format_of(data)
+    for path in (file for target in targets for file in files_of(target, kind)):
+        writable(path, data, kind="data", force=force, folder_too=os.path.isdir(data))
+    screen = Screen(quiet)
+    opened = open_text(data, reading, screen) if texts else open_rows(data, reading, screen)
+    began = time.perf_counter()
+    rows = stratified_split(opened.Y, shares, seed)
+    seconds = time.perf_counter() - began
+    with screen.working("writing"):
+        opened.write(rows, targets)
+    found = [facts(opened.Y, part, share) for part, share in zip(rows, shares, strict=True)]
+    if as_json:
+        parts_found = [{"path": path, **fact} for path, fact in zip(targets, found, strict=True)]
+        print_json({"parts": parts_found, "seconds": seconds})
+    elif not quiet:
+        show(targets, found, screen)
+
+
+class Opened(NamedTuple):
+    """A data file whose rows can be dealt out."""
+
+    path: str
+    how: Reading
+    Y: Any  # (n, c)
+    data: Data | None  # of rows of numbers
+    source: Source | None  # of texts
+
+    def write(self, parts: list[Any], targets: list[str]) -> None:
+        from smoothlink.data.read import write
+        from smoothlink.text.split_documents import write_parts
+
+        if self.source is not None:
+            write_parts(self.path, self.source, parts, targets)
+        elif self.data is not None:
+            for rows, target in zip(parts, targets, strict=True):
+                kept = self.data._replace(X=self.data.X[rows], Y=self.data.Y[rows])
+                write(kept, target, format=self.how.format_of(self.path))
+
+
+def open_rows(path: str, how: Reading, screen: Screen) -> Opened:
+    from smoothlink.machines.rows_in_files import Mapped
+
+    data = read_data(path, how, screen)
+    if isinstance(data.X, Mapped):
+        raise DataError(f"{path} is a data folder, which is mapped, not read.\nSplit the file it was made from.")
+    return Opened(path, how, data.Y, data, None)
+
+
+def open_text(path: str, how: Reading, screen: Screen) -> Opened:
+    from smoothlink.text.rows_of_texts import told
+    from smoothlink.text.documents import read_documents
+    from smoothlink.text.label_names import read_labels
+
+    source = how.source(path)
+    found = read_documents(path, source, text_matters=False)
+    screen.note(told(path, found, without_labels="dealt out at random"))
+    return Opened(path, how, read_labels(found.labels).Y, None, source)
+
+
+def parsed(text: str) -> list[float]:
+    try:
+        shares = [float(part) for part in text.split(",")]
+    except ValueError:
+        shares = []
+    if len(shares) < 2 or min(shares) <= 0 or abs(sum(shares) - 1) > 1e-6:
+        raise typer.BadParameter(f"{text!r} is not a list of shares that sum to 1: 0.8,0.2.", param_hint="--parts")
+    return shares
+
+
+def called(names: str | None, count: int) -> list[str]:
+    """The names of the parts."""
+    found = names.split(",") if names else NAMES.get(count, tuple(str(i) for i in range(1, count + 1)))
+    if len(found) != count or len(set(found)) < count or not all(found):
+        raise typer.BadParameter(f"{names!r}: there are {count} parts; name each.", param_hint="--names")
+    return list(found)
+
+
+def targets_of(path: str, names: list[str], folder: str | None) -> list[str]:
+    """docs.jsonl.gz -> docs-train.jsonl.gz and so on."""
+    file = Path(path)
+    stem, dot, ending = file.name.partition(".")
+    place = file.parent if folder is None else Path(folder)
+    return [str(place / f"{stem}-{name}{dot}{ending}") for name in names]
+
+
+def facts(Y: Any, rows: Any, share: float) -> dict[str, Any]:
+    """How well a part has its share of each label."""
+    import numpy as np
+
+    c = Y.shape[1]
+    counts, total = (np.bincount(M.indices, minlength=c) for M in (Y[rows], Y))
+    off = np.abs(counts - share * total)
+    return {
+        "rows": len(rows),
+        "labels": int((counts > 0).sum()),
+        "labels_within_one_row": float((off <= 1).mean()) if c else 1.0,
+        "most_rows_off": float(off.max(initial=0)),
+    }
+
+
+def show(targets: list[str], found: list[dict[str, Any]], screen: Screen) -> None:
+    shown = table("part", ">rows", ">labels", ">labels within a row of their share", ">most rows off")
+    for target, fact in zip(targets, found, strict=True):
+        within = f"{100 * fact['labels_within_one_row']:.1f} %"
+        shown.add_row(target, number(fact["rows"]), number(fact["labels"]), within, f"{fact['most_rows_off']:.1f}")
+    screen.out.print()
+    screen.out.print(shown)

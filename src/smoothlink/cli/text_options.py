@@ -1,0 +1,142 @@
+"""Texts for `train` and `tune`: options of the features, documents from files, a fitted text model."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from smoothlink.cli.screen import Screen
+from smoothlink.data.matching import Reading
+from smoothlink.errors import DataError
+
+if TYPE_CHECKING:
+    from smoothlink.text.classifier import TextSmoothLink
+    from smoothlink.text.documents import Documents, Source
+
+PANEL = "The features of texts"
+
+
+class Texts(NamedTuple):
+    """What was asked of texts."""
+
+    options: dict[str, Any]  # parameters of TextFeatures, and examples
+    drop_unlabelled: bool
+
+    @property
+    def given(self) -> list[str]:
+        """The options that were typed."""
+        names = [f"--{name.replace('_', '-')}" for name in self.options]
+        return [*names, *(["--drop-unlabelled"] if self.drop_unlabelled else [])]
+
+
+def option(*names: str, help: str, metavar: str | None = None, **more: Any) -> Any:
+    return typer.Option(*names, metavar=metavar, help=help, show_default=False, rich_help_panel=PANEL, **more)
+
+
+def texts(
+    *,
+    word_ngrams: Annotated[
+        str | None, option(metavar="A,B|none", help="Runs of A to B words are features; none: no words.")
+    ] = None,
+    char_ngrams: Annotated[
+        str | None, option(metavar="A,B|none", help="Runs of A to B characters within words; none: no such.")
+    ] = None,
+    min_df: Annotated[int | None, option(min=1, metavar="N", help="Documents that a feature must be in.")] = None,
+    max_features: Annotated[
+        int | None, option(min=1, metavar="N", help="The most frequent that are kept, of words and of characters.")
+    ] = None,
+    hashing: Annotated[
+        int | None, option(min=1, metavar="N", help="Hash features to N columns, without a vocabulary: 262144.")
+    ] = None,
+    token_pattern: Annotated[
+        str | None, option(metavar="REGEX", help="What a word is; else two letters or digits, or more.")
+    ] = None,
+    strip_accents: Annotated[str | None, option(metavar="unicode|ascii", help="Drop accents.")] = None,
+    lowercase: Annotated[
+        bool | None, option("--lowercase/--keep-case", help="Whether capitals are small letters. (yes)")
+    ] = None,
+    examples: Annotated[
+        int | None, option(min=0, metavar="N", help="Short training texts kept in the model to show. (8)")
+    ] = None,
+    drop_unlabelled: Annotated[
+        bool, option("--drop-unlabelled", help="Leave rows without labels out; else they count as having none.")
+    ] = False,
+) -> Texts:
+    """The options of texts."""
+    given: dict[str, Any] = {
+        "word_ngrams": span("--word-ngrams", word_ngrams),
+        "char_ngrams": span("--char-ngrams", char_ngrams),
+        "min_df": min_df,
+        "max_features": max_features,
+        "hashing": hashing,
+        "token_pattern": token_pattern,
+        "strip_accents": strip_accents,
+        "lowercase": lowercase,
+        "examples": examples,
+    }
+    if strip_accents not in (None, "unicode", "ascii"):
+        raise typer.BadParameter(f"{strip_accents!r} is none of unicode|ascii.", param_hint="--strip-accents")
+    chosen = {name: value for name, value in given.items() if value is not None}
+    return Texts({name: None if value == "none" else value for name, value in chosen.items()}, drop_unlabelled)
+
+
+def span(name: str, text: str | None) -> tuple[int, int] | str | None:
+    """A pair of lengths; "none"; None where nothing was typed."""
+    if text is None or text == "none":
+        return text
+    parts = text.split(",")
+    if len(parts) > 2 or not all(part.strip().isdecimal() for part in parts):
+        raise typer.BadParameter(f"{text!r} is neither none nor two lengths such as 1,2.", param_hint=name)
+    return int(parts[0]), int(parts[-1])
+
+
+def hold_texts(paths: list[str], how: Reading, asked: Texts) -> bool:
+    """Whether the files hold texts, all of them or none."""
+    kinds = [how.text_format(path) is not None for path in paths]
+    if any(kinds) and not all(kinds):
+        raise DataError(f"{paths[kinds.index(True)]} holds texts, {paths[kinds.index(False)]} rows of numbers.")
+    if not any(kinds):
+        extra = [*(["--text"] if how.text else []), *asked.given]
+        if extra:
+            raise DataError(f"{paths[0]} holds rows of numbers, not texts: {extra[0]} means nothing.\nLeave it out.")
+    return all(kinds)
+
+
+def read_texts(paths: list[str], how: Reading, asked: Texts, screen: Screen) -> tuple[Documents, Source]:
+    """The documents of files that can be learnt from, and a note on the others."""
+    from smoothlink.text.rows_of_texts import told
+    from smoothlink.text.documents import joined, read_documents
+
+    found: list[Documents] = []
+    fate = "left out" if asked.drop_unlabelled else "kept as rows that have none (--drop-unlabelled leaves them out)"
+    for path in paths:
+        source = how.source(path)
+        if found and source.separator is None:  # one guess for all files
+            source = source._replace(separator=found[-1].separator)
+        with screen.working(f"reading {os.path.basename(path)}"):
+            documents = read_documents(path, source)
+        screen.note(told(path, documents, without_labels=fate))
+        found.append(documents.usable(drop_unlabelled=asked.drop_unlabelled))
+    whole = joined(found)
+    if not whole.texts:
+        raise DataError(f"{paths[0]} has no document with text to learn from.\nName its columns with --text.")
+    return whole, source._replace(separator=whole.separator)
+
+
+def fit_texts(
+    found: Documents, source: Source, asked: Texts, parameters: dict[str, Any], screen: Screen
+) -> TextSmoothLink:
+    """A text model of documents, its stages shown."""
+    from smoothlink.text.label_cells import NONE
+    from smoothlink.text.classifier import TextSmoothLink
+    from smoothlink.text.documents import as_meta
+
+    model = TextSmoothLink(label_separator=NONE, **asked.options, **parameters)  # labels are lists by now
+    with screen.stages() as notify:
+        model._notify, model._note = None if model.verbose else notify, None if model.verbose else screen.note
+        model.fit(found.texts, found.labels)
+    del model._notify, model._note
+    model.label_separator, model.source_ = source.separator or "auto", as_meta(source)
+    return model

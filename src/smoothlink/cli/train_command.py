@@ -1,0 +1,293 @@
+"""`smoothlink train`: data files -> a model file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from smoothlink.cli.data_options import read_several, reading
+from smoothlink.cli.evaluate_command import as_object
+from smoothlink.cli.evaluate_command import show as show_metrics
+from smoothlink.cli.shared_options import AsJson, Cluster, Force, Quiet, grouped, on_cluster
+from smoothlink.cli.parameter_options import HelpAll, chosen
+from smoothlink.cli.screen import Screen, number, print_json, size, table
+from smoothlink.cli.text_options import Texts, fit_texts, hold_texts, read_texts, texts
+from smoothlink.data.matching import Reading, guess, names_in
+from smoothlink.errors import DataError, plural
+from smoothlink.data.overwrite import writable
+from smoothlink.parameters import PARAMETERS, check
+
+if TYPE_CHECKING:
+    from smoothlink.estimator import SmoothLinkClassifier
+    from smoothlink.metrics.evaluate import Evaluation
+    from smoothlink.data.read import Data
+    from smoothlink.text.classifier import TextSmoothLink
+
+ONE_LABEL = "Every row has exactly one label: training a multiclass model; --task multilabel overrides."
+SETTINGS = (
+    *("scale", "solver", "rank", "captured_share", "ridge", "kernel", "bandwidth", "random_features", "final_ridge"),
+    *("loss", "passes"),
+)
+DRAWN = ("scale", "rank", "kernel", "loss", "passes", "negatives", "direct_weights")  # where labels were drawn
+STAGES = ("scale", "read", "choose", "calibrate", "embed", "featurize", "fit")
+
+
+@grouped(reading=reading, texts=texts, parameters=chosen)
+def train(
+    data: Annotated[
+        list[str],
+        typer.Argument(metavar="TRAIN...", help="Data files, plain or compressed; * in a name fits all."),
+    ],
+    output: Annotated[str, typer.Option("--output", "-o", metavar="MODEL", help="Where the model goes.")],
+    params: Annotated[str | None, typer.Option(metavar="FILE", help="Settings that `tune` found.")] = None,
+    params_for: Annotated[
+        str | None, typer.Option(metavar="METRIC", help="Whose settings, where the file has several.")
+    ] = None,
+    valid: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            max=0.5,
+            metavar="SHARE",
+            help="Fit without this share of the rows first, and show what to expect; the model then sees all rows.",
+            show_default=False,
+        ),
+    ] = 0.0,
+    half: Annotated[
+        bool, typer.Option("--half", help="Weights in half precision: half the file, about the same predictions.")
+    ] = False,
+    cluster: Cluster = None,
+    cluster_plan: Annotated[
+        str | None, typer.Option(metavar="auto|rows|columns", help="What its workers share out, if not by sizes.")
+    ] = None,
+    shards: Annotated[
+        bool, typer.Option("--shards", help="Let the workers of a cluster write the decoder in parts beside the model.")
+    ] = False,
+    force: Force = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+    help_all: HelpAll = False,
+    *,
+    reading: Reading,
+    texts: Texts,
+    parameters: dict[str, Any],
+) -> None:
+    """Train a model on data files, of rows or of texts. Nothing has to be tuned.
+
+    Example: smoothlink train train.txt.xz -o model.safetensors
+
+    Example: smoothlink train docs.jsonl --text title,body --labels tags -o model.safetensors
+    """
+    from smoothlink.data.files_on_disk import expanded
+
+    check_together(cluster, cluster_plan, shards=shards, half=half, valid=valid)
+    paths = expanded(data)
+    writable(output, *paths, kind="model", force=force)
+    screen = Screen(quiet)
+    from smoothlink.choices import nest
+
+    settings = nest(parameters if params is None else {**tuned_settings(params, params_for), **parameters})
+    check({p.name: p.default for p in PARAMETERS} | settings, cluster=cluster is not None)
+    expected = None
+    if hold_texts(paths, reading, texts):
+        if cluster is not None:
+            raise DataError("Texts are read here, not on a cluster.\nLeave --cluster out.")
+        model, expected = fit_documents(paths, reading, texts, settings, screen, valid)
+    elif cluster is None:
+        model, expected = fit_here(paths, reading, settings, screen, valid)
+    else:
+        with on_cluster(cluster, screen, cluster_plan, output if shards else None):
+            model = fit_there(paths, reading, settings, screen)
+    with screen.working(f"writing {output}"):
+        model.save(output, dtype="float16" if half else None)
+    if as_json:
+        held_out = {} if expected is None else {"expected": as_object(expected)}
+        print_json({**model.summary_, "model": output, "bytes": os.path.getsize(output), **held_out})
+    elif not quiet:
+        show(model.summary_, screen)
+        if expected is not None:
+            screen.out.print(f"On {100 * valid:g} % of the rows, of a model that was fitted without them", style="bold")
+            show_metrics(expected, screen)
+        screen.out.print(f"{output}: {size(os.path.getsize(output))}", markup=False, soft_wrap=True)
+
+
+def check_together(cluster: str | None, plan: str | None, *, shards: bool, half: bool, valid: float) -> None:
+    """Whether the options go together."""
+    for option, asked in (("--cluster-plan", plan is not None), ("--shards", shards)):
+        if asked and cluster is None:
+            raise typer.BadParameter("it is for a cluster; name one with --cluster.", param_hint=option)
+    if shards and half:
+        raise typer.BadParameter("shards stay in full precision; leave one of them out.", param_hint="--half, --shards")
+    if valid and cluster is not None:
+        raise typer.BadParameter("a cluster holds no rows out; leave one of them out.", param_hint="--valid, --cluster")
+
+
+def fit_documents(
+    paths: list[str], how: Reading, asked: Texts, parameters: dict[str, Any], screen: Screen, valid: float
+) -> tuple[TextSmoothLink, Evaluation | None]:
+    """A text model of the documents in files, and what to expect of it."""
+    from smoothlink.steps.split import stratified_split
+    from smoothlink.text.label_names import read_labels
+
+    found, source = read_texts(paths, how, asked, screen)
+    expected = None
+    if valid:
+        kept, held = stratified_split(read_labels(found.labels).Y, (1 - valid, valid))
+        model, test = fit_texts(found.rows(kept), source, asked, parameters, screen), found.rows(held)
+        expected = model.evaluate(test.texts, test.labels)
+    model = fit_texts(found, source, asked, parameters, screen)
+    if parameters.get("task", "auto") == "auto" and model.classifier_.model_.multiclass:
+        screen.note(ONE_LABEL)
+    return model, expected
+
+
+def fit_here(
+    paths: list[str], how: Reading, parameters: dict[str, Any], screen: Screen, valid: float
+) -> tuple[SmoothLinkClassifier, Evaluation | None]:
+    """A classifier fitted to files that this process reads, and what to expect of it."""
+    import numpy as np
+
+    budget = allowed(parameters, paths)
+    data = read_several(paths, how, screen)
+    if not data.X.shape[0]:
+        raise DataError(f"{paths[0]} has no rows: there is nothing to learn from.")
+    if budget is not None:
+        check_reading(paths[0], budget)
+    if parameters.get("task", "auto") == "auto" and data.Y.shape[1] > 1 and (np.diff(data.Y.indptr) == 1).all():
+        screen.note(ONE_LABEL)
+    expected = held_out(data, parameters, screen, valid) if valid else None
+    model = fit(parameters, screen, data.X, data.Y)
+    model.label_names_, model.zero_based_ = data.label_names, data.zero_based
+    if data.feature_names is not None:
+        model.feature_names_in_ = np.array(data.feature_names, dtype=object)
+    return model, expected
+
+
+def held_out(data: Data, parameters: dict[str, Any], screen: Screen, valid: float) -> Evaluation:
+    """The metrics of a model on rows that it was fitted without."""
+    from smoothlink.machines.rows_in_files import Mapped
+    from smoothlink.steps.split import stratified_split
+
+    if isinstance(data.X, Mapped):
+        raise DataError("--valid needs rows in memory, and these are mapped.\nUse `smoothlink split` on the text file.")
+    kept, held = stratified_split(data.Y, (1 - valid, valid))
+    apart = {**parameters, "checkpoint": None}
+    return fit(apart, screen, data.X[kept], data.Y[kept]).evaluate(data.X[held], data.Y[held])
+
+
+def fit_there(paths: list[str], how: Reading, parameters: dict[str, Any], screen: Screen) -> SmoothLinkClassifier:
+    """A classifier fitted to files that the workers of a cluster read."""
+    from smoothlink.distributed.input_files import Files
+
+    how = how.for_many(paths)
+    names = {
+        f"{noun}_names": None if path is None else names_in(path, None, noun)
+        for noun, path in (("label", how.label_names), ("feature", how.feature_names))
+    }
+    model = fit(parameters, screen, Files.of(paths, **names, **how.options()))
+    if model.task == "auto" and model.model_.multiclass:
+        screen.note(ONE_LABEL)
+    if how.zero_based is None and model.zero_based_ is False:
+        screen.note(guess(", ".join(paths)))
+    return model
+
+
+def allowed(parameters: dict[str, Any], paths: list[str]) -> int | None:
+    """The memory budget in bytes; what is wrong with it is said before the data are read."""
+    from smoothlink.parameters import memory_bytes
+
+    budget = memory_bytes(parameters["memory"]) if parameters.get("memory") is not None else None
+    if budget is not None and len(paths) > 1:
+        raise DataError(
+            f"--memory plans the reading of one file, and there are {len(paths)}.\n"
+            "Leave it out to join them in memory, or use --cluster."
+        )
+    return budget
+
+
+def check_reading(path: str, budget: int) -> None:
+    """Whether the data could be read within the budget; a data folder always can."""
+    from smoothlink.fitting.settings import peak_memory_mb
+
+    peak, folder = peak_memory_mb() * (1 << 20), Path(path).with_name(Path(path).name.split(".")[0] + ".sl")
+    if peak > budget and not os.path.isdir(path):
+        raise DataError(
+            f"Reading {path} took {size(peak)} of memory, more than --memory allows ({size(budget)}).\n"
+            f"Type: smoothlink convert {path} {folder}, and train on {folder}."
+        )
+
+
+def tuned_settings(path: str, metric: str | None) -> dict[str, Any]:
+    """The settings that a search found best for a metric."""
+    import json
+
+    from smoothlink.choices import settings_from_former
+    from smoothlink.parameters import flat_table
+
+    try:
+        best = json.loads(Path(path).read_text())["best"]
+        found = {name: dict(entry["params"]) for name, entry in best.items()}
+    except (ValueError, KeyError, TypeError, AttributeError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} holds no settings of `smoothlink tune` ({error!r}).") from error
+    if metric is None and len(found) == 1:
+        metric = next(iter(found))
+    if metric not in found:
+        raise typer.BadParameter(f"{path} has settings for {', '.join(found)}; name one.", param_hint="--params-for")
+    settings = settings_from_former(found[metric])
+    unknown = settings.keys() - flat_table().keys()
+    if unknown:
+        raise DataError(f"{path} has settings that this version does not know: {', '.join(sorted(unknown))}.")
+    return settings
+
+
+def fit(parameters: dict[str, Any], screen: Screen, *data: Any) -> SmoothLinkClassifier:
+    """A fitted classifier, its stages shown."""
+    from smoothlink.estimator import SmoothLinkClassifier
+
+    model = SmoothLinkClassifier(**parameters)
+    with screen.stages() as notify:
+        model._notify, model._note = None if model.verbose else notify, None if model.verbose else screen.note
+        model.fit(*data)
+    return model
+
+
+def show(summary: dict[str, Any], screen: Screen) -> None:
+    """The story of a fit: what was settled and by what, and what each stage took."""
+    counts = ", ".join(plural(summary[noun], noun[:-1]) for noun in ("rows", "features", "labels"))
+    screen.out.print()
+    screen.out.print(f"A {summary['task']} model of {counts}", style="bold")
+    settings = table("setting", ">value", "chosen by")
+    for name in DRAWN if "negatives" in summary else SETTINGS if summary["passes"] else SETTINGS[:-1]:
+        settings.add_row(name.replace("_", " "), value_of(summary, name), chosen_by(summary, name))
+    stages = table("stage", ">seconds", ">peak memory")
+    for stage in sorted(summary["seconds"], key=STAGES.index):  # a model file does not keep their order
+        stages.add_row(stage, f"{summary['seconds'][stage]:.1f}", memory(summary["peak_memory_mb"].get(stage)))
+    peak = max((mb for mb in summary["peak_memory_mb"].values() if mb is not None), default=None)
+    stages.add_section()
+    stages.add_row("total", f"{sum(summary['seconds'].values()):.1f}", memory(peak))
+    if summary.get("peak_device_mb") is not None:
+        stages.add_row(f"on {summary['device']}", "", memory(summary["peak_device_mb"]))
+    screen.out.print(settings)
+    screen.out.print(stages)
+
+
+def value_of(summary: dict[str, Any], name: str) -> str:
+    value = summary.get(name)
+    if name == "captured_share" and value is not None:
+        return f"{100 * value:.1f} %"
+    return value if isinstance(value, str) else number(value)
+
+
+def chosen_by(summary: dict[str, Any], name: str) -> str:
+    """What settled a setting: the losses tried, with what held-out rows said of them, or the summary's word."""
+    tried = summary.get("held_out_criterion") or {}
+    if name == "loss" and len(tried) > 1:
+        return "held-out rows (" + ", ".join(f"{loss} {number(value)}" for loss, value in tried.items()) + ")"
+    return str(summary.get("chosen_by", {}).get(name, ""))
+
+
+def memory(mb: float | None) -> str:
+    return "" if mb is None or mb != mb else size(mb * (1 << 20))

@@ -1,0 +1,134 @@
+"""`smoothlink tune`: a data file -> the best settings for each metric, in a JSON file that `train --params` takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from smoothlink.cli.data_options import read_data, reading
+from smoothlink.cli.shared_options import AsJson, Force, Quiet, grouped
+from smoothlink.cli.screen import Screen, number, print_json, table
+from smoothlink.cli.text_options import Texts, hold_texts, read_texts, texts
+from smoothlink.data.matching import Reading
+from smoothlink.errors import plural
+from smoothlink.metrics.names import MEANINGS
+from smoothlink.data.overwrite import writable
+
+if TYPE_CHECKING:
+    from smoothlink.search import Best, Tuned
+    from smoothlink.data.read import Data
+
+
+@grouped(reading=reading, texts=texts)
+def tune(
+    data: Annotated[str, typer.Argument(metavar="TRAIN", help="A data file, plain or compressed.")],
+    output: Annotated[str, typer.Option("--output", "-o", metavar="PARAMS", help="Where the best settings go.")],
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="What to tune for, such as p@1 or hamming; may be repeated. The first steers."
+        ),
+    ] = None,
+    trials: Annotated[int, typer.Option(min=1, help="How many, those of a resumed study included.")] = 60,
+    sampler: Annotated[str, typer.Option(metavar="random|tpe", help="random, as in the paper, or tpe.")] = "random",
+    study: Annotated[str | None, typer.Option(metavar="FILE", help="A journal that survives a kill.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the study in that file.")] = False,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes that share the trials and the cores.")] = 1,
+    holdouts: Annotated[
+        int, typer.Option(min=1, max=10, help="Tenths of the rows held out in turn: more are steadier, and slower.")
+    ] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Of the holdout, the draws and the features.")] = 0,
+    force: Force = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+    *,
+    reading: Reading,
+    texts: Texts,
+) -> None:
+    """Search the settings that held-out rows like best, separately for each metric.
+
+    Example: smoothlink tune train.txt.xz --metric hamming --trials 60 -o tuned.json
+    """
+    writable(output, data, kind="settings", force=force)
+    metrics = [checked(name) for name in metric or ["p@1"]]
+    screen = Screen(quiet)
+    found = read_either(data, reading, texts, screen)
+    from smoothlink.search import tune as search
+
+    with screen.trials(trials) as advance:
+
+        def notify(finished: int, best: dict[str, Best]) -> None:
+            advance(finished, ", ".join(f"{name} {number(b.value)}" for name, b in best.items()))
+
+        result = search(
+            found.X,
+            found.Y,
+            metrics=metrics,
+            trials=trials,
+            sampler=sampler,
+            seed=seed,
+            study=study,
+            resume=resume,
+            jobs=jobs,
+            holdouts=holdouts,
+            notify=notify,
+        )
+    if not result.best:
+        raise ValueError(f"No trial succeeded. The first reason: {next(iter(result.failed.values()), 'none was run')}.")
+    result.save(output)
+    if as_json:
+        print_json(as_object(result))
+    elif not quiet:
+        show(result, output, screen)
+
+
+def read_either(path: str, how: Reading, asked: Texts, screen: Screen) -> Data:
+    """Rows of numbers, or those that texts become by features of these options."""
+    if not hold_texts([path], how, asked):
+        return read_data(path, how, screen)
+    from smoothlink.data.read import Data
+    from smoothlink.text.features import TextFeatures
+    from smoothlink.text.label_names import read_labels
+
+    found, _ = read_texts([path], how, asked, screen)
+    given = read_labels(found.labels)
+    options = {name: value for name, value in asked.options.items() if name != "examples"}
+    return Data(TextFeatures(**options).fit_transform(found.texts), given.Y, given.names)
+
+
+def checked(name: str) -> str:
+    """A metric's name, if it is one."""
+    family, _, k = name.partition("@")
+    ranked = family in ("p", "ndcg", "psp", "psndcg")
+    if family not in MEANINGS or ranked != bool(k) or (ranked and k not in ("1", "3", "5")):
+        raise typer.BadParameter(
+            f"{name!r} is no metric; p@1, ndcg@5, hamming, macro_f1_alg4 are.", param_hint="--metric"
+        )
+    return name
+
+
+def as_object(result: Tuned) -> dict[str, Any]:
+    best = {metric: b._asdict() for metric, b in result.best.items()}
+    return {"best": best, "finished": result.finished, "pruned": result.pruned, "failed": result.failed}
+
+
+def show(result: Tuned, output: str, screen: Screen) -> None:
+    """The best settings, a column for each metric."""
+    names = list(dict.fromkeys(name for best in result.best.values() for name in best.params))
+    shown = table("setting", *(f">{metric}" for metric in result.best))
+    shown.add_row("on the holdout", *(f"{best.value:.4f}" for best in result.best.values()))
+    shown.add_section()
+    for name in names:
+        values = (best.params.get(name, "") for best in result.best.values())
+        shown.add_row(name.replace("_", " "), *(v if isinstance(v, str) else text(v) for v in values))
+    screen.out.print()
+    screen.out.print(shown)
+    failed = f", {result.failed and len(result.failed)} failed" if result.failed else ""
+    screen.out.print(f"{plural(result.finished, 'trial')} finished, {result.pruned} pruned{failed}.")
+    first = next(iter(result.best))
+    screen.out.print(f"Next: smoothlink train TRAIN --params {output} --params-for {first} -o MODEL", markup=False)
+
+
+def text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) or value is None else number(value)

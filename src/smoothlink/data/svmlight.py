@@ -1,0 +1,43 @@
+"""svmlight/LIBSVM text, multilabel: lines `l1,l2 f:v ... # comment`, no header; features count from 0 or from 1."""
+
+import numpy as np
+
+from smoothlink.data.files_on_disk import Text, load, replacing
+from smoothlink.data.matrices_from_rows import csr
+from smoothlink.data.print_rows import Style, write_rows
+from smoothlink.data.text_lines import Grammar, Limit, Table, parse
+from smoothlink.data.read import Data, Options
+
+
+def read(path: str, options: Options) -> Data:
+    """Label ids are taken as they stand. Features: see `_parsed`."""
+    text = load(path)
+    labels, features = Limit.of("label", options.n_labels), Limit.of("feature", options.n_features)
+    table, zero_based = _parsed(text, options.zero_based, labels, features, options.threads)
+    ids = table.ids - np.int32(zero_based is False)
+    return Data(
+        csr(table.ptr, ids, table.values, features.count(ids)),
+        csr(table.label_ptr, table.labels, None, labels.count(table.labels)),
+        zero_based=zero_based,
+    )
+
+
+def write(data: Data, path: str) -> None:
+    """Features count from 1, as LIBSVM wants them, unless those read did not; empty last columns leave no trace."""
+    with replacing(path) as stream:
+        write_rows(stream, data.X, data.Y, Style(first=0 if data.zero_based else 1))
+
+
+def _parsed(
+    text: Text, zero_based: bool | None, labels: Limit, features: Limit, threads: int | None
+) -> tuple[Table, bool | None]:
+    """The table, and whether features count from 0: as told, else if a feature 0 occurs; None without features."""
+    if zero_based is not None:
+        lowest = 0 if zero_based else 1
+        return parse(text, 0, Grammar(svmlight=True, lowest=lowest), labels, features, threads), zero_based
+    either = features._replace(size=features.size + 1) if features.source else features
+    table = parse(text, 0, Grammar(svmlight=True), labels, either, threads)
+    guess = bool(table.ids.min() == 0) if len(table.ids) else None
+    if features.source and guess and table.ids.max(initial=0) >= features.size:
+        parse(text, 0, Grammar(svmlight=True), labels, features, threads)  # raises, with the line
+    return table, guess

@@ -1,0 +1,216 @@
+"""XMC. Old: header `n d c`, lines `l1,l2 f:v ...`. New: X and Y in two files, header `rows columns`, lines `i:v`."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from smoothlink.errors import DataError
+from smoothlink.data.files_on_disk import (
+    Text,
+    compressed_variants,
+    head,
+    load,
+    load_pieces,
+    other_half,
+    replacing,
+    shown,
+)
+from smoothlink.data.matrices_from_rows import LARGEST, csr
+from smoothlink.data.print_rows import Style, write_rows
+from smoothlink.data.text_lines import Grammar, Limit, Table, parse
+from smoothlink.data.read import Data, Options, Sizes
+
+HALVES = {"Xf": "Y", "X": "Y"}
+_HEADER = re.compile(rb"[ \t]*(\d{1,18})[ \t]+(\d{1,18})(?:[ \t]+(\d{1,18}))?[ \t\r]*\Z")
+
+
+class Header(NamedTuple):
+    rows: int
+    columns: int
+    labels: int | None  # None: the new form
+    end: int  # the byte where the rows start
+
+
+def read(path: str, options: Options) -> Data:
+    text = load(path)
+    header = _header(text)
+    if header.labels is None:
+        return _read_pair(text, header, options)
+    if options.labels_path is not None:
+        raise DataError(f"{path}: the labels are in this file.\nLeave --labels-file out.")
+    labels = Limit.of("label", options.n_labels, header.labels)
+    features = Limit.of("feature", options.n_features, header.columns)
+    table = parse(text, header.end, Grammar(empty_is_row=True), labels, features, options.threads)
+    table = _as_announced(text, table, header)
+    X = csr(table.ptr, table.ids, table.values, features.count(table.ids))
+    return Data(X, csr(table.label_ptr, table.labels, None, labels.count(table.labels)))
+
+
+def sizes(path: str, options: Options) -> Sizes | None:
+    """What the header announces, without the rows; None where columns are to be counted."""
+    if "auto" in (options.n_labels, options.n_features):
+        return None
+    header = labels = _first_line(path)
+    if header.labels is None:
+        labels = _first_line(_labels_path(path, options.labels_path))
+    d, c = header.columns, labels.columns if header.labels is None else header.labels
+    counts = Limit.of("feature", options.n_features, d).size, Limit.of("label", options.n_labels, c).size
+    return Sizes(header.rows, *counts)
+
+
+def _first_line(path: str) -> Header:
+    return _header(Text(path, np.frombuffer(head(path).removeprefix(b"\xef\xbb\xbf"), np.uint8)))
+
+
+PIECE = 64 << 20  # bytes of text at a time
+
+
+class Stream:
+    """The rows of an XMC text of the old form, some megabytes of text at a time."""
+
+    def __init__(self, path: str, options: Options) -> None:
+        self.pieces = load_pieces(path, PIECE)
+        self.text, self.threads = next(self.pieces), options.threads
+        self.header = _header(self.text)
+        self.labels = Limit.of("label", options.n_labels, self.header.labels)
+        self.features = Limit.of("feature", options.n_features, self.header.columns)
+        self.largest = [0, 0]
+
+    def columns(self) -> tuple[int, int]:
+        """How many features and labels there are: as said, or as found by now."""
+        d, c = self.largest
+        return (self.features.size if self.features.source else d), (self.labels.size if self.labels.source else c)
+
+    def parts(self) -> Iterator[tuple[csr_array, csr_array]]:
+        """Blocks of rows. Blank lines may follow the rows that the header announces, nothing else."""
+        text: Text | None = self.text
+        start, rows = self.header.end, 0
+        while text is not None:
+            table = parse(text, start, Grammar(empty_is_row=True), self.labels, self.features, self.threads)
+            filled = np.flatnonzero((np.diff(table.ptr) > 0) | (np.diff(table.label_ptr) > 0))
+            wanted = max(0, min(len(table.starts), self.header.rows - rows))
+            wanted = max(wanted, int(filled[-1]) + 1 if len(filled) else 0)
+            rows += wanted
+            table = table._replace(label_ptr=table.label_ptr[: wanted + 1], ptr=table.ptr[: wanted + 1])
+            yield self._part(table)
+            text, start = next(self.pieces, None), 0
+        if rows != self.header.rows:
+            raise _other_count(self.text.path, self.header.rows, rows)
+
+    def _part(self, table: Table) -> tuple[csr_array, csr_array]:
+        ids, labels = table.ids[: table.ptr[-1]], table.labels[: table.label_ptr[-1]]
+        d, c = int(ids.max(initial=-1)) + 1, int(labels.max(initial=-1)) + 1
+        self.largest = [max(self.largest[0], d), max(self.largest[1], c)]
+        return csr(table.ptr, ids, table.values[: len(ids)], d), csr(table.label_ptr, labels, None, c)
+
+
+def write(data: Data, path: str) -> None:
+    with replacing(path) as stream:
+        stream.write(b"%d %d %d\n" % (*data.X.shape, data.Y.shape[1]))
+        write_rows(stream, data.X, data.Y, Style())
+
+
+def write_pair(data: Data, path: str) -> None:
+    """The new form: features to `path`, labels to its other half."""
+    labels_path = other_half(path, HALVES)
+    if labels_path is None:
+        raise DataError(
+            f"{path}: the labels go to a second file, named by putting Y for Xf.\nWrite to trn_X_Xf.txt, say."
+        )
+    none = csr(np.zeros(data.X.shape[0] + 1, np.int32), np.empty(0, np.int32), None, 0)
+    with replacing(str(labels_path)) as label_stream, replacing(path) as stream:
+        for target, matrix in ((stream, data.X), (label_stream, data.Y)):
+            target.write(b"%d %d\n" % matrix.shape)
+            write_rows(target, matrix, none, Style(after_labels=b""))
+
+
+def _header(text: Text) -> Header:
+    end = text.end_of_line(0)
+    match = _HEADER.match(text.slice(0, min(end, 200)))
+    if not match:
+        raise text.error(
+            0,
+            f"'{shown(text.slice(0, min(end, 200)))}' is not a header `rows features labels` or `rows columns`.",
+            "Add the header, or pass --format if this is not XMC text.",
+        )
+    rows, columns, labels = (None if group is None else int(group) for group in match.groups())
+    assert rows is not None
+    assert columns is not None
+    if max(columns, labels or 0) > LARGEST:
+        raise text.error(0, f"the header announces more than {LARGEST} columns.", "Fix the header: ids are 32-bit.")
+    return Header(rows, columns, labels, min(end + 1, len(text.data)))
+
+
+def _as_announced(text: Text, table: Table, header: Header) -> Table:
+    """The rows that the header announces: blank lines may follow, nothing else."""
+    filled = np.flatnonzero((np.diff(table.ptr) > 0) | (np.diff(table.label_ptr) > 0))
+    rows = len(table.starts)
+    if rows > header.rows:
+        rows = max(header.rows, int(filled[-1]) + 1 if len(filled) else 0)
+    if rows != header.rows:
+        raise _other_count(text.path, header.rows, rows)
+    return table._replace(label_ptr=table.label_ptr[: rows + 1], ptr=table.ptr[: rows + 1])
+
+
+def _other_count(path: str, announced: int, rows: int) -> DataError:
+    remedy = "Fetch the file again if it was cut short" if rows < announced else "Remove the rows too many"
+    return DataError(
+        f"{path}: the header announces {announced} rows, the file has {rows}.\n{remedy}, or fix the header."
+    )
+
+
+def _read_pair(text: Text, header: Header, options: Options) -> Data:
+    labels_text = load(_labels_path(text.path, options.labels_path))
+    labels_header = _header(labels_text)
+    if labels_header.labels is not None:
+        raise labels_text.error(
+            0, "a header of three numbers; labels have `rows columns`.", "Pass another --labels-file."
+        )
+    if labels_header.rows != header.rows:
+        raise DataError(
+            f"{text.path} announces {header.rows} rows, {labels_text.path} {labels_header.rows}.\n"
+            "Pass the labels of the same rows with --labels-file."
+        )
+    features = Limit.of("feature", options.n_features, header.columns)
+    labels = Limit.of("label", options.n_labels, labels_header.columns)
+    X = _half(text, header, features, options.threads)
+    Y = _half(labels_text, labels_header, labels, options.threads)
+    Y = _only_ones(labels_text, Y)
+    return Data(
+        csr(X.ptr, X.ids, X.values, features.count(X.ids)),
+        csr(Y.ptr, Y.ids, None, labels.count(Y.ids)),
+    )
+
+
+def _half(text: Text, header: Header, limit: Limit, threads: int | None) -> Table:
+    grammar = Grammar(has_labels=False, empty_is_row=True)
+    return _as_announced(text, parse(text, header.end, grammar, Limit("label"), limit, threads), header)
+
+
+def _only_ones(text: Text, table: Table) -> Table:
+    """A label is there or not: 1 is kept, 0 dropped, anything else refused."""
+    odd = np.flatnonzero((table.values != 1) & (table.values != 0))
+    if len(odd):
+        row = int(np.searchsorted(table.ptr, odd[0], side="right")) - 1
+        what = f"label {table.ids[odd[0]]} has the value {table.values[odd[0]]:g}; a label is there (1) or not (0)."
+        raise text.error(int(table.starts[row]), what, "Replace the values by 1, or leave the pair out.")
+    kept = np.concatenate([[0], np.cumsum(table.values == 1)])
+    return table._replace(ptr=kept[table.ptr], ids=table.ids[table.values == 1])
+
+
+def _labels_path(path: str, given: str | None) -> str:
+    if given is not None:
+        return given
+    expected = other_half(path, HALVES)
+    found = next(compressed_variants(expected), None) if expected else None
+    if found is None:
+        seen = f"; {Path(expected).name} is not there" if expected else ""
+        raise DataError(
+            f"{path}: a header of two numbers is half of a pair, and the half with the labels was not found{seen}.\n"
+            "Pass it with --labels-file; the path itself is that of the features."
+        )
+    return str(found)

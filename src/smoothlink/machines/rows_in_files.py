@@ -1,0 +1,265 @@
+"""Rows that live in files: matrices and arrays that are read a block at a time and forgotten again.
+
+Blocks are read, not mapped: pages of a mapped file count as memory of the process until the system wants them back.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from smoothlink.machines.host_and_device import HOST, Machine
+
+Array = NDArray[Any]
+
+CHECKED = 1 << 22  # entries looked at together
+PIECE = 16 << 20  # bytes that go at a time
+TURNED_ROWS = 4096  # of a file read at a time, where one column of it is wanted
+
+
+def mapping(array: Array) -> mmap.mmap | None:
+    """The mapped file that an array is a view of."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return base if isinstance(base, mmap.mmap) else None
+
+
+def pieces(array: Array, size: int = PIECE) -> Iterator[Array]:
+    """Rows, or entries, in pieces of about `size` bytes; those of a mapped file leave memory again."""
+    file = mapping(array)
+    step = max(1, size * len(array) // max(1, array.nbytes))
+    for start in range(0, len(array), step):
+        yield array[start : start + step]
+        if file is not None and hasattr(mmap, "MADV_DONTNEED"):
+            file.madvise(mmap.MADV_DONTNEED)
+
+
+class Mapped(sp.csr_array):
+    """A CSR matrix over memory-mapped arrays. A slice of rows is read; anything else is as in scipy."""
+
+    @classmethod
+    def over(cls, indptr: Array, indices: Array, data: Array | None, columns: int) -> Mapped:
+        """The matrix of these arrays as they are, without a copy; data None: ones.
+
+        scipy's constructor would copy 32-bit indices to 64 bits where there are more than 2^31 entries.
+        """
+        A = cls((len(indptr) - 1, columns), dtype=np.float32)
+        A.indptr, A.indices = indptr, indices
+        A.data = np.broadcast_to(np.float32(1), len(indices)) if data is None else data
+        A.has_sorted_indices = A.has_canonical_format = True
+        return A
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, slice) and key.step in (None, 1):
+            start, stop, _ = key.indices(self.shape[0])
+            return self._read(start, max(start, stop))
+        return super().__getitem__(key)
+
+    def _read(self, start: int, stop: int) -> sp.csr_array:
+        """Rows start .. stop in memory, without stored zeros."""
+        indptr = np.array(self.indptr[start : stop + 1])
+        begin, end = int(indptr[0]), int(indptr[-1])
+        index: Any = np.int32 if end - begin < 2**31 else np.int64
+        parts = piece(self.data, begin, end), piece(self.indices, begin, end), (indptr - begin).astype(index)
+        A = sp.csr_array(parts, (stop - start, self.shape[1]))
+        A.has_sorted_indices = A.has_canonical_format = True
+        if not A.data.all():
+            A.eliminate_zeros()
+        return A
+
+    def sound(self) -> bool:
+        """Whether every index is that of a column, those of a row ascend, and every value is finite.
+
+        Products trust this, and would read or write astray otherwise.
+        """
+        return self.checksums() is not None
+
+    def checksums(self) -> tuple[int, int] | None:
+        """The CRC-32 of the indices and of the values, None where they are not sound: one reading."""
+        crcs = 0, 0
+        for start in range(0, len(self.indices), CHECKED):
+            end = min(len(self.indices), start + CHECKED)
+            indices, data = piece(self.indices, start, end), piece(self.data, start, end)
+            if indices.min() < 0 or indices.max() >= self.shape[1] or not np.isfinite(data).all():
+                return None
+            crcs = zlib.crc32(indices.data, crcs[0]), zlib.crc32(data.data, crcs[1])
+            ascends = np.diff(indices) > 0
+            first = np.searchsorted(self.indptr, [start + 1, end])  # rows that begin within, whose first may be less
+            begins = self.indptr[first[0] : first[1]] - (start + 1)
+            ascends[begins[begins < len(ascends)]] = True
+            if not ascends.all():
+                return None
+        return crcs
+
+
+def piece(array: Array, begin: int, end: int) -> Array:
+    """array[begin:end] in memory of its own."""
+    if isinstance(array, np.memmap) and array.filename is not None and array.ndim == 1:
+        place = array.offset + begin * array.itemsize
+        return np.fromfile(array.filename, array.dtype, end - begin, offset=place)
+    return np.array(array[begin:end])
+
+
+@dataclass
+class Room:
+    """How many bytes of blocks may stay once they were made; None: all of them."""
+
+    left: int | None
+
+    def takes(self, X: Any) -> bool:
+        """Whether there is room for this block, which then takes it."""
+        if self.left is None:
+            return True
+        fits = bool(X.nbytes <= self.left)
+        self.left -= X.nbytes if fits else 0
+        return fits
+
+    def gives(self, X: Any) -> None:
+        """Takes the room of a block back."""
+        if self.left is not None:
+            self.left += X.nbytes
+
+
+class Scaled:
+    """X (n, d) scaled and with its constant, one block of rows at a time; the whole is never made."""
+
+    def __init__(self, X: Any, scaling: Callable[[Any], Any], keep: int) -> None:
+        self.X, self.scaling, self.room = X, scaling, Room(keep)
+        self.shape: tuple[int, int] = (X.shape[0], X.shape[1] + 1)
+        self.nnz: int = (X.nnz if sp.issparse(X) else X.size) + X.shape[0]
+
+    def block(self, part: slice, machine: Machine = HOST) -> Elsewhere:
+        """These rows, kept once read where there is room left."""
+        return Elsewhere(self.X, part, self.scaling, self.room, machine)
+
+
+class Elsewhere:
+    """Some consecutive rows of a matrix that is in a file, on another machine, or not yet scaled: `here` makes them a
+    Matrix."""
+
+    def __init__(
+        self,
+        source: Any,
+        part: slice,
+        prepare: Callable[[Any], Any] | None = None,
+        room: Room | None = None,
+        machine: Machine = HOST,
+    ) -> None:
+        self.source, self.part, self.prepare, self.room, self.machine = source, part, prepare, room, machine
+        self.kept: Any = None
+
+    def here(self) -> Any:
+        if self.kept is not None:
+            return self.kept
+        whole = type(self.source) in (np.ndarray, sp.csr_array) and self.part == slice(0, self.source.shape[0])
+        A = self.source if whole else self.source[self.part]
+        found = self.machine.matrix(A if self.prepare is None else self.prepare(A))
+        if self.room is not None and self.room.takes(found):
+            self.kept = found
+        return found
+
+    def let_go(self) -> None:
+        """Gives the room up again."""
+        if self.room is not None and self.kept is not None:
+            self.room.gives(self.kept)
+            self.kept = None
+
+
+def here(X: Any) -> Any:
+    return X.here() if isinstance(X, Elsewhere) else X
+
+
+class FileArray:
+    """A float32 array (n, m) in a file: slices of rows are read and written, a few rows may be taken by number."""
+
+    dtype = np.dtype(np.float32)
+
+    def __init__(self, path: str | os.PathLike[str], shape: tuple[int, int]) -> None:
+        self.path, self.shape = os.fspath(path), shape
+        size = 4 * shape[0] * shape[1]
+        if not os.path.exists(self.path) or os.path.getsize(self.path) != size:
+            with open(self.path, "wb") as file:
+                file.truncate(size)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @property
+    def nbytes(self) -> int:
+        return 4 * self.shape[0] * self.shape[1]
+
+    def __getitem__(self, key: Any) -> Array:
+        width = self.shape[1]
+        if isinstance(key, slice):
+            start, stop, _ = key.indices(len(self))
+            count = max(0, stop - start) * width
+            return np.fromfile(self.path, self.dtype, count, offset=4 * start * width).reshape(-1, width)
+        numbers = np.asarray(key)
+        if not len(numbers):
+            return np.zeros((0, width), np.float32)
+        return np.array(np.memmap(self.path, self.dtype, "r", shape=self.shape)[numbers])  # unmapped right after
+
+    def __setitem__(self, key: slice, rows: Array) -> None:
+        start, stop, _ = key.indices(len(self))
+        assert rows.shape == (stop - start, self.shape[1])
+        with open(self.path, "r+b") as file:
+            file.seek(4 * start * self.shape[1])
+            np.ascontiguousarray(rows, np.float32).tofile(file)
+
+    def put_columns(self, part: slice, columns: Array) -> None:
+        """Writes some columns of every row."""
+        mapped = np.memmap(self.path, self.dtype, "r+", shape=self.shape)
+        mapped[:, part] = columns
+
+    def columns(self, part: slice) -> Array:
+        """Some columns of every row."""
+        return np.array(self.mapped()[:, part])
+
+    def mapped(self) -> Array:
+        """The array as the system maps it, read-only."""
+        return np.memmap(self.path, self.dtype, "r", shape=self.shape)
+
+    def column(self, number: int) -> Array:
+        """One column (n,)."""
+        column = np.empty(len(self), np.float32)
+        for start in range(0, len(self), TURNED_ROWS):
+            column[start : start + TURNED_ROWS] = self[start : start + TURNED_ROWS][:, number]
+        return column
+
+    def flush(self) -> None:
+        """Waits until what was written is on disk."""
+        with open(self.path, "r+b") as file:
+            os.fsync(file.fileno())
+
+    @property
+    def T(self) -> Turned:
+        return Turned(self)
+
+
+class Turned:
+    """The transpose (m, n) of a file's array: `[:, labels]` and `[-1]` are what is asked of it."""
+
+    def __init__(self, file: FileArray) -> None:
+        self.file = file
+        self.shape: tuple[int, int] = (file.shape[1], file.shape[0])
+
+    def __getitem__(self, key: Any) -> Array:
+        if isinstance(key, tuple):
+            return self.file[key[1]].T
+        return self.file.column(key)
+
+
+def fresh(path: str | os.PathLike[str], shape: tuple[int, int]) -> FileArray:
+    """A new array of zeros in a file."""
+    if os.path.exists(path):
+        os.unlink(path)
+    return FileArray(path, shape)

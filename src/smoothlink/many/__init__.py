@@ -1,1 +1,0 @@
-"""Many files at once: predicted and measured, on the workers of a cluster or here."""

@@ -1,0 +1,273 @@
+"""Label sets and rankings, truth -> metrics with 90 % intervals, and the difference of two models.
+
+Conventions. All values are fractions. A row without labels counts 0 in P@k and the like, and 0/0 = 0 in every F1.
+Labels that only the truth knows (columns beyond the c of training) are misses wherever the true labels of a row are
+counted; averages over labels, and Hamming loss, go over the c labels of training. `logloss` is the mean over rows of
+a row's loss in natural logarithms *summed* over its labels: divided by c it would be tiny and not comparable with
+the multiclass loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array, issparse
+
+from smoothlink.errors import DataError
+from smoothlink.metrics.bootstrap import BinnedGap, MeanLabelF1, Metric, Ratio, Statistic, divide, draw, interval
+from smoothlink.steps.infer import propensities
+from smoothlink.metrics.reliability import BINS as ECE_BINS
+from smoothlink.metrics.reliability import equal_mass_bins
+
+Array = NDArray[Any]
+Task = Literal["multilabel", "multiclass"]
+
+
+class Predictions(NamedTuple):
+    """What a model says of n test rows. Metrics that need a field which is None are left out."""
+
+    topk: csr_array | None = None  # (n, c), 5 or more entries a row in descending order of score: infer.topk_csr
+    sets: csr_array | None = None  # (n, c) 0/1, probability > 1/2; multiclass: the arg-max
+    f1_sets: csr_array | None = None  # (n, c) 0/1, Algorithm 4 over all n rows
+    row_logloss: Array | None = None  # (n,) summed over labels; multiclass: -log p(true)
+    top_probability: Array | None = None  # (n,) of the first label of topk; multiclass: of the one in sets
+
+
+class Evaluation(NamedTuple):
+    """Metrics by name, and what of the truth no prediction could have met."""
+
+    metrics: dict[str, Metric]
+    n_rows: int
+    n_unknown_labels: int  # labels that occur in the test rows but not among the c of training
+    n_unknown_pairs: int  # (row, label) pairs of these
+
+
+def evaluate(
+    truth: csr_array,  # (n, c') 0/1; columns beyond c are labels unknown to the model
+    predictions: Predictions,
+    *,
+    label_counts: ArrayLike,  # (c,) training rows of each label
+    n_train: int,
+    ks: Sequence[int] = (1, 3, 5),
+    task: Task = "multilabel",
+    bootstraps: int = 1000,
+    seed: int = 0,
+    a: float = 0.55,
+    b: float = 1.5,
+) -> Evaluation:
+    """All metrics that the predictions allow, with intervals from `bootstraps` draws (0: none). a, b: propensities."""
+    counts = np.asarray(label_counts)
+    case = _Case.of(truth, len(counts))
+    statistics = _statistics(case, predictions, counts, n_train, ks, task, (a, b))
+    values = draw(statistics, case.n, widest=case.c, draws=bootstraps, seed=seed)
+    unknown = case.truth.indices[case.truth.indices >= case.c]
+    metrics = {key: interval(found, 0, np.inf if key == "logloss" else 1) for key, found in values.items()}
+    return Evaluation(metrics, case.n, len(np.unique(unknown)), len(unknown))
+
+
+class Paired(NamedTuple):
+    """A metric of two models on the same rows."""
+
+    first: Metric
+    second: Metric
+    difference: Metric  # first - second, under the same draws of rows
+
+
+def paired_difference(key: str, truth: csr_array, first: Predictions, second: Predictions, **given: Any) -> Metric:
+    """Metric `key` of the first predictions minus that of the second, both under the same draws of rows."""
+    return paired(truth, first, second, keys=(key,), **given)[key].difference
+
+
+def paired(
+    truth: csr_array,
+    first: Predictions,
+    second: Predictions,
+    *,
+    label_counts: ArrayLike,
+    n_train: int,
+    keys: Sequence[str] | None = None,
+    ks: Sequence[int] = (1, 3, 5),
+    task: Task = "multilabel",
+    bootstraps: int = 1000,
+    seed: int = 0,
+    a: float = 0.55,
+    b: float = 1.5,
+) -> dict[str, Paired]:
+    """These metrics, or all that both have, of two models and their difference."""
+    counts = np.asarray(label_counts)
+    case = _Case.of(truth, len(counts))
+    both = [_statistics(case, said, counts, n_train, ks, task, (a, b)) for said in (first, second)]
+    for name, statistics in zip(("first", "second"), both, strict=True):
+        missing = [key for key in keys or () if key not in statistics]
+        if missing:
+            raise DataError(
+                f"The {name} predictions have no metric {missing[0]!r}. They have: {', '.join(statistics)}."
+            )
+    wanted = [key for key in both[0] if key in both[1]] if keys is None else keys
+    sides = {f"{side} {key}": both[side][key] for key in wanted for side in (0, 1)}
+    values = draw(sides, case.n, widest=case.c, draws=bootstraps, seed=seed)
+    found = {}
+    for key in wanted:
+        x, y, most = values[f"0 {key}"], values[f"1 {key}"], np.inf if key == "logloss" else 1
+        found[key] = Paired(interval(x, 0, most), interval(y, 0, most), interval(x - y))
+    return found
+
+
+class _Case(NamedTuple):
+    """The checked truth."""
+
+    truth: csr_array  # (n, >= c) canonical, all entries 1
+    known: csr_array  # (n, c) its columns that the model knows
+    per_row: Array  # (n,) true labels a row, the unknown ones too
+    n: int
+    c: int
+
+    @staticmethod
+    def of(truth: csr_array, c: int) -> _Case:
+        Y = _zero_one(truth, "truth")
+        if not Y.shape[0] or not c:
+            raise DataError(f"{Y.shape[0]} test rows and {c} labels: nothing to evaluate. Pass at least one of each.")
+        n, width = Y.shape
+        Y = csr_array((Y.data, Y.indices, Y.indptr), (n, max(c, width)))
+        return _Case(Y, csr_array(Y[:, :c]), np.diff(Y.indptr), n, c)
+
+    def checked(self, matrix: csr_array, name: str) -> csr_array:
+        if matrix.shape != (self.n, self.c):
+            raise DataError(
+                f"{name} is {matrix.shape[0]} x {matrix.shape[1]}; the truth has {self.n} rows and label_counts "
+                f"{self.c} labels. Pass predictions for the same rows and labels."
+            )
+        return matrix
+
+    def column(self, values: ArrayLike, name: str) -> Array:
+        found = np.asarray(values, np.float64)
+        if found.shape != (self.n,) or not np.isfinite(found).all():
+            raise DataError(
+                f"{name} has shape {found.shape} and {np.count_nonzero(~np.isfinite(found))} infinite or NaN values. "
+                f"Pass one finite number for each of the {self.n} rows (clip probabilities before the logarithm)."
+            )
+        return found
+
+
+def _zero_one(matrix: csr_array, name: str) -> csr_array:
+    """A canonical float64 copy, sorted, without explicit zeros; refuses entries other than 0 and 1."""
+    found: csr_array = csr_array(matrix).astype(np.float64)  # a copy
+    found.sum_duplicates()
+    found.eliminate_zeros()
+    if (found.data != 1).any():
+        raise DataError(f"{name} holds {found.data[found.data != 1][0]:g}; entries are 0 or 1. Pass (Y != 0) instead.")
+    return found
+
+
+def _statistics(
+    case: _Case, said: Predictions, counts: Array, n_train: int, ks: Sequence[int], task: Task, ab: tuple[float, float]
+) -> dict[str, Statistic]:
+    """The statistics of all metrics that the predictions allow, in the order of their names in the documentation."""
+    if task == "multiclass" and (case.per_row > 1).any():
+        row = int(np.argmax(case.per_row > 1))
+        raise DataError(f"Row {row} of the truth has {case.per_row[row]} labels. Pass task='multilabel'.")
+    found: dict[str, Statistic] = {}
+    one, top_hit = np.ones(case.n), None  # (n,) whether the first label of a row is true
+    if said.topk is not None:
+        unknown = np.zeros(case.truth.shape[1] - case.c)  # no training rows
+        ranked = ranked_labels(case.checked(said.topk, "topk"), max(ks))
+        hit = is_true(case.truth, ranked)
+        found |= _ranking(case, ranked, hit, propensities(np.append(counts, unknown), n_train, *ab), ks)
+        top_hit = hit[:, 0]
+    if said.sets is not None:
+        sets = _zero_one(case.checked(said.sets, "sets"), "sets")
+        found |= _sets(case, sets)
+        top_hit = row_sums(case.known.multiply(sets)) if top_hit is None and task == "multiclass" else top_hit
+    if said.f1_sets is not None:
+        found["macro_f1_alg4"] = _macro_f1(case, _zero_one(case.checked(said.f1_sets, "f1_sets"), "f1_sets"))
+    if task == "multiclass" and top_hit is not None:
+        found["error"] = Ratio(one - top_hit, one)
+    if said.row_logloss is not None:
+        found["logloss"] = Ratio(case.column(said.row_logloss, "row_logloss"), one)
+    if said.top_probability is not None and top_hit is not None:
+        found["ece_top"] = _top_gap(case.column(said.top_probability, "top_probability"), top_hit)
+    return found
+
+
+def ranked_labels(topk: csr_array, k: int) -> Array:
+    """The first k labels of each row (n, k), in the order of the entries; -1 where a row has fewer."""
+    if not issparse(topk) or topk.format != "csr":
+        raise DataError(
+            f"topk is {type(topk).__name__}; its rank is the order of CSR entries. Pass infer.topk_csr(...)."
+        )
+    lengths = np.diff(topk.indptr)
+    if lengths.max() < min(k, topk.shape[1]):
+        raise DataError(
+            f"topk has at most {lengths.max()} entries a row; metrics at {k} need {min(k, topk.shape[1])}. "
+            f"Predict with k={k}, or pass smaller ks."
+        )
+    place = np.arange(k)
+    at = np.minimum(topk.indptr[:-1, None] + place, topk.nnz - 1)
+    return np.where(place < lengths[:, None], topk.indices[at], -1)
+
+
+def is_true(truth: csr_array, labels: Array) -> Array:
+    """Whether (i, labels[i, j]) is an entry of the truth, for all labels (n, k)."""
+    width = truth.shape[1] + 1  # so that the key of label -1, the end of the row before, is nobody's
+    n = len(labels)
+    keys = np.repeat(np.arange(n), np.diff(truth.indptr)) * width + truth.indices  # ascending
+    asked = np.arange(n)[:, None] * width + labels
+    return np.asarray(np.append(keys, -2)[np.searchsorted(keys, asked)] == asked)
+
+
+def _ranking(case: _Case, ranked: Array, hit: Array, q: Array, ks: Sequence[int]) -> dict[str, Statistic]:
+    """P@k, nDCG@k and their propensity-scored forms, as in pyxclib: ratios of means for the latter."""
+    discount = 1 / np.log2(np.arange(ranked.shape[1]) + 2)
+    ideal = np.append(0, np.cumsum(discount))  # DCG of 0, 1, 2 .. hits at the top
+    gain, best = hit * q[ranked], _best_gains(case.truth, q, ranked.shape[1])
+    one = np.ones(case.n)
+    found: dict[str, dict[int, Statistic]] = {"p": {}, "ndcg": {}, "psp": {}, "psndcg": {}}
+    for k in ks:
+        norm = ideal[np.minimum(case.per_row, k)]
+        found["p"][k] = Ratio(hit[:, :k].sum(axis=1) / k, one)
+        found["ndcg"][k] = Ratio(divide(hit[:, :k] @ discount[:k], norm), one)
+        found["psp"][k] = Ratio(gain[:, :k].sum(axis=1), best[:, :k].sum(axis=1))
+        found["psndcg"][k] = Ratio(divide(gain[:, :k] @ discount[:k], norm), divide(best[:, :k] @ discount[:k], norm))
+    return {f"{name}@{k}": statistic for name, by_k in found.items() for k, statistic in by_k.items()}
+
+
+def _best_gains(truth: csr_array, q: Array, k: int) -> Array:
+    """The k largest q among each row's true labels, descending (n, k), 0 where it has fewer."""
+    rows, gains = np.repeat(np.arange(truth.shape[0]), np.diff(truth.indptr)), q[truth.indices]
+    order = np.lexsort((-gains, rows))
+    place = np.arange(truth.nnz) - np.repeat(truth.indptr[:-1], np.diff(truth.indptr))
+    best = np.zeros((truth.shape[0], k))
+    best[rows[place < k], place[place < k]] = gains[order][place < k]
+    return best
+
+
+def _sets(case: _Case, sets: csr_array) -> dict[str, Statistic]:
+    """Hamming loss and the three means of F1."""
+    hits = row_sums(case.known.multiply(sets))
+    both = case.per_row + row_sums(sets)
+    one = np.ones(case.n)
+    return {
+        "hamming": Ratio((both - 2 * hits) / case.c, one),
+        "micro_f1": Ratio(2 * hits, both),
+        "macro_f1": _macro_f1(case, sets),
+        "example_f1": Ratio(divide(2 * hits, both), one),
+    }
+
+
+def _macro_f1(case: _Case, sets: csr_array) -> MeanLabelF1:
+    """Labels that are neither true nor predicted in any row have F1 = 0/0 = 0 and are left out of the products."""
+    hits, both = csr_array(case.known.multiply(sets)), csr_array(case.known + sets)
+    used = np.flatnonzero(np.bincount(both.indices, minlength=case.c))
+    return MeanLabelF1(csr_array(hits.T)[used], csr_array(both.T)[used], case.c)
+
+
+def row_sums(matrix: csr_array) -> Array:
+    return np.asarray(matrix.sum(axis=1), np.float64).ravel()
+
+
+def _top_gap(probability: Array, correct: Array) -> BinnedGap:
+    """Bins of equal mass over the highest probabilities."""
+    return BinnedGap(probability - correct, equal_mass_bins(probability, ECE_BINS), ECE_BINS)

@@ -1,0 +1,483 @@
+"""A fitted classifier <-> the arrays and JSON of a model file."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothlink.choices import from_former, from_json, to_json
+from smoothlink.distributed.decoder import open_shards, write_shard
+from smoothlink.errors import ModelFileError
+from smoothlink.machines.sparse_weights import Direct
+from smoothlink.machines.half_precision import Half, halved
+from smoothlink.machines.shards import RUN, Shards, shard_names
+from smoothlink.model import Model
+from smoothlink.parameters import Values, check_value
+from smoothlink.predict import Placement
+from smoothlink.solve import Cholesky, ConjugateGradient, DualCholesky
+from smoothlink.steps.calibrate import Calibration
+from smoothlink.steps.featurize import Features, parse_kernel
+from smoothlink.steps.landmarks import Landmarks
+from smoothlink.safetensors_file import Loaded, Verification, checksum, pack_names, unpack_names
+from smoothlink.safetensors_file import load as load_file
+from smoothlink.safetensors_file import save as save_file
+from smoothlink.steps.scale import Scaling
+
+if TYPE_CHECKING:
+    from smoothlink.estimator import SmoothLinkClassifier
+    from smoothlink.text.classifier import TextSmoothLink
+    from smoothlink.text.model_section import Section
+
+Array = NDArray[Any]
+
+SOLVERS = {solver.__name__: solver for solver in (Cholesky, ConjugateGradient, DualCholesky)}
+
+
+DTYPES = (None, "float32", "float16")
+SCALES = ("V_scale", "W_scale")  # present where V and W are float16
+DIRECT = ("D_indptr", "D_labels", "D_values")  # present where labels have weights for single features
+
+
+def save(
+    classifier: SmoothLinkClassifier,
+    path: str | os.PathLike[str],
+    dtype: str | None = None,
+    text: Section | None = None,
+) -> None:
+    """Writes a fitted classifier, with what makes it a text model; refuses what a file without code cannot hold."""
+    if dtype not in DTYPES:
+        raise ValueError(f"dtype is {dtype!r}; possible are 'float32', 'float16' and None (as the model is).")
+    model = classifier.model_
+    if model.classifier is not None:
+        raise ModelFileError(
+            f"The embedding of this model is a fitted {type(classifier.embedding.classifier).__name__}, which a file "
+            "cannot hold without running code.\nUse a classifier with coef_ and intercept_, or pickle the estimator."
+        )
+    if model.verification is not None:
+        model.verification.wait()  # damage would have a right checksum in the new file
+    path = Path(path)
+    replaced = shards_of(path)
+    arrays, meta = with_text(model_arrays(classifier, dtype), model_meta(classifier), text)
+    # Smoothlink of format 1 knows no scales, of format 2 no weights for single features: the version lets it say so.
+    version = 3 if arrays.keys() & set(DIRECT) else 2 if arrays.keys() & set(SCALES) else 1
+    if isinstance(model.V, Shards):
+        meta, version = {**meta, **write_shards(model.V, path, dtype)}, 4
+    save_file(path, arrays, meta, version=version)
+    for name in replaced - set(meta.get("shards", ())):
+        with suppress(OSError):  # Windows removes no file that is mapped
+            (path.parent / name).unlink()
+
+
+def with_text(
+    arrays: dict[str, Array], meta: dict[str, Any], text: Section | None
+) -> tuple[dict[str, Array], dict[str, Any]]:
+    """The arrays and the meta of a file, the text section among them."""
+    return (arrays, meta) if text is None else ({**arrays, **text.arrays}, {**meta, "text": text.meta})
+
+
+def write_shards(V: Shards, path: Path, dtype: str | None) -> dict[str, Any]:
+    """Writes the files of V beside a model file, where they are not there yet; returns the meta that names them.
+
+    They have names of their own run, which no other model uses, so that the model file alone, written last and in one
+    step, decides which of them count.
+    """
+    if dtype == "float16":
+        raise ModelFileError("This model's V is in shards, which stay in float32.\nSave it without dtype (--half).")
+    run = RUN.search(V.files[0].name)
+    names = shard_names(path.stem, run[1] if run else secrets.token_hex(4), len(V.files))
+    for name, part, file, known in zip(names, V.parts, V.files, V.checksums, strict=True):
+        target = path.parent / name
+        if file.resolve() == target.resolve():
+            continue
+        if checksum(part) != known:
+            raise ModelFileError(f"{file} is damaged: its V does not match its checksum.\nTrain the model again.")
+        write_shard(part, str(target))
+    return {"shards": names, "shard_labels": [part.shape[1] for part in V.parts], "shard_crc32": V.checksums}
+
+
+def shards_of(path: Path) -> set[str]:
+    """The files that hold V of the model at `path`, if there is one; those of another name are not its own."""
+    try:
+        names = load_file(path).meta.get("shards", [])
+    except ModelFileError:
+        return set()
+    own = f"{path.stem}-V-"
+    return {name for name in names if isinstance(name, str) and Path(name).name == name and name.startswith(own)}
+
+
+def weights(name: str, A: Array | Half | Shards, dtype: str | None) -> dict[str, Array]:
+    """A weight matrix as it is stored: in one array, as halves with the scales of their columns, or elsewhere."""
+    if isinstance(A, Shards):
+        return {}
+    if dtype == "float16" and not isinstance(A, Half):
+        A = halved(A)
+    elif dtype == "float32" and isinstance(A, Half):
+        A = A.wide()
+    return {name: A.values, f"{name}_scale": A.scale} if isinstance(A, Half) else {name: A}
+
+
+def model_arrays(classifier: SmoothLinkClassifier, dtype: str | None = None) -> dict[str, Array]:
+    """The arrays of a model file, by name (docs/file-format.md lists them); V, W and U of a `dtype`, or as they are."""
+    model = classifier.model_
+    arrays: dict[str, Array] = {
+        **weights("V", model.V, dtype),
+        "R": model.features.R,
+        "b": model.features.b,
+        "counts": model.counts,
+        "thresholds": model.thresholds,
+        "calibration_knots": model.calibration.knots,
+        "calibration_values": model.calibration.values,
+        "scale_shift": model.scaling.shift,
+        "scale_factor": model.scaling.factor,
+    }
+    if model.W is not None:
+        arrays |= weights("W", model.W, dtype)
+    if model.D is not None:
+        arrays |= dict(zip(DIRECT, model.D, strict=True))
+    if classifier.label_directions_ is not None:
+        arrays["U"] = classifier.label_directions_.astype(dtype or classifier.label_directions_.dtype, copy=False)
+    if isinstance(model.input_features, Landmarks):
+        arrays["input_points"] = model.input_features.points
+    elif model.input_features is not None:
+        arrays["input_R"], arrays["input_b"] = model.input_features
+    if not classifier._indicator:
+        arrays |= pack_classes(classifier.classes_)
+    if classifier.label_names_ is not None:
+        if len(classifier.label_names_) != model.n_labels:
+            raise ModelFileError(f"label_names_ has {len(classifier.label_names_)} names for {model.n_labels} labels.")
+        arrays |= pack_names(classifier.label_names_, "label_names")
+    if hasattr(classifier, "feature_names_in_"):
+        arrays |= pack_names([str(name) for name in classifier.feature_names_in_], "feature_names")
+    return arrays
+
+
+def pack_classes(classes: Array) -> dict[str, Array]:
+    """Class ids: numbers as they are (unsigned ones as int64, which wraps), text as packed names."""
+    if classes.dtype.kind in "ifb":
+        return {"classes": classes}
+    if classes.dtype.kind == "u":
+        return {"classes": classes.astype(np.int64)}
+    if classes.dtype.kind in "UO" and all(isinstance(name, str) for name in classes.tolist()):
+        return pack_names(classes.tolist(), "class_names")
+    raise ModelFileError(f"Class ids of type {classes.dtype} cannot be saved; use numbers or text.")
+
+
+def model_meta(classifier: SmoothLinkClassifier) -> dict[str, Any]:
+    """The JSON of a model file: parameters, what the arrays do not say, and the story of the fit."""
+    model = classifier.model_
+    inputs = model.input_features
+    return {
+        "parameters": {name: storable(name, value) for name, value in classifier.get_params(deep=False).items()},
+        "parameters_of": "0.2",
+        "n_features_in": int(classifier.n_features_in_),
+        "indicator": classifier._indicator,
+        "sparse_labels": classifier._sparse,
+        "class_dtype": classifier.classes_.dtype.str,
+        "scale": model.scaling.kind,
+        "dense": bool(model.scaling.dense),
+        "normalize": bool(model.normalize),
+        "loss": model.loss,
+        "multiclass": model.multiclass,
+        "temperature": float(model.calibration.temperature),
+        **({"first": list(model.calibration.first)} if model.calibration.lifts else {}),
+        "total": float(model.total),
+        **({} if classifier.zero_based_ is None else {"zero_based": classifier.zero_based_}),
+        "landmarks": None if not isinstance(inputs, Landmarks) else [str(inputs.kernel), float(inputs.length)],
+        "summary": finite(classifier.summary_),
+    }
+
+
+def finite(value: Any) -> Any:
+    """The same with None for NaN and infinity, which JSON does not have."""
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def storable(name: str, value: Any) -> Any:
+    """A parameter as JSON. A linear classifier of PerLabel is already in W; a RandomState and a foreign solver are not
+    kept."""
+    if type(value) in SOLVERS.values():
+        return {"solver": type(value).__name__, **dataclasses.asdict(value)}
+    if name == "solver":
+        return value if isinstance(value, str) else "auto"
+    if isinstance(value, np.random.RandomState):
+        return None
+    if name == "class_weight" and isinstance(value, dict):
+        return {"pairs": [[storable("", key), float(weight)] for key, weight in value.items()]}
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, (np.generic, np.ndarray)):
+        return value.tolist()
+    return to_json(value)
+
+
+def restored(value: Any) -> Any:
+    if isinstance(value, dict) and "solver" in value:
+        kind = SOLVERS[value["solver"]]
+        return kind(**{k: v for k, v in value.items() if k != "solver"})
+    if isinstance(value, dict) and "pairs" in value:
+        return dict(value["pairs"])
+    return from_json(value)
+
+
+def load(
+    path: str | os.PathLike[str], *, mmap: bool = True, verify: bool | str = "background"
+) -> SmoothLinkClassifier | TextSmoothLink:
+    """The model in a file: a TextSmoothLink where it was made from texts, else a SmoothLinkClassifier.
+
+    Runs no code from it. Arrays are memory-mapped unless `mmap` is False. Mapped arrays of 1 MiB and more are compared
+    with their checksums in a thread, and the next prediction raises a ModelFileError where one does not match;
+    verify="now" (or True) reads them whole first, "never" (or False) does without.
+    """
+    loaded, classifier = read_classifier(path, mmap=mmap, verify=verify)
+    if "text" not in loaded.meta:
+        return classifier
+    from smoothlink.text.model_section import text_model
+
+    with speaking(path):
+        return text_model(loaded, classifier)
+
+
+def load_classifier(
+    path: str | os.PathLike[str], *, mmap: bool = True, verify: bool | str = "background"
+) -> SmoothLinkClassifier:
+    """The classifier in a model file; of a text model the one that sees its features."""
+    return read_classifier(path, mmap=mmap, verify=verify)[1]
+
+
+def read_classifier(
+    path: str | os.PathLike[str], *, mmap: bool, verify: bool | str
+) -> tuple[Loaded, SmoothLinkClassifier]:
+    """The content of a model file and the classifier that it makes."""
+    when = {True: "now", False: "never"}[verify] if isinstance(verify, bool) else verify
+    check_value("verify", when, Values(("now", "background", "never")))
+    loaded = load_file(path, mmap=mmap, verify=when == "now")
+    with speaking(path):
+        classifier = classifier_of(loaded, path, mmap=mmap, verify=when == "now")
+    if loaded.unchecked and when == "background":
+        classifier.model_ = dataclasses.replace(classifier.model_, verification=Verification(loaded.unchecked))
+    return loaded, classifier
+
+
+@contextmanager
+def speaking(path: str | os.PathLike[str]) -> Iterator[None]:
+    """What does not make a model is said in words, with the name of the file."""
+    try:
+        yield
+    except ModelFileError as error:
+        raise ModelFileError(f"{os.fspath(path)}: {error}") from error
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise ModelFileError(
+            f"{os.fspath(path)} is a smoothlink file, but its content does not make a model ({error!r}).\n"
+            "Save the model again with this version of smoothlink."
+        ) from error
+
+
+def classifier_of(
+    loaded: Loaded, path: str | os.PathLike[str], *, mmap: bool = True, verify: bool = False
+) -> SmoothLinkClassifier:
+    """The classifier that a file's arrays and meta make."""
+    from smoothlink.estimator import SmoothLinkClassifier
+
+    if "shards" in loaded.meta:
+        V = open_shards(Path(path).parent, loaded.meta["shards"], mmap=mmap, verify=verify, unchecked=loaded.unchecked)
+        check_shards(V, loaded.meta)
+        loaded.arrays["V"] = V  # type: ignore[assignment]
+    meta, arrays = loaded.meta, loaded.arrays
+    model = rebuild(loaded)
+    parameters = {k: restored(v) for k, v in meta["parameters"].items() if k != "device"}  # which another may lack
+    if "parameters_of" not in meta:
+        parameters = from_former(parameters)
+    classifier = SmoothLinkClassifier(**parameters)
+    classifier.model_ = model
+    classifier._placement = Placement()
+    classifier.n_features_in_ = meta["n_features_in"]
+    classifier.summary_ = meta["summary"]
+    classifier.zero_based_ = meta.get("zero_based")
+    classifier.thresholds_ = model.thresholds
+    classifier._indicator, classifier._sparse = meta["indicator"], meta["sparse_labels"]
+    classifier.label_directions_ = arrays.get("U")
+    classifier.classes_ = unpack_classes(loaded, model.n_labels)
+    classifier.label_names_ = named(arrays, "label_names", model.n_labels)
+    features = named(arrays, "feature_names", classifier.n_features_in_)
+    if features is not None:
+        classifier.feature_names_in_ = np.array(features, dtype=object)
+    return classifier
+
+
+def check_shards(V: Shards, meta: dict[str, Any]) -> None:
+    """Whether these files were written for this model; one of smoothlink 0.1.0 does not say which it wants."""
+    found = [[part.shape[1] for part in V.parts], V.checksums]
+    if [meta.get("shard_labels", found[0]), meta.get("shard_crc32", found[1])] != found:
+        raise ModelFileError(
+            f"its shards ({V.files[0]} and so on) are those of another model.\n"
+            "Copy the model file and its shards together, or train again."
+        )
+
+
+def named(arrays: dict[str, Array], key: str, count: int) -> list[str] | None:
+    """The packed names under this key, if there are any, as many as they must be."""
+    if f"{key}_utf8" not in arrays:
+        return None
+    names = unpack_names(arrays, key)
+    if len(names) != count:
+        raise ModelFileError(f"it has {len(names)} {key} where there must be {count}. Save the model again.")
+    return names
+
+
+def unpack_classes(loaded: Loaded, c: int) -> Array:
+    """Class ids of the type they had."""
+    if loaded.meta["indicator"]:
+        return np.arange(c)
+    names = named(loaded.arrays, "class_names", c)
+    classes = np.array(loaded.arrays["classes"] if names is None else names)
+    kind = np.dtype(loaded.meta["class_dtype"])
+    if classes.shape != (c,) or kind.kind not in "biufUO":
+        raise ModelFileError(f"its class ids do not fit {c} classes. Save the model again.")
+    return classes.astype(kind)
+
+
+def rebuild(loaded: Loaded) -> Model:
+    """The model from its arrays; nothing is believed that does not fit together."""
+    arrays, meta = loaded.arrays, loaded.meta
+    check_meta(meta)
+    check_arrays(arrays, meta)
+    return Model(
+        scaling=Scaling(meta["scale"], arrays["scale_shift"], arrays["scale_factor"], meta["dense"]),
+        input_features=input_features(arrays, meta),
+        W=matrix_of(arrays, "W"),
+        classifier=None,
+        normalize=meta["normalize"],
+        features=Features(arrays["R"], arrays["b"]),
+        V=matrix_of(arrays, "V"),
+        loss=meta["loss"],
+        multiclass=meta["multiclass"],
+        calibration=Calibration(
+            arrays["calibration_knots"], arrays["calibration_values"], meta["temperature"], first_of(meta)
+        ),
+        counts=arrays["counts"],
+        total=meta["total"],
+        thresholds=arrays["thresholds"],
+        D=direct_of(arrays, meta["n_features_in"]),
+    )
+
+
+def first_of(meta: dict[str, Any]) -> tuple[float, float]:
+    """How the best label of a row is calibrated; files of before have nothing to say of it."""
+    a, b = meta.get("first", [0.0, 1.0])
+    if not (isinstance(a, float) and isinstance(b, float) and b > 0):
+        raise ModelFileError(f"its description does not make a model (first = {[a, b]}). Save the model again.")
+    return a, b
+
+
+def direct_of(arrays: dict[str, Array], d: int) -> Direct | None:
+    """The weights for single features, where the file has them; a label that does not exist would be written to."""
+    if not arrays.keys() & set(DIRECT):
+        return None
+    D, c = Direct(*(arrays[name] for name in DIRECT)), arrays["V"].shape[-1]
+    count = len(D.values)
+    shapes = ((D.indptr, np.int64, (d + 2,)), (D.labels, np.int32, (count,)), (D.values, np.float32, (count,)))
+    fits = all(found.dtype == kind and found.shape == shape for found, kind, shape in shapes)
+    fits = fits and D.indptr[0] == 0 and D.indptr[-1] == count and bool((np.diff(D.indptr) >= 0).all())
+    if not fits or (count and not (D.labels.min() >= 0 and D.labels.max() < c)):
+        raise ModelFileError("its weights for single features do not fit the model. Save the model again.")
+    return D
+
+
+def matrix_of(arrays: dict[str, Array], name: str) -> Any:
+    """A weight matrix as the file has it: float32, halves, or none."""
+    if f"{name}_scale" in arrays:
+        return Half(arrays[name], arrays[f"{name}_scale"])
+    return arrays.get(name)
+
+
+def input_features(arrays: dict[str, Array], meta: dict[str, Any]) -> Features | Landmarks | None:
+    """The kernel first stage, where the file has one."""
+    if "input_points" in arrays:
+        kernel, length = meta["landmarks"]
+        return Landmarks(arrays["input_points"], parse_kernel(kernel), float(length))
+    return Features(arrays["input_R"], arrays["input_b"]) if "input_R" in arrays else None
+
+
+def check_meta(meta: dict[str, Any]) -> None:
+    """Whether each key is of its kind."""
+    flags = ("indicator", "sparse_labels", "dense", "normalize", "multiclass")
+    fits = {
+        **{name: isinstance(meta[name], bool) for name in flags},
+        **{name: isinstance(meta[name], float) and meta[name] > 0 for name in ("temperature", "total")},
+        **{name: isinstance(meta[name], dict) for name in ("parameters", "summary")},
+        "n_features_in": type(meta["n_features_in"]) is int and meta["n_features_in"] > 0,
+        "zero_based": isinstance(meta.get("zero_based"), bool | None),
+        "landmarks": meta["landmarks"] is None or fits_landmarks(meta["landmarks"]),
+        "scale": meta["scale"] in ("none", "unit", "variance"),
+        "loss": meta["loss"] in (("squared", "softmax") if meta["multiclass"] else ("squared", "logistic")),
+    }
+    wrong = [f"{name} = {meta.get(name)!r}" for name, fine in fits.items() if not fine]
+    if wrong:
+        raise ModelFileError(f"its description does not make a model ({'; '.join(wrong)}). Save the model again.")
+
+
+def fits_landmarks(found: Any) -> bool:
+    """Whether this is a kernel and its squared width."""
+    if not (isinstance(found, list) and len(found) == 2 and isinstance(found[0], str)):
+        return False
+    return parse_kernel(found[0]).name != "linear" and isinstance(found[1], float) and found[1] > 0
+
+
+def check_arrays(arrays: dict[str, Array], meta: dict[str, Any]) -> None:
+    """Whether the arrays are those of one model, of the types and shapes in docs/file-format.md."""
+    d, c, s = meta["n_features_in"], arrays["V"].shape[-1], arrays["b"].size
+    inputs = arrays["input_b"].size if "input_b" in arrays else d
+    inputs = arrays["input_points"].shape[0] if "input_points" in arrays else inputs
+    k = arrays["W"].shape[-1] if "W" in arrays else inputs
+    scaled = (d if meta["scale"] == "variance" else 0,)
+    knots = (arrays["calibration_knots"].size,)
+    single: dict[str, tuple[int, ...]] = {
+        "V": ((s or k) + 1, c),
+        "R": (k, s),
+        "b": (s,),
+        "scale_shift": scaled,
+        "scale_factor": scaled,
+        "W": (inputs + 1, k),
+        "U": (c, k),
+        "input_R": (d, inputs),
+        "input_b": (inputs,),
+        "input_points": (inputs, d),
+    }
+    double = {"counts": (c,), "thresholds": (c,), "calibration_knots": knots, "calibration_values": knots}
+    optional = {"W", "U"} if meta["landmarks"] is not None else {"W", "U", "input_points"}
+    if "input_points" in arrays and meta["landmarks"] is None:
+        raise ModelFileError("it has landmarks, but not their kernel. Save the model again.")
+    if not {"input_R", "input_b"} & arrays.keys():
+        optional |= {"input_R", "input_b"}
+    half: dict[str, tuple[int, ...]] = {}
+    for name in ("V", "W"):
+        if f"{name}_scale" in arrays:
+            half[name] = single.pop(name)
+            single[f"{name}_scale"] = half[name][1:]
+    if "U" in arrays and arrays["U"].dtype == np.float16:
+        half["U"] = single.pop("U")
+    for kind, shapes in ((np.float16, half), (np.float32, single), (np.float64, double)):
+        check_kind(
+            arrays, kind, {name: shape for name, shape in shapes.items() if name in arrays or name not in optional}
+        )
+
+
+def check_kind(arrays: dict[str, Array], kind: type[np.floating[Any]], shapes: dict[str, tuple[int, ...]]) -> None:
+    for name, shape in shapes.items():
+        found = arrays[name]
+        if found.shape != shape or found.dtype != kind:
+            raise ModelFileError(
+                f"its arrays do not fit together: {name} is {found.dtype} {found.shape}, where a model has "
+                f"{np.dtype(kind)} {shape}. Save the model again."
+            )

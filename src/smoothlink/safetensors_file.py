@@ -1,0 +1,363 @@
+"""Model <-> one safetensors file: named arrays and JSON. Loading never runs code (docs/file-format.md)."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import math
+import os
+import platform
+import secrets
+import threading
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothlink.errors import ModelFileError
+from smoothlink.machines.rows_in_files import pieces
+
+Array = NDArray[Any]
+
+KEY = "smoothlink"  # the one entry of the safetensors metadata
+FORMAT_VERSION = 4  # the newest that is read; a file is written in the oldest that can hold it
+MAX_HEADER = 100_000_000  # bytes; the safetensors library refuses larger ones too
+SMALL = 1 << 20  # bytes; smaller arrays are verified even when memory-mapped
+CODES = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "I8": "i1", "I16": "<i2", "I32": "<i4", "I64": "<i8", "U8": "u1"}
+DTYPES: dict[str, np.dtype[Any]] = {code: np.dtype(name) for code, name in (CODES | {"BOOL": "?"}).items()}
+FOREIGN = {  # how other files begin
+    b"\x80": "a pickle (which smoothlink never opens: it can run code) or damaged",
+    b"PK\x03\x04": "a zip archive (.npz, .pt, .zip)",
+    b"\x1f\x8b": "a gzip file",
+    b"\x93NUMPY": "a NumPy array",
+}
+PASS_A_MODEL = "Pass a model file, written by `smoothlink train` or save()."
+
+
+class Unchecked(NamedTuple):
+    """A mapped array that was not yet compared with its checksum."""
+
+    path: Path
+    name: str
+    raw: Array  # its bytes, in a mapping of their own: pages that are read here leave memory, those in use stay
+    crc32: int
+
+    def check(self) -> None:
+        if checksum(self.raw) != self.crc32:
+            raise _damaged(self.path, f"array {self.name!r} does not match its checksum")
+
+
+class Verification:
+    """Compares mapped arrays with their checksums in a thread."""
+
+    def __init__(self, arrays: Sequence[Unchecked] = ()) -> None:
+        self.error: ModelFileError | None = None
+        self.thread = threading.Thread(target=self._compare, args=(arrays,), daemon=True)
+        self.thread.start()
+
+    def _compare(self, arrays: Sequence[Unchecked]) -> None:
+        try:
+            for array in arrays:
+                array.check()
+        except ModelFileError as error:
+            self.error = error
+
+    def check(self) -> None:
+        """Raises if damage was found so far."""
+        if self.error is not None:
+            raise ModelFileError(str(self.error))
+
+    def wait(self) -> None:
+        """Raises if there is damage, once all was looked at."""
+        self.thread.join()
+        self.check()
+
+    def __reduce__(self) -> tuple[type[Verification], tuple[()]]:
+        """A pickle holds the arrays themselves, so they are looked at first."""
+        self.wait()
+        return Verification, ()
+
+
+class Loaded(NamedTuple):
+    """The content of a model file."""
+
+    arrays: dict[str, Array]
+    meta: dict[str, Any]
+    versions: dict[str, str]  # of smoothlink, numpy and python, at the time of saving
+    checksums: dict[str, int]  # of the arrays, as the description states them
+    unchecked: list[Unchecked]
+
+
+def save(path: str | os.PathLike[str], arrays: Mapping[str, Array], meta: Mapping[str, Any], version: int = 1) -> None:
+    """Writes the arrays and the JSON-able `meta` to one file of this format version, whole or not at all."""
+    ready = {name: _storable(name, array) for name, array in arrays.items()}
+    ready = dict(sorted(ready.items(), key=lambda item: (-item[1].itemsize, item[0])))  # so each is aligned
+    header: dict[str, Any] = {"__metadata__": {KEY: _envelope(ready, meta, version)}}
+    begin = 0
+    for name, array in ready.items():
+        place = [begin, begin := begin + array.nbytes]
+        header[name] = {"dtype": _code(array.dtype), "shape": array.shape, "data_offsets": place}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    if len(text) > MAX_HEADER:
+        raise ModelFileError(f"meta takes {len(text) >> 20} MiB as JSON. Put long lists of names in pack_names arrays.")
+    with replacing(Path(path)) as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for array in ready.values():
+            for piece in pieces(_bytes(array)):
+                file.write(piece.data)
+
+
+def load(path: str | os.PathLike[str], *, mmap: bool = True, verify: bool = False) -> Loaded:
+    """Reads a model file. Memory-mapped arrays are read-only, and read from disk as they are used.
+
+    Checksums of all arrays are compared if verify=True or mmap=False, otherwise those of arrays under 1 MiB; the others
+    are in `unchecked`.
+    """
+    path = Path(path)
+    arrays, unchecked = {}, []
+    try:
+        with path.open("rb") as file:
+            header, start = _header(file, path)
+            content = _checked_content(header, path)
+            places = _places(header, content["arrays"], os.fstat(file.fileno()).st_size - start, path)
+            whole = np.memmap(file, np.uint8, "r") if mmap else None
+            for name, place in places.items():
+                begin, end = start + place.begin, start + place.end
+                file.seek(begin)
+                raw = np.fromfile(file, np.uint8, end - begin) if whole is None else whole[begin:end]
+                crc = content["arrays"][name].get("crc32", -1)
+                checked = verify or not mmap or end - begin < SMALL
+                arrays[name] = _array(raw, place, path, name, crc if checked else None)
+                if not checked:
+                    unchecked.append(Unchecked(path, name, np.memmap(file, np.uint8, "r", begin, end - begin), crc))
+    except OSError as error:
+        raise ModelFileError(_unreadable(path, error)) from error
+    checksums = {name: stated.get("crc32", -1) for name, stated in content["arrays"].items()}
+    return Loaded(arrays, content["meta"], content["versions"], checksums, unchecked)
+
+
+def pack_names(names: Sequence[str], key: str = "names") -> dict[str, Array]:
+    """A list of strings as two arrays: UTF-8 bytes end to end, and where each begins (docs/file-format.md)."""
+    try:
+        encoded = [name.encode() for name in names]
+    except UnicodeEncodeError as error:
+        raise ModelFileError(f"{key}: {error.object!r} is not valid Unicode. Decode the file as UTF-8.") from error
+    offsets = np.zeros(len(encoded) + 1, np.int64)
+    np.cumsum([len(name) for name in encoded], out=offsets[1:])
+    return {f"{key}_utf8": np.frombuffer(b"".join(encoded), np.uint8), f"{key}_offsets": offsets}
+
+
+def unpack_names(arrays: Mapping[str, Array], key: str = "names") -> list[str]:
+    """The list of strings that `pack_names` packed under this key."""
+    try:
+        data, offsets = arrays[f"{key}_utf8"], arrays[f"{key}_offsets"]
+    except KeyError as error:
+        raise ModelFileError(f"No array {error.args[0]!r}; there are: {', '.join(arrays) or 'none'}.") from error
+    fits = data.dtype == np.uint8 and data.ndim == offsets.ndim == 1 and offsets.dtype == np.int64 and len(offsets)
+    if not fits or offsets[0] != 0 or offsets[-1] != len(data) or (np.diff(offsets) < 0).any():
+        raise ModelFileError(f"The offsets of {key} do not cut its {data.size} bytes into names. Save the model again.")
+    raw = data.tobytes()
+    try:
+        return [raw[begin:end].decode() for begin, end in pairwise(offsets.tolist())]
+    except UnicodeDecodeError as error:
+        raise ModelFileError(f"{key} holds bytes that are not UTF-8. Save the model again.") from error
+
+
+# Writing
+
+
+def _storable(name: str, array: Array) -> Array:
+    """A C-contiguous, little-endian array of a supported type: a copy only where it is not one yet."""
+    found = np.asarray(array)
+    code = _code(found.dtype)
+    if code is None:
+        raise ModelFileError(
+            f"Array {name!r} is of type {found.dtype}; a model file holds float16-64, int8-64, uint8 and bool. "
+            "Convert it with astype, or put text and settings into meta."
+        )
+    if name in ("", "__metadata__") or not name.isascii():
+        raise ModelFileError(f"{name!r} cannot name an array. Use ASCII letters and digits.")
+    return np.asarray(found, DTYPES[code], order="C")
+
+
+def _code(dtype: np.dtype[Any]) -> str | None:
+    """Its name in the header: float32 of either byte order -> F32."""
+    return next((code for code, known in DTYPES.items() if known == dtype.newbyteorder("<")), None)
+
+
+def _envelope(arrays: Mapping[str, Array], meta: Mapping[str, Any], version: int) -> str:
+    """The JSON text under KEY: format, versions, what each array must be, the model's own meta, and a checksum."""
+    own = importlib.metadata.version("smoothlink")
+    content = {
+        "format": "smoothlink",
+        "format_version": version,
+        "versions": {"smoothlink": own, "numpy": np.__version__, "python": platform.python_version()},
+        "arrays": {name: _description(array) for name, array in arrays.items()},
+        "meta": dict(meta),
+    }
+    try:
+        _refuse_keys_that_json_changes(content)
+        return _canonical({**content, "crc32": zlib.crc32(_canonical(content).encode())})
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ModelFileError(
+            f"meta cannot be written as JSON: {error}. "
+            "Use None instead of NaN, int() and float() for NumPy scalars, and arrays for numbers in bulk."
+        ) from error
+
+
+def _bytes(array: Array) -> Array:
+    return array.reshape(-1).view(np.uint8)
+
+
+def checksum(array: Array) -> int:
+    """The CRC-32 of an array's bytes."""
+    crc = 0
+    for piece in pieces(_bytes(array)):
+        crc = zlib.crc32(piece.data, crc)
+    return crc
+
+
+def _description(array: Array) -> dict[str, Any]:
+    """What the array must be when it is read again."""
+    return {"dtype": _code(array.dtype), "shape": list(array.shape), "crc32": checksum(array)}
+
+
+def _refuse_keys_that_json_changes(value: Any) -> None:
+    """JSON has text keys only: Python would turn 1 into "1" and None into "null" without a word."""
+    if isinstance(value, dict):
+        for key in value:
+            if not isinstance(key, str):
+                raise TypeError(f"the key {key!r} is not text")
+        value = list(value.values())
+    for item in value if isinstance(value, list | tuple) else ():
+        _refuse_keys_that_json_changes(item)
+
+
+def _canonical(content: Any) -> str:
+    """One text per content, so that a checksum of the text is one of the content."""
+    return json.dumps(content, allow_nan=False, sort_keys=True, separators=(",", ":"))
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A temporary file beside `path`; on success its content is on disk before it takes the name, in one step."""
+    path = Path(os.path.realpath(path))
+    if path.is_dir() or not path.parent.is_dir():
+        what = "is a folder" if path.is_dir() else f"lies in {path.parent}, which does not exist"
+        raise ModelFileError(f"Cannot write a model to {path}: it {what}. Name a file in a folder that exists.")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        with temporary.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        raise ModelFileError(f"Cannot write {path}: {error}. Check the folder's permissions and free room.") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+# Reading: nothing of the file is believed before it is checked
+
+
+def _damaged(path: Path, what: str) -> ModelFileError:
+    return ModelFileError(f"{path} is damaged: {what}.\nCopy it again from where it was saved, or train again.")
+
+
+def _unreadable(path: Path, error: OSError) -> str:
+    if isinstance(error, FileNotFoundError):
+        return f"There is no file {path}. Check the name; `smoothlink train` writes model files."
+    if isinstance(error, IsADirectoryError) or path.is_dir():
+        return f"{path} is a folder. Name the model file in it (usually *.safetensors)."
+    return f"Cannot read {path}: {error.strerror or error}."
+
+
+def _header(file: BinaryIO, path: Path) -> tuple[dict[str, Any], int]:
+    """The safetensors header (8 bytes of length, then JSON) and where the data begins."""
+    beginning = file.read(8)
+    length = int.from_bytes(beginning, "little")
+    try:
+        if len(beginning) < 8 or length > min(MAX_HEADER, os.fstat(file.fileno()).st_size - 8):
+            raise ValueError("length")
+        header = json.loads(file.read(length))
+        if not isinstance(header, dict):
+            raise ValueError("object")
+    except (ValueError, RecursionError) as error:
+        kinds = (kind for magic, kind in FOREIGN.items() if beginning.startswith(magic))
+        kind = next(kinds, "not a safetensors file, or it was cut short or damaged")
+        raise ModelFileError(f"{path} is {kind}.\n{PASS_A_MODEL}") from error
+    return header, 8 + length
+
+
+def _checked_content(header: dict[str, Any], path: Path) -> dict[str, Any]:
+    """What `_envelope` wrote. The version is looked at first: all else may change with it."""
+    metadata = header.pop("__metadata__", None)
+    if not isinstance(metadata, dict) or KEY not in metadata:
+        raise ModelFileError(f"{path} is a safetensors file, but not a smoothlink model.\n{PASS_A_MODEL}")
+    try:
+        content = json.loads(metadata[KEY])
+        version = content["format_version"]
+        if content["format"] != "smoothlink" or type(version) is not int or version < 1:
+            raise ValueError("format")
+    except (TypeError, ValueError, KeyError, RecursionError) as error:
+        raise _damaged(path, "its description cannot be read") from error
+    if version > FORMAT_VERSION:
+        raise ModelFileError(
+            f"{path} has model format {version}; this version of smoothlink reads up to {FORMAT_VERSION}.\n"
+            "Type: pip install --upgrade smoothlink"
+        )
+    crc = content.pop("crc32", None)
+    try:
+        intact = crc == zlib.crc32(_canonical(content).encode())
+    except ValueError:  # NaN
+        intact = False
+    if not intact or not all(isinstance(content.get(part), dict) for part in ("arrays", "meta", "versions")):
+        raise _damaged(path, "its description does not match its checksum")
+    return dict(content)
+
+
+class _Place(NamedTuple):
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    begin: int  # from the start of the data
+    end: int
+
+
+def _places(header: dict[str, Any], stated: dict[str, Any], room: int, path: Path) -> dict[str, _Place]:
+    """Where each array lies. The header must agree with the description, and the arrays must fill the data exactly."""
+    if header.keys() != stated.keys():
+        raise _damaged(path, "its arrays are not those of its description")
+    places = {}
+    for name, entry in header.items():
+        try:
+            (begin, end), shape = entry["data_offsets"], tuple(entry["shape"])
+            place = _Place(DTYPES[entry["dtype"]], shape, begin, end)
+            fits = all(type(number) is int and number >= 0 for number in (*shape, begin, end))
+            fits &= entry["dtype"] == stated[name]["dtype"] and entry["shape"] == stated[name]["shape"]
+            fits = fits and end - begin == math.prod(shape) * place.dtype.itemsize
+        except (TypeError, ValueError, KeyError):
+            fits = False
+        if not fits:
+            raise _damaged(path, f"array {name!r} does not match its description")
+        places[name] = place
+    borders = sorted((place.begin, place.end) for place in places.values())
+    if [0, *(end for _, end in borders)] != [*(begin for begin, _ in borders), room]:
+        raise _damaged(path, f"its arrays do not fill its {room} bytes of data; it may have been cut short")
+    return places
+
+
+def _array(raw: Array, place: _Place, path: Path, name: str, crc: int | None) -> Array:
+    """Bytes as the array they are; crc=None: unchecked. (A byte that is neither 0 nor 1 makes no bool.)"""
+    if (crc is not None and zlib.crc32(raw.data) != crc) or (place.dtype == np.bool_ and raw.size and raw.max() > 1):
+        raise _damaged(path, f"array {name!r} does not match its checksum")
+    try:
+        return np.asarray(raw).view(place.dtype).reshape(place.shape)
+    except (ValueError, OverflowError) as error:  # more than 64 dimensions, or 0 times a huge one
+        raise _damaged(path, f"array {name!r} has no possible shape") from error

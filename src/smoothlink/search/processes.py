@@ -1,0 +1,129 @@
+"""Trials in several processes that share one journal; each gets its part of the cores."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from smoothlink.fitting.checkpoint import checksum
+from smoothlink.search.trials import Bench
+from smoothlink.search.space import Space
+from smoothlink.search.study import open_study
+
+NUMERICAL = (np.linalg.LinAlgError, FloatingPointError, OverflowError, MemoryError, ValueError)
+POLL_SECONDS = 0.5
+
+
+class Asked(NamedTuple):
+    """What trials need to know; it travels to other processes, the data beside it as files."""
+
+    metrics: tuple[str, ...]
+    space: Space
+    seed: int
+    multiclass: bool
+    holdouts: int
+    sampler: str
+    drawn: int = 0  # trials of the study before this search: later ones must differ
+
+    def search(self, X: Any, Y: sp.csr_array) -> dict[str, Any]:
+        """Return what trials must share so that their values can be compared; the sampler may change."""
+        return {
+            "rows": X.shape[0],
+            "features": X.shape[1],
+            "labels": Y.shape[1],
+            "checksum of X": checksum(X),
+            "checksum of Y": checksum(Y),
+            "metrics": self.metrics,
+            **{f"space of {name}": values for name, values in asdict(self.space).items()},
+            "task": "multiclass" if self.multiclass else "multilabel",
+            "seed": self.seed,
+            "holdouts": self.holdouts,
+        }
+
+
+def run_here(X: Any, Y: sp.csr_array, asked: Asked, run: Any, trials: int, callbacks: list[Any]) -> None:
+    """So many trials in this process. One that fails numerically is recorded with its reason."""
+    bench = Bench.of(X, Y, asked.metrics, asked.space, asked.seed, asked.multiclass, asked.holdouts)
+
+    def objective(trial: Any) -> float:
+        try:
+            with warnings.catch_warnings():  # a hopeless draw may well be singular
+                warnings.simplefilter("ignore", RuntimeWarning)
+                return bench.run(trial)
+        except NUMERICAL as error:
+            trial.set_user_attr("reason", f"{type(error).__name__}: {error}")
+            raise
+
+    run.optimize(objective, n_trials=trials, catch=NUMERICAL, callbacks=callbacks)
+
+
+def run_apart(
+    X: Any, Y: sp.csr_array, asked: Asked, journal: Path, trials: int, jobs: int, tell: Callable[[], None]
+) -> None:
+    """The trials shared out among `jobs` processes; `tell` is called now and then, and at the end."""
+    context = multiprocessing.get_context("spawn")  # numba's and BLAS's threads do not survive a fork
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="smoothlink-")))
+        store(folder / "X", X)
+        store(folder / "Y", Y)
+        shares = [trials // jobs + (j < trials % jobs) for j in range(jobs)]
+        threads = max(1, (os.cpu_count() or 1) // jobs)
+        workers = [
+            context.Process(target=work, args=(folder, asked, journal, share, j, threads), daemon=True)
+            for j, share in enumerate(shares)
+            if share
+        ]
+        for worker in workers:
+            worker.start()
+        try:
+            while any(worker.is_alive() for worker in workers):
+                time.sleep(POLL_SECONDS)
+                tell()
+        finally:
+            for worker in workers:
+                worker.terminate()
+                worker.join()
+    tell()
+    lost = [worker.exitcode for worker in workers if worker.exitcode]
+    if lost:
+        raise RuntimeError(
+            f"{len(lost)} of {len(workers)} processes of the search ended early (exit code {lost[0]}; -9 is mostly a "
+            "lack of memory).\nFinished trials are kept in the study: go on with --resume and fewer --jobs."
+        )
+
+
+def work(folder: Path, asked: Asked, journal: Path, trials: int, number: int, threads: int) -> None:
+    """One process: its own draws, its part of the cores."""
+    import numba
+    from threadpoolctl import threadpool_limits
+
+    numba.set_num_threads(threads)
+    with threadpool_limits(threads):
+        X, Y = fetch(folder / "X"), sp.csr_array(fetch(folder / "Y"))
+        seed = asked.seed + 1000 * asked.drawn + 7919 * (number + 1)
+        run = open_study(journal, asked.sampler, seed, asked.metrics[0])
+        run_here(X, Y, asked, run, trials, [])
+
+
+def store(path: Path, X: Any) -> None:
+    if sp.issparse(X):
+        sp.save_npz(path.with_suffix(".npz"), X, compressed=False)
+    else:
+        np.save(path.with_suffix(".npy"), X)
+
+
+def fetch(path: Path) -> Any:
+    if path.with_suffix(".npy").exists():
+        return np.load(path.with_suffix(".npy"))
+    return sp.csr_array(sp.load_npz(path.with_suffix(".npz")))

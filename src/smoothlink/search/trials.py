@@ -1,0 +1,230 @@
+"""What trials run on: holdouts cut before anything is fitted, and sums that serve as many settings as they can."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from smoothlink.fitting.calibration import criterion
+from smoothlink.fitting.checkpoint import FitState
+from smoothlink.fitting.choose import Fold, Trials, make_fold
+from smoothlink.fitting.holdout import hold_out
+from smoothlink.fitting.input_kernel import worth_trying
+from smoothlink.fitting.link import Link, sgd_passes
+from smoothlink.fitting.prepare import make_problem, number_of_entries, start_settings
+from smoothlink.fitting.settings import Problem, Request, Settings, TrainingData
+from smoothlink.model import Model
+from smoothlink.predict import predictions
+from smoothlink.search.space import Params, Space, better, half_decades, half_octaves
+from smoothlink.steps.calibrate import no_calibration
+from smoothlink.steps.sgd import Descent
+from smoothlink.steps.embed import rank_for_share
+from smoothlink.metrics.evaluate import evaluate
+from smoothlink.steps.featurize import parse_kernel
+from smoothlink.steps.squared import Smoothing, squared
+from smoothlink.steps.scale import Scaling, choose_scaling
+
+Array = NDArray[Any]
+
+
+class Stand(NamedTuple):
+    """The rows as the first stage sees them, and the holdouts cut from them."""
+
+    problem: Problem
+    settings: Settings
+    folds: list[Fold]
+
+
+@dataclass
+class Bench:
+    """The holdouts, and what the trials on them share."""
+
+    A: Any  # (n, d + 1) scaled rows
+    Y: sp.csr_array
+    scaling: Scaling
+    request: Request
+    multiclass: bool
+    metrics: tuple[str, ...]
+    space: Space
+    holdouts: int
+    plain: Stand = field(init=False)
+    ranks: dict[str, int] = field(init=False)
+    kernels: list[str | None] = field(init=False)
+    curved: dict[tuple[str, float], Stand] = field(default_factory=dict)  # the last kernel of x only: it is large
+
+    @classmethod
+    def of(
+        cls,
+        X: Any,
+        Y: sp.csr_array,
+        metrics: tuple[str, ...],
+        space: Space,
+        seed: int,
+        multiclass: bool,
+        holdouts: int = 1,
+    ) -> Bench:
+        from smoothlink.estimator import SmoothLinkClassifier
+
+        request = SmoothLinkClassifier(rank="auto", random_state=seed)._request()
+        scaling = choose_scaling(X)
+        return cls(scaling(X), Y, scaling, request, multiclass, metrics, space, holdouts)
+
+    def __post_init__(self) -> None:
+        self.plain = self.stand(replace(self.request, input_kernel=None))
+        rows = self.plain.problem.rows
+        may = worth_trying(self.plain.problem, self.request)
+        self.kernels = [kernel for kernel in self.space.input_kernel if kernel is None or may] or [None]
+        most, self.ranks = self.plain.settings.embedder.rank, {}
+        for rank in self.space.rank:
+            if rank == "all":
+                self.ranks["all"] = most
+            elif isinstance(rank, int):
+                self.ranks[str(rank)] = min(rank, most)
+            else:
+                rng = np.random.default_rng([self.request.seed, 5])
+                self.ranks[str(rank)] = rank_for_share(rows, rank, most, rng)
+
+    def stand(self, request: Request) -> Stand:
+        data = TrainingData(self.A, self.Y, None, self.multiclass)
+        problem = make_problem(self.A, data, self.scaling, request, FitState())
+        settings = start_settings(problem, request, number_of_entries(self.A))
+        held = hold_out(problem.rows.w, request.holdout, request.seed, self.holdouts)
+        return Stand(problem, settings, [make_fold(problem.rows, self.Y, h, settings.embedder) for h in held])
+
+    def seen_through(self, drawn: Params) -> Stand:
+        """The rows through the input kernel drawn, if any; trials with the same one in a row share it."""
+        if drawn.get("input_kernel") is None:
+            return self.plain
+        key = drawn["input_kernel"], drawn["input_bandwidth"]
+        if key not in self.curved:
+            self.curved.clear()
+            self.curved[key] = self.stand(replace(self.request, input_kernel=key[0], input_bandwidth=key[1]))
+        return self.curved[key]
+
+    def run(self, trial: Any) -> float:
+        """One trial: a draw of the link, then every final ridge (squared) or every pass (descent) on it."""
+        drawn = self.draw(trial)
+        stand = self.seen_through(drawn)
+        settings = self.settings(stand, drawn)
+        trials = Trials(stand.folds, settings)
+        for fold in stand.folds:
+            fold.links.clear()  # of other kernels and sizes
+        links = [trials.link(fold, settings) for fold in stand.folds]
+        tries = self.ridges if drawn["loss"] == "squared" else self.passes
+        best: dict[str, tuple[float, Params]] = {}
+        for step, found in enumerate(zip(*(tries(link, settings, drawn) for link in links), strict=True)):
+            Vs, params = [V for V, _ in found], found[0][1]
+            for calibrate, metrics in self.judge(stand, links, Vs, params):
+                for metric, value in metrics.items():
+                    if metric not in best or better(metric, value, best[metric][0]):
+                        best[metric] = value, {**params, "calibrate": calibrate}
+            trial.set_user_attr("best", best)
+            trial.report(best[self.metrics[0]][0], step)
+            if params["loss"] != "squared" and trial.should_prune():
+                import optuna
+
+                raise optuna.TrialPruned
+        return best[self.metrics[0]][0]
+
+    def draw(self, trial: Any) -> Params:
+        """What Optuna proposes, as parameters of the classifier."""
+        s = self.space
+        ridges, finals = half_decades(*s.ridge), half_decades(*s.final_ridge)
+        descent = "softmax" if self.multiclass else "logistic"
+        loss = trial.suggest_categorical("loss", list(s.loss))
+        most = min(s.n_features[1], max(s.n_features[0], 2 * self.A.shape[0]))
+        drawn: Params = {
+            "input_kernel": trial.suggest_categorical("input_kernel", self.kernels),
+            "ridge": ridges[trial.suggest_int("ridge", 0, len(ridges) - 1)],
+            "rank": self.ranks[trial.suggest_categorical("rank", list(self.ranks))],
+            "kernel": trial.suggest_categorical("kernel", list(s.kernel)),
+            "bandwidth": trial.suggest_float("bandwidth", *s.bandwidth, log=True),
+            "n_features": trial.suggest_int("n_features", s.n_features[0], most, log=True),
+            "label_smoothing": trial.suggest_float("label_smoothing", *s.label_smoothing),
+            "loss": "squared" if loss == "squared" else descent,
+        }
+        if drawn["input_kernel"] is not None:
+            widths = half_octaves(*s.input_bandwidth)
+            drawn["input_bandwidth"] = widths[trial.suggest_int("input_bandwidth", 0, len(widths) - 1)]
+        if loss != "squared":
+            drawn["final_ridge"] = finals[trial.suggest_int("final_ridge", 0, len(finals) - 1)]
+            drawn["learning_rate"] = trial.suggest_float("learning_rate", *s.learning_rate)
+            drawn["momentum"] = trial.suggest_float("momentum", *s.momentum)
+            drawn["decay"] = trial.suggest_float("decay", *s.decay)
+        return drawn
+
+    def settings(self, stand: Stand, drawn: Params) -> Settings:
+        """Returns the settings of a draw, complete but for a final ridge or passes that are tried in turn."""
+        return replace(
+            stand.settings,
+            ridge=drawn["ridge"],
+            rank=drawn["rank"],
+            kernel=parse_kernel(drawn["kernel"]),
+            bandwidth=drawn["bandwidth"],
+            features=drawn["n_features"],
+            final_ridge=drawn.get("final_ridge", 0.0),
+            loss=drawn["loss"],
+            sgd=Descent(*(drawn[name] for name in ("learning_rate", "momentum", "decay") if name in drawn)),
+            smoothing=Smoothing.of(drawn["label_smoothing"], self.Y.shape[1], multiclass=self.multiclass),
+        )
+
+    def ridges(self, link: Link, settings: Settings, drawn: Params) -> Iterator[tuple[Array, Params]]:
+        """Yields the squared solution for a grid of final ridges: one pair of sums, one factor each."""
+        for ridge in half_decades(*self.space.final_ridge):
+            yield squared(link.sums, ridge, settings.smoothing), {**drawn, "final_ridge": ridge}
+
+    def passes(self, link: Link, settings: Settings, drawn: Params) -> Iterator[tuple[Array, Params]]:
+        """Yields V after each pass of the SGD."""
+        run = sgd_passes(link, settings)
+        for done in range(1, self.space.passes + 1):
+            yield next(run), {**drawn, "passes": done}
+
+    def judge(
+        self, stand: Stand, links: list[Link], Vs: list[Array], params: Params
+    ) -> Iterator[tuple[bool, dict[str, float]]]:
+        """Yields the metrics of held-out rows, a mean over holdouts, with scores as they are and after calibration."""
+        if not all(np.isfinite(V).all() for V in Vs):
+            raise FloatingPointError("the SGD diverged: a smaller learning rate is needed")
+        held = [fold.held_out(link, V) for fold, link, V in zip(stand.folds, links, Vs, strict=True)]
+        calibration = criterion(held, params["loss"], multiclass=self.multiclass)[1]
+        models = [self.model(link, V, params["loss"]) for link, V in zip(links, Vs, strict=True)]
+        for calibrate in (False, True):
+            found = [
+                self.measured(replace(model, calibration=calibration if calibrate else no_calibration()), link, fold)
+                for model, link, fold in zip(models, links, stand.folds, strict=True)
+            ]
+            yield calibrate, {metric: float(np.mean([f[metric] for f in found])) for metric in self.metrics}
+
+    def measured(self, model: Model, link: Link, fold: Fold) -> dict[str, float]:
+        found = evaluate(
+            fold.held_labels,
+            predictions(model, link.held, fold.held_labels),
+            label_counts=model.counts,
+            n_train=max(1, round(model.total)),
+            task="multiclass" if self.multiclass else "multilabel",
+            bootstraps=0,
+        )
+        return {metric: found.metrics[metric].value for metric in self.metrics}
+
+    def model(self, link: Link, V: Array, loss: str) -> Model:
+        """The link as a model of embedded rows."""
+        return Model(
+            scaling=self.scaling,
+            input_features=None,
+            W=None,
+            classifier=None,
+            normalize=False,
+            features=link.features,
+            V=V,
+            loss=loss,
+            multiclass=self.multiclass,
+            calibration=no_calibration(),
+            counts=np.array(link.sums.label_weights, np.float64),
+            total=link.sums.weight,
+            thresholds=np.full(V.shape[1], 0.5),
+        )

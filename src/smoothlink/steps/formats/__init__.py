@@ -1,1 +1,0 @@
-"""File formats, one file each: `read(path, options) -> Data` and `write(data, path)`."""

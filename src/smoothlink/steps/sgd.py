@@ -1,0 +1,183 @@
+"""phi, Y -> V by logistic or softmax loss: preconditioned stochastic gradients, pass by pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothlink.machines.arrays import Array, astype, beside, dot, full_eigh, rounded, rows_at, zeros
+from smoothlink.machines.decoder_state import decoder
+from smoothlink.machines.rows import Rows
+from smoothlink.steps.featurize import Features
+from smoothlink.steps.squared import LinkSums, Smoothing, prior_scores, smoothed_targets
+
+HostArray = NDArray[Any]
+Gradients = Callable[[HostArray, HostArray, Any], Iterator[tuple[slice, Array]]]  # (batch, weights, decoder)
+
+SOFTMAX_BYTES = 512 << 20  # of the scores of a batch, which must all be there before any is a probability
+STEPS = 64  # of a pass, at least, where rows are very many
+
+
+class Descent(NamedTuple):
+    """The knobs of the preconditioned stochastic gradient."""
+
+    learning_rate: float = 1.0  # in units of the rate that stays stable
+    momentum: float = 0.9
+    decay: float = 0.9  # of the learning rate, a pass
+    batch: int | None = None  # rows a step; None: as `default_batch` says
+
+
+@dataclass
+class Run:
+    """Where a descent stands: what it needs to go on as if it had not stopped."""
+
+    V: Array | None = None  # (s + 1, c) as seen in its frame; None before the first pass
+    velocity: Array | None = None
+    sweep: int = 0  # passes done
+
+
+class Frame(NamedTuple):
+    """Coordinates of the features in which the preconditioner M = (Phi'Phi + rho)^-1 is applied.
+
+    As they are, M is a matrix and the gradient is multiplied by it: s^2 c a step. Where labels are many, the features
+    of a batch are turned to the axes of their covariance instead, s^2 b a step: there M and the ridge are diagonal,
+    and V takes the same steps.
+    """
+
+    M: Array  # (s + 1, s + 1), or (s + 1, 1) where it is diagonal
+    rho: Array  # (s + 1, 1)
+    freedom: float  # tr(M Phi'Phi)
+    E: Array | None = None  # (s, s) axes
+    mean: Array = None  # (1, s) mean features along them: features are turned about it
+
+    def turn(self, Phi: Array) -> Array:
+        """Features (b, s + 1) in these coordinates, the constant last."""
+        if self.E is None:
+            return Phi
+        Phi[:, :-1] = rounded(Phi[:, :-1], self.E) - self.mean
+        return Phi
+
+    def back(self, V: Array) -> Array:
+        """V (s + 1, c) for features as they are."""
+        if self.E is None:
+            return V
+        out = zeros(V, V.shape)
+        out[:-1] = self.E @ V[:-1]
+        out[-1:] = V[-1:] - self.mean @ V[:-1]
+        return out
+
+
+def frame_of(sums: LinkSums, ridge: float, *, turned: bool, half: bool) -> Frame:
+    """The coordinates that M is applied in; `half` products see the axes rounded, so they are rounded here."""
+    if not turned:
+        solve = sums.gram.at(ridge)
+        M = solve.inverse()
+        return Frame(M, beside(M, solve.rho.astype(np.float32)[:, None]), dot(M, sums.gram.G))
+    G, rho = sums.gram.G, float(sums.gram.penalties(ridge)[0])
+    total, mean = float(G[-1, -1]), G[:-1, -1:] / float(G[-1, -1])  # (s, 1)
+    lam, E = full_eigh(G[:-1, :-1] - total * (mean @ mean.T))
+    lam = np.maximum(lam, 0)
+    E = astype(rounded(E) if half else E, np.float32)
+    curvature = np.append(lam + rho, total)
+    penalties = np.append(np.full(len(lam), rho), 0.0)
+    inverse = np.divide(1, curvature, out=np.zeros_like(curvature), where=curvature > 0)
+    M, ridges = (beside(E, column.astype(np.float32)[:, None]) for column in (inverse, penalties))
+    freedom = float(inverse @ np.append(lam, total))
+    return Frame(M, ridges, freedom, E, astype(mean, np.float32).T @ E)
+
+
+def sweeps(
+    rows: Rows,
+    features: Features,
+    sums: LinkSums,
+    ridge: float,
+    *,
+    softmax: bool,
+    descent: Descent = Descent(),
+    smoothing: Smoothing = Smoothing(),
+    seed: int = 0,
+    run: Run | None = None,
+    turned: bool | None = None,
+    gradients: Gradients | None = None,
+) -> Iterator[Array]:
+    """V (s + 1, c) after each pass of logistic (or softmax) descent, without end: the caller stops.
+
+    A step on a batch B is V += eta M (Phi'(Y - 1p') - (n/b) Phi_B' (sigma(Phi_B V) - 1p') - rho V), with
+    M = (Phi'Phi + rho)^-1 and p the predictions of the start: the label part and p's are full sums, and only what
+    predictions differ from p is sampled. (Without p the first passes on frequent labels were worse than the start.)
+    The array yielded may be overwritten by the next pass. A `run` is kept up to date, and gone on with. `turned` forces
+    the coordinates, which else follow from the sizes. `gradients` are those of a batch, where rows are elsewhere.
+    """
+    s, run = features.width(rows.d), Run() if run is None else run
+    size = descent.batch or default_batch(rows.n, rows.c, s, softmax=softmax)
+    turned = turning_pays(rows.n, rows.c, s, size) if turned is None else turned
+    frame = frame_of(sums, ridge, turned=turned, half=rows.machine.half)
+    start = prior_scores(sums.label_weights, sums.weight, smoothing, softmax=softmax)
+    p = beside(sums.targets, predictions(start, softmax=softmax)[None])
+    if run.V is None:
+        run.V = zeros(sums.targets, tuple(sums.targets.shape))
+        run.V[-1] = beside(run.V, start.astype(np.float32))
+        run.velocity = zeros(run.V, tuple(run.V.shape)) if descent.momentum else None
+    state = decoder(rows.place(run.V), rows.place(run.velocity), aims(sums, smoothing, p, frame), p, rows.machine)
+    eta = descent.learning_rate * stable_rate(frame.freedom, size, descent.momentum) * descent.decay**run.sweep
+    w, features = rows.w, rows.place(features)
+
+    def block_gradients(batch: HostArray, weights: HostArray, state: Any) -> Iterator[tuple[slice, Array]]:
+        Phi, weights = state.see(frame.turn(features(rows.place(rows_at(rows.table, batch))))), rows.place(weights)
+        blocks = list(state.blocks(len(batch)))
+        total = state.normalisers(Phi) if softmax and len(blocks) > 1 else None
+        for labels in blocks:
+            yield labels, state.gradient(Phi, state.differences(Phi, labels, weights, softmax, total))
+
+    while True:
+        for batch in rows.batches(size, seed=seed, sweep=run.sweep):
+            weights = w[batch] * np.float32(sums.weight / w[batch].sum(dtype=np.float64))
+            for labels, gradient in (gradients or block_gradients)(batch, weights, state):
+                state.advance(labels, gradient, frame.M, frame.rho, eta, descent.momentum)
+        run.sweep += 1
+        run.V, run.velocity = state.weights(), state.speeds()
+        yield frame.back(run.V)
+        eta *= descent.decay
+
+
+def aims(sums: LinkSums, smoothing: Smoothing, p: Array, frame: Frame) -> Array:
+    """Phi'W(Y - 1p') (s + 1, c) of the smoothed labels, as seen in a frame."""
+    targets = smoothed_targets(sums, smoothing) - astype(sums.gram.G[:, -1:], np.float32) * p
+    if frame.E is None:
+        return targets
+    turned = zeros(targets, tuple(targets.shape))
+    turned[:-1] = frame.E.T @ targets[:-1] - frame.mean.T * targets[-1:]
+    turned[-1] = targets[-1]
+    return turned
+
+
+def predictions(start: HostArray, *, softmax: bool) -> HostArray:
+    """The probabilities (c,) of these scores."""
+    z = start.astype(np.float64)
+    return (np.exp(z - z.max()) / np.exp(z - z.max()).sum() if softmax else 1 / (1 + np.exp(-z))).astype(np.float32)
+
+
+def turning_pays(n: int, c: int, s: int, batch: int) -> bool:
+    """Whether turning the features of some passes, and finding the axes, costs less than multiplying gradients by M."""
+    return c > 2 * batch and n / batch * c > 50 * s
+
+
+def stable_rate(freedom: float, batch: int, momentum: float) -> float:
+    """A learning rate that does not diverge: 8, or what momentum allows, over how much a batch overshoots.
+
+    Preconditioned, the losses curve at most 1/4 (softmax 1/2) where the data rules, but 1 where the ridge does, so
+    steps with momentum mu diverge beyond 2 (1 + mu) / (1 - mu): 38 at 0.9, but 2 without. A batch of b rows
+    overshoots by (1 + sqrt(f / b))^2, f = tr(M Phi'Phi) being the degrees of freedom.
+    """
+    return min(8.0, 1.5 * (1 + momentum) / (1 - momentum)) / (1 + np.sqrt(max(freedom, 0.0) / batch)) ** 2
+
+
+def default_batch(n: int, c: int, s: int, *, softmax: bool) -> int:
+    """A tenth of the rows, but no more than two for a feature or a 64th of all: beyond that, more steps beat better
+    ones."""
+    most = SOFTMAX_BYTES // (4 * c) if softmax else n
+    return max(1, min(-(-n // 10), max(512, 2 * s, n // STEPS), most))

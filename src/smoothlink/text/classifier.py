@@ -1,0 +1,260 @@
+"""TextSmoothLink: documents in, label names out, in scikit-learn's manner."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from smoothlink import modelfile as persist
+from smoothlink.choices import check_names
+from smoothlink.errors import DataError, plural
+from smoothlink.estimator import SmoothLinkClassifier
+from smoothlink.metrics.evaluate import Evaluation
+from smoothlink.text.label_cells import NONE, guess_separator, shown, unlikely_labels
+from smoothlink.text.examples import Example, some_examples
+from smoothlink.text.features import TextFeatures
+from smoothlink.text.documents import TABLE, Source, as_meta, from_meta
+from smoothlink.text.label_names import Named, names_of, read_labels
+from smoothlink.text.model_section import section
+from smoothlink.text.data_frames import Texts, column_names, list_names, read_texts, values_of
+
+Array = NDArray[Any]
+
+
+def _options(kind: type[BaseEstimator]) -> dict[str, inspect.Parameter]:
+    own = inspect.signature(kind.__init__).parameters
+    return {name: p.replace(kind=p.KEYWORD_ONLY) for name, p in own.items() if name != "self"}
+
+
+class TextSmoothLink(BaseEstimator):
+    """A classifier of documents: TF-IDF features and a SmoothLinkClassifier, saved together in one file.
+
+    Parameters
+    ----------
+    examples : int, default=8
+        Short training texts kept in the model, cut to 500 characters, to show what it was made for; 0: none.
+    label_separator : str, default="auto"
+        What separates labels that come as one text for each document: "," for "a, b". "none": such a text is one label;
+        "list": it spells a list, "['a', 'b']". "auto" guesses and warns of what it guessed, or that it cannot tell.
+    **options
+        Every parameter of `TextFeatures` and of `SmoothLinkClassifier`, by the same name and with the same default.
+
+    Attributes
+    ----------
+    features_ : TextFeatures
+    classifier_ : SmoothLinkClassifier
+    classes_ : the label names, in the order of the classifier's columns.
+    examples_ : a few training texts with their labels.
+    source_ : the columns of the text and the separator of the labels of the files or the table that it was trained on,
+        or None.
+    """
+
+    def __init__(self, *, examples: int = 8, label_separator: str = "auto", **options: Any) -> None:
+        known = {**_options(TextFeatures), **_options(SmoothLinkClassifier)}
+        strange = sorted(options.keys() - known.keys())
+        if strange:
+            raise TypeError(f"TextSmoothLink has no parameter {', '.join(strange)}; it has {', '.join(sorted(known))}.")
+        self.examples = examples
+        self.label_separator = label_separator
+        for name, parameter in known.items():
+            setattr(self, name, options.get(name, parameter.default))
+
+    # scikit-learn asks the signature for the names of the parameters.
+    __init__.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD),
+            inspect.Parameter("examples", inspect.Parameter.KEYWORD_ONLY, default=8),
+            inspect.Parameter("label_separator", inspect.Parameter.KEYWORD_ONLY, default="auto"),
+            *_options(TextFeatures).values(),
+            *_options(SmoothLinkClassifier).values(),
+        ]
+    )
+
+    def set_params(self, **params: Any) -> Self:
+        """As in scikit-learn; `device` reaches a model that is fitted."""
+        check_names(self, params)
+        super().set_params(**params)
+        if hasattr(self, "classifier_") and "device" in params:
+            self.classifier_.set_params(device=params["device"])
+        return self
+
+    def fit(self, texts: Any, labels: Any, sample_weight: Any = None) -> Self:
+        """Fits to texts and their labels.
+
+        Texts are a list, a column, or a table of nothing but columns of text, which are joined by line ends. Labels
+        are a list of names for each text, one name each, names in one text (`label_separator`), or a 0/1 matrix.
+        """
+        if type(self.examples) is not int or self.examples < 0:
+            raise ValueError(f"examples is {self.examples!r}; possible are 0 and more.")
+        if not isinstance(self.label_separator, str) or not self.label_separator:
+            raise ValueError(
+                f"label_separator is {self.label_separator!r}; possible are 'auto', 'none', 'list' and the text "
+                "between labels, such as ','."
+            )
+        labels = labels_in(labels)
+        found = texts_to_learn(texts, labels)
+        texts = found.texts if isinstance(found.texts, Sequence) else list(found.texts)
+        separator = self._separator(labels)
+        given = read_labels(labels, separator=separator)
+        if self.label_separator == "auto" and isinstance(labels, list):
+            for note in unlikely_labels(labels, separator):
+                warnings.warn(note, UserWarning, stacklevel=2)
+        if len(texts) != given.Y.shape[0]:
+            raise DataError(f"There are {plural(len(texts), 'text')} and labels of {given.Y.shape[0]}; pair them.")
+        features = TextFeatures(**{name: getattr(self, name) for name in _options(TextFeatures)})
+        X = features.fit_transform(texts)
+        classifier = SmoothLinkClassifier(**{name: getattr(self, name) for name in _options(SmoothLinkClassifier)})
+        for hook in ("_notify", "_note"):
+            setattr(classifier, hook, getattr(self, hook, None))
+        classifier.fit(X, given.Y, sample_weight=sample_weight)
+        classifier.label_names_ = given.names
+        source = Source(TABLE, found.columns, separator=separator)
+        self._keep(classifier, features, some_examples(texts, given, self.examples))
+        self.source_ = None if source == Source(TABLE) else as_meta(source)
+        return self
+
+    def _separator(self, labels: Any) -> str | None:
+        """Return what separates labels in cells of text: the parameter, or a guess, with a warning that says so."""
+        if self.label_separator != "auto":
+            return self.label_separator
+        guess = guess_separator(labels if isinstance(labels, list) else [])
+        if not guess.clear:
+            warnings.warn(
+                f"It is not clear whether {guess.mark!r} separates labels in {shown(guess.cells)}: each is one label "
+                f"here. Pass label_separator={guess.mark!r} if it does, label_separator='none' if not.",
+                UserWarning,
+                stacklevel=3,
+            )
+            return NONE
+        if said := guess.described("label_separator="):
+            warnings.warn(said, UserWarning, stacklevel=3)
+        return guess.separator
+
+    def _read_labels(self, labels: Any) -> Named:
+        """Return the labels of test rows, told apart as those in training."""
+        labels, trained = labels_in(labels), from_meta(self.source_)
+        separator = None if trained is None else trained.separator
+        return read_labels(labels, self.classes_.tolist(), separator or self._separator(labels))
+
+    source_: dict[str, Any] | None
+
+    def _keep(self, classifier: SmoothLinkClassifier, features: TextFeatures, examples: list[Example]) -> Self:
+        self.classifier_, self.features_, self.examples_ = classifier, features, examples
+        self.source_ = None
+        return self
+
+    @property
+    def classes_(self) -> Array:
+        return np.array(self.classifier_.label_names_, dtype=object)
+
+    @property
+    def summary_(self) -> dict[str, Any]:
+        return self.classifier_.summary_
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "classifier_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string, tags.input_tags.two_d_array = True, False
+        return tags
+
+    def transform(self, texts: Any) -> sp.csr_array:
+        """X, as `classifier_` takes it; of a table the columns that the model was trained on are read."""
+        if not hasattr(self, "classifier_"):
+            check_is_fitted(self)
+        return self.features_.transform(self._texts(texts))
+
+    def _texts(self, texts: Any) -> Iterable[Any]:
+        """Return the texts of a list, or of a table by the columns that the model was trained on."""
+        trained = from_meta(self.source_)
+        return read_texts(texts, () if trained is None else trained.columns).texts
+
+    def predict(self, texts: Any) -> list[list[str]]:
+        """The names more likely than not of each text; multiclass: the one best."""
+        return self._named(self.transform(texts), "predict")
+
+    def predict_f1(self, texts: Any, over: str = "thresholds") -> list[list[str]]:
+        """Names for a high F1 of each label (Algorithm 4)."""
+        return self._named(self.transform(texts), "predict_f1", over=over)
+
+    def _named(self, X: sp.csr_array, method: str, **given: Any) -> list[list[str]]:
+        if not X.shape[0]:
+            return []
+        return names_of(sp.csr_array(getattr(self.classifier_, method)(X, **given)), self.classes_)
+
+    def predict_topk(self, texts: Any, k: int = 5) -> list[list[tuple[str, float]]]:
+        """The k best names of each text with their probabilities, the best first."""
+        X = self.transform(texts)
+        if not X.shape[0]:
+            return []
+        best, names = self.classifier_.predict_topk(X, k=k), self.classifier_.label_names_ or []
+        width = best.indptr[1]
+        pairs = [(names[j], p) for j, p in zip(best.indices.tolist(), best.data.tolist(), strict=True)]
+        return [pairs[start : start + width] for start in range(0, len(pairs), width)]
+
+    def predict_proba(self, texts: Any, labels: Iterable[str] | None = None) -> Array:
+        """Probabilities (n, c) in the order of classes_, or of some labels, by name."""
+        X = self.transform(texts)
+        positions = None if labels is None else self.positions(labels)
+        if not X.shape[0]:
+            return np.zeros((0, len(self.classes_) if positions is None else len(positions)), np.float32)
+        return self.classifier_.predict_proba(X, labels=positions)
+
+    def positions(self, labels: Iterable[str]) -> list[int]:
+        """The places of label names in classes_."""
+        check_is_fitted(self)
+        place = {name: j for j, name in enumerate(self.classes_)}
+        wanted = [labels] if isinstance(labels, str) else [str(name) for name in labels]
+        unknown = [name for name in wanted if name not in place]
+        if unknown:
+            raise DataError(f"The model knows no label {unknown[0]!r}; it has {len(place)}, in classes_.")
+        return [place[name] for name in wanted]
+
+    def evaluate(self, texts: Any, labels: Any, *, bootstraps: int = 1000, seed: int = 0) -> Evaluation:
+        """All metrics with 90 % intervals; labels as in `fit`, those unknown to the model count as misses."""
+        X = self.transform(texts)
+        return self.classifier_.evaluate(X, self._read_labels(labels).Y, bootstraps=bootstraps, seed=seed)
+
+    def score(self, texts: Any, labels: Any) -> float:
+        """Micro-F1 of `predict`, which of one label a row is the accuracy."""
+        said = self.classifier_.predict(self.transform(texts))
+        truth = self._read_labels(labels).Y
+        said = sp.csr_array(said)
+        hits = said.multiply(truth[:, : said.shape[1]]).sum()
+        return float(2 * hits / max(1, said.sum() + truth.sum()))
+
+    def save(self, path: str | os.PathLike[str], dtype: str | None = None) -> None:
+        """Writes features and classifier to one safetensors file; dtype as in SmoothLinkClassifier.save."""
+        check_is_fitted(self)
+        persist.save(self.classifier_, path, dtype, text=section(self))
+
+
+def labels_in(labels: Any) -> Any:
+    """Return the labels of each row in a list; matrices and tables as they are."""
+    return labels if getattr(labels, "ndim", 1) != 1 or column_names(labels) is not None else list(values_of(labels))
+
+
+def texts_to_learn(texts: Any, labels: Any) -> Texts:
+    """Return the texts, of a table those of all its columns, each of which must hold text, and not the labels."""
+    names = column_names(texts) or []
+    remedy = "Pass only columns of text, such as table[['title', 'body']] or table['text']."
+    found = read_texts(texts, [str(name) for name in names])
+    for name in names:
+        column = list(values_of(texts[name]))
+        other = next((v for v in column if not isinstance(v, str) and v is not None and v == v), None)
+        if other is not None:
+            what = f"{other!r:.60}, of type {type(other).__name__}"
+            raise DataError(f"The column {name} of {list_names(names)} holds {what}, not text.\n{remedy}")
+        if isinstance(labels, list) and column == [cell if isinstance(cell, str) else None for cell in labels]:
+            raise DataError(f"The column {name} of {list_names(names)} holds the labels, not text.\n{remedy}")
+    return found
