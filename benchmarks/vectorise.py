@@ -15,8 +15,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from smoothlink.errors import DataError
 from smoothlink.data.read import write
+from smoothlink.errors import DataError
 from smoothlink_paper.data import find, root
 from smoothlink_paper.text import FORMS, vectorised
 

@@ -25,8 +25,8 @@ def pretend(monkeypatch, *, rounds=False, fused=False) -> Pretended:
     """Such a card: weights are rounded to halves if asked, products are float32, with fused kernels or without."""
     import torch
 
-    from smoothlink.machines import decoder_state as decoder
     from smoothlink.joint import finetune_step as joint
+    from smoothlink.machines import decoder_state as decoder
 
     monkeypatch.setattr(torch.Tensor, "bfloat16", to_halves if rounds else torch.Tensor.clone)
     monkeypatch.setattr(decoder, "product", torch.mm)

@@ -9,12 +9,12 @@ from scipy.special import log_softmax
 
 from smoothlink.machines.host_and_device import HOST
 from smoothlink.machines.rows import Rows
-from smoothlink.steps.sgd import Descent, sweeps
 from smoothlink.steps.featurize import draw_features, parse_kernel
+from smoothlink.steps.sgd import SGD, sgd_passes
 from smoothlink.steps.squared import link_sums
 
 FULL = 10**9  # rows a batch: all of them
-TO_THE_END = Descent(momentum=0.5, decay=1.0, batch=FULL)
+TO_THE_END = SGD(momentum=0.5, decay=1.0, batch=FULL)
 
 
 class Embedded:
@@ -44,7 +44,7 @@ class Embedded:
     def fitted(self, passes, ridge, descent=TO_THE_END, *, softmax=False, rows=None, **options):
         rows = self.rows() if rows is None else rows
         sums = link_sums(rows, self.features)
-        run = sweeps(rows, self.features, sums, ridge, softmax=softmax, descent=descent, **options)
+        run = sgd_passes(rows, self.features, sums, ridge, softmax=softmax, descent=descent, **options)
         return np.array(home(next(islice(run, passes - 1, None))))
 
     def objective(self, V, ridge, *, softmax=False):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from smoothlink.machines.arrays import host
+from smoothlink.machines.arrays import to_host
 from smoothlink.machines.host_and_device import HOST, Machine
 from smoothlink.machines.rows import Rows
 from smoothlink.solve import Cholesky
@@ -126,7 +126,7 @@ def home(A):
     """An array, or each of a named tuple's, on the host; anything else as it is."""
     if hasattr(A, "_fields"):
         return type(A)(*map(home, A))
-    return host(A) if hasattr(A, "shape") else A
+    return to_host(A) if hasattr(A, "shape") else A
 
 
 def at_home(f):

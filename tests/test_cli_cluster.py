@@ -20,10 +20,10 @@ pytest.importorskip("distributed", reason="Dask is not installed")
 import smoothlink
 from smoothlink import Gaussian
 from smoothlink.cli.train_command import ONE_LABEL
-from smoothlink.errors import ClusterError, DataError
+from smoothlink.data.read import Data, write
 from smoothlink.distributed import tasks as shares
 from smoothlink.distributed.client import connected
-from smoothlink.data.read import Data, write
+from smoothlink.errors import ClusterError, DataError
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ from commands import FIXED, labelled, one_label_each, prepared, run, succeed
 from small import classes, fixed
 
 import smoothlink
-from smoothlink.metrics.names import MEANINGS
 from smoothlink.data.read import Data, write
+from smoothlink.metrics.names import MEANINGS
 
 RANKED = [f"{name}@{k}" for name in ("p", "ndcg", "psp", "psndcg") for k in (1, 3, 5)]
 SETS = ["hamming", "micro_f1", "macro_f1", "example_f1", "macro_f1_alg4"]

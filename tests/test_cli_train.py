@@ -13,8 +13,8 @@ from smoothlink import SmoothLinkClassifier
 from smoothlink.cli.app import app
 from smoothlink.cli.parameter_options import chosen
 from smoothlink.cli.train_command import ONE_LABEL
-from smoothlink.parameters import PARAMETERS
 from smoothlink.data.read import FORMATS, write
+from smoothlink.parameters import PARAMETERS
 
 SIGNATURE = inspect.signature(SmoothLinkClassifier).parameters
 TYPED = {  # another value for each parameter, as it is typed

@@ -7,8 +7,8 @@ from commands import FIXED, left, prepared, run, succeed
 from paged import small_corpus
 
 import smoothlink
-from smoothlink.errors import DataError
 from smoothlink.data.overwrite import writable
+from smoothlink.errors import DataError
 
 FOREIGN = "my own notes\n"
 SHAPE = "--rows 5 --features 9 --labels 3 --features-per-row 2"

@@ -35,9 +35,9 @@ from smoothlink import (
     SmoothLinkClassifier,
     Softmax,
 )
+from smoothlink import safetensors_file as files
 from smoothlink.distributed.decoder import open_shards, write_shard
 from smoothlink.modelfile import DIRECT, SCALES, model_arrays, model_meta
-from smoothlink import safetensors_file as files
 
 DOCS = Path(__file__).parents[1] / "docs" / "file-format.md"
 METHODS = ("predict", "predict_proba", "decision_function", "predict_topk", "predict_f1")
@@ -343,7 +343,9 @@ def test_the_shards_of_the_replaced_model_go_when_the_new_file_is_there(rng, pat
     before = smoothlink.load(path).predict_proba(X)
     second = sharded(fixed(final_ridge=100.0).fit(X, Y), tmp_path, new)
     with monkeypatch.context() as full:
-        full.setattr("smoothlink.modelfile.save_file", lambda *_, **__: (_ for _ in ()).throw(ModelFileError("no room")))
+        full.setattr(
+            "smoothlink.modelfile.save_file", lambda *_, **__: (_ for _ in ()).throw(ModelFileError("no room"))
+        )
         with pytest.raises(ModelFileError, match="no room"):
             second.save(path)
     np.testing.assert_array_equal(smoothlink.load(path, verify=True).predict_proba(X), before)

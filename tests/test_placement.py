@@ -19,7 +19,7 @@ from smoothlink.model import Model
 
 pytest.importorskip("torch", reason="torch is not installed")
 
-from smoothlink.machines.device_weights import Placed
+from smoothlink.machines.device_weights import DeviceWeights
 
 pytestmark = pytest.mark.usefixtures("as_on_a_card")
 
@@ -186,7 +186,7 @@ def test_what_is_on_a_device_is_not_copied_pickled_or_saved(rng, tmp_path):
 def test_a_device_that_runs_out_of_memory_is_asked_again_with_smaller_blocks(rng, monkeypatch):
     X, Y = multilabel(rng)
     fitted = fixed(device="torch").fit(X, Y)
-    expected, before, asked = fitted.predict_topk(X), Placed.best, []
+    expected, before, asked = fitted.predict_topk(X), DeviceWeights.best, []
 
     def best(self, *args):
         asked.append(self.machine.share)
@@ -194,7 +194,7 @@ def test_a_device_that_runs_out_of_memory_is_asked_again_with_smaller_blocks(rng
             raise OutOfMemoryError
         return before(self, *args)
 
-    monkeypatch.setattr(Placed, "best", best)
+    monkeypatch.setattr(DeviceWeights, "best", best)
     np.testing.assert_array_equal(fitted.predict_topk(X).toarray(), expected.toarray())
     assert asked == [1, 1 / 4, 1 / 16]
     fitted.predict_topk(X)
@@ -209,7 +209,7 @@ def test_a_device_too_small_for_a_few_rows_or_for_the_model_is_an_error_that_say
     def full(*args):
         raise OutOfMemoryError
 
-    monkeypatch.setattr(Placed, what, full)
+    monkeypatch.setattr(DeviceWeights, what, full)
     with pytest.raises(DeviceError, match=r"its memory does not hold the model and a few rows.\n.*leave device 'cpu'"):
         fitted.predict(X)
     assert fitted._placement.model is None
@@ -219,7 +219,7 @@ def test_other_errors_pass(rng, monkeypatch):
     X, Y = multilabel(rng)
     fitted = fixed(device="torch").fit(X, Y)
     for method in ("see", "__init__"):
-        monkeypatch.setattr(Placed, method, lambda *args: 1 / 0)
+        monkeypatch.setattr(DeviceWeights, method, lambda *args: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             fitted.predict(X)
         fitted.set_params(device="torch")

@@ -11,7 +11,7 @@ from small import classes, fixed, multilabel, words
 from smoothlink import Logistic, Softmax, predict
 from smoothlink import model as module
 from smoothlink.machines import products
-from smoothlink.machines.half_precision import halved
+from smoothlink.machines.half_precision import to_half
 from smoothlink.predict import (
     Batch,
     label_gains,
@@ -135,8 +135,8 @@ def test_predictions_agree_with_the_methods_of_the_classifier(rng):
 def test_parts_of_the_labels_put_together_are_the_predictions(rng, task, rank_by):
     X, y = multilabel(rng) if task == "multilabel" else classes(rng, c=6)
     fitted = fixed().fit(X, y)
-    model, Y = fitted.model_, fitted._truth(y)
-    H = model.sight(fitted._checked(X))
+    model, Y = fitted.model_, fitted._true_labels(y)
+    H = model.embed_rows(fitted._validated_rows(X))
     parts = [
         label_part(model, Batch(model, H), Y, labels, k=3, rank_by=rank_by)
         for labels in (slice(0, 1), slice(1, 4), slice(4, 6))
@@ -196,7 +196,7 @@ def test_the_best_in_blocks_of_any_size_are_the_best_of_all_probabilities(rng, m
 def test_sets_and_losses_do_not_depend_on_blocks_or_on_keeping_features(rng, monkeypatch, task, kept):
     X, y = tasks(rng, task)
     fitted = settings_of(task).fit(X, y)
-    H, Y = fitted.model_.embed(X.astype(np.float32)), fitted._truth(y)
+    H, Y = fitted.model_.embed(X.astype(np.float32)), fitted._true_labels(y)
     expected = predictions(fitted.model_, H, Y)
     monkeypatch.setattr(predict, "FEWEST_LABELS", 2)
     monkeypatch.setattr(predict, "BATCH_BYTES", 1)
@@ -241,7 +241,7 @@ def test_one_sparse_row_is_embedded_as_among_others(rng, scale, normalize):
     alone = np.concatenate([model.embed(X[[i]]) for i in range(10)])
     np.testing.assert_allclose(alone, model.embed(X)[:10], rtol=1e-4, atol=1e-5)
     assert np.isnan(alone[5]).all()
-    half = replace(model, W=halved(model.W), V=halved(model.V))
+    half = replace(model, W=to_half(model.W), V=to_half(model.V))
     np.testing.assert_allclose(half.embed(X), model.embed(X), rtol=5e-3, atol=5e-3)
     np.testing.assert_allclose(half.embed(X[[3]]), half.embed(X)[[3]], rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(half.scores(half.embed(X)), model.scores(model.embed(X)), atol=0.02)

@@ -5,8 +5,8 @@ import pytest
 from commands import left, run, succeed
 
 from smoothlink import Gaussian, SmoothLinkClassifier
-from smoothlink.errors import DataError
 from smoothlink.data.read import read
+from smoothlink.errors import DataError
 from smoothlink.synth import Shape, synthesise
 
 SHAPE = ["--rows", 200, "--features", 80, "--labels", 12, "--features-per-row", 9]

@@ -21,8 +21,8 @@ from distributed import WorkerPlugin
 import smoothlink
 from smoothlink import SmoothLinkClassifier
 from smoothlink.choices import nest
-from smoothlink.distributed.rows_on_workers import library
 from smoothlink.distributed.client import processes
+from smoothlink.distributed.rows_on_workers import library
 
 
 def fit(data: str, workers: int, plan: str, settings: dict[str, Any]) -> dict[str, Any]:

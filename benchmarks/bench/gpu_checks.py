@@ -16,15 +16,15 @@ from numpy.typing import NDArray
 
 from bench.gpu_made import Sizes, made
 from smoothlink import Gaussian, Logistic, SmoothLinkClassifier
-from smoothlink.machines.arrays import BROUGHT, host
+from smoothlink.machines.arrays import BROUGHT, to_host
 from smoothlink.machines.host_and_device import find_machine
 from smoothlink.machines.rows import Rows
 from smoothlink.solve import Cholesky, ConjugateGradient
 from smoothlink.solve.cholesky import add_gram
 from smoothlink.solve.conjugate import xt_xp
-from smoothlink.steps.sgd import Descent, sweeps
 from smoothlink.steps.embed import xt_yq, yt_xz
 from smoothlink.steps.featurize import Features, draw_features, parse_kernel
+from smoothlink.steps.sgd import SGD, sgd_passes
 from smoothlink.steps.squared import link_sums, squared
 
 Array = NDArray[Any]
@@ -86,7 +86,7 @@ def problem_of(seed: int, rng: np.random.Generator) -> Problem:
 
 def off(found: Any, reference: Array) -> float:
     """The relative error of an array that may be on the device."""
-    return float(np.linalg.norm(host(found).astype(np.float64) - reference) / np.linalg.norm(reference))
+    return float(np.linalg.norm(to_host(found).astype(np.float64) - reference) / np.linalg.norm(reference))
 
 
 def check_products(p: Problem, machine: Any, rng: np.random.Generator) -> Iterator[Check]:
@@ -139,10 +139,10 @@ def check_link(p: Problem, machine: Any, rng: np.random.Generator, half: bool) -
         ("softmax pass", single, one.toarray().astype(np.float64), True, 500),
     ):
         found = next(
-            sweeps(data, gauss, link_sums(data, gauss), FINAL_RIDGE, softmax=softmax, descent=Descent(batch=batch))
+            sgd_passes(data, gauss, link_sums(data, gauss), FINAL_RIDGE, softmax=softmax, descent=SGD(batch=batch))
         )
         start, V = one_pass(data, Phi, truth, p.w, softmax=softmax, batch=batch)
-        yield Check(name, off(host(found).astype(np.float64) - start, V - start), HALF if half else SOLVED)
+        yield Check(name, off(to_host(found).astype(np.float64) - start, V - start), HALF if half else SOLVED)
 
 
 def phi(features: Features, H: Array) -> Array:
@@ -153,7 +153,7 @@ def phi(features: Features, H: Array) -> Array:
 
 def one_pass(rows: Rows, Phi: Array, B: Array, w: Array, *, softmax: bool, batch: int) -> tuple[Array, Array]:
     """V at the start and after a pass of the descent (DESIGN: final fit), with its default knobs."""
-    total, momentum = w.sum(), Descent().momentum
+    total, momentum = w.sum(), SGD().momentum
     G = Phi.T @ (Phi * w[:, None])
     rho = penalty(G, FINAL_RIDGE)[:, None]
     M = np.linalg.inv(G + np.diag(rho[:, 0]))
@@ -184,7 +184,7 @@ def softmax_rows(Z: Array) -> Array:
 def check_return(machine: Any, rng: np.random.Generator) -> Check:
     """A matrix so large that it comes back in parts, and one whose rows do not follow each other."""
     A = rng.standard_normal((2 * BROUGHT // 4 // 1000, 1000), dtype=np.float32)
-    return Check("a large matrix there and back", off(host(machine.place(A)[:, 1:]), A[:, 1:].astype(np.float64)), 0)
+    return Check("a large matrix there and back", off(to_host(machine.place(A)[:, 1:]), A[:, 1:].astype(np.float64)), 0)
 
 
 def check_top(device: str, seed: int, half: bool) -> Check:
@@ -194,8 +194,8 @@ def check_top(device: str, seed: int, half: bool) -> Check:
     settings |= {"final_ridge": FINAL_RIDGE, "loss": Logistic(passes=2), "training": "stepwise"}
     fitted = SmoothLinkClassifier(**settings, calibrate=False, device=device, random_state=seed).fit(train.X, train.Y)
     model = fitted.model_
-    H = model.scaling(test.X).toarray().astype(np.float64) @ host(model.W)
-    S = phi(model.features, H) @ host(model.V)
+    H = model.scaling(test.X).toarray().astype(np.float64) @ to_host(model.W)
+    S = phi(model.features, H) @ to_host(model.V)
     S[:, model.unseen] = -np.inf
     chosen = fitted.predict_topk(test.X, k=TOP).indices.reshape(TEST_ROWS, TOP)
     best, reached = np.sort(S, axis=1)[:, : -TOP - 1 : -1], np.take_along_axis(S, chosen, axis=1)

@@ -17,8 +17,8 @@ import smoothlink
 from bench.circumstances import source
 from smoothlink import SmoothLinkClassifier
 from smoothlink.choices import nest
-from smoothlink.metrics.evaluate import Predictions, evaluate
 from smoothlink.data.read import Data
+from smoothlink.metrics.evaluate import Predictions, evaluate
 
 Array = NDArray[Any]
 

@@ -16,8 +16,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from bench.circumstances import ROOT
-from smoothlink.errors import DataError
 from smoothlink.data.read import Data
+from smoothlink.errors import DataError
 from smoothlink_paper.apart import nameless
 from smoothlink_paper.data import Split, load
 from smoothlink_paper.text import FORMS, found, said, tidy, vectorised

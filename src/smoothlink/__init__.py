@@ -73,6 +73,10 @@ if TYPE_CHECKING:
     from smoothlink.choices import Softmax as Softmax
     from smoothlink.choices import Squared as Squared
     from smoothlink.data.matching import Reading as Reading
+    from smoothlink.data.read import Data as Data
+    from smoothlink.data.read import read as read
+    from smoothlink.data.read import write as write
+    from smoothlink.distributed.client import cluster as cluster
     from smoothlink.distributed.input_files import Files as Files
     from smoothlink.errors import ClusterError as ClusterError
     from smoothlink.errors import DataError as DataError
@@ -80,22 +84,18 @@ if TYPE_CHECKING:
     from smoothlink.errors import ModelFileError as ModelFileError
     from smoothlink.errors import SmoothLinkError as SmoothLinkError
     from smoothlink.estimator import SmoothLinkClassifier as SmoothLinkClassifier
-    from smoothlink.distributed.client import cluster as cluster
     from smoothlink.evaluate_files import evaluate_files as evaluate_files
+    from smoothlink.explanation import explain as explain
+    from smoothlink.explanation import neighbours as neighbours
+    from smoothlink.metrics.evaluate import evaluate as evaluate
+    from smoothlink.modelfile import load as load
     from smoothlink.predict_files import predict_files as predict_files
     from smoothlink.reports.comparison import compare as compare
     from smoothlink.reports.report_page import report as report
-    from smoothlink.modelfile import load as load
-    from smoothlink.explanation import explain as explain
-    from smoothlink.explanation import neighbours as neighbours
     from smoothlink.search import tune as tune
     from smoothlink.solve import Cholesky as Cholesky
     from smoothlink.solve import ConjugateGradient as ConjugateGradient
     from smoothlink.solve import DualCholesky as DualCholesky
-    from smoothlink.metrics.evaluate import evaluate as evaluate
-    from smoothlink.data.read import Data as Data
-    from smoothlink.data.read import read as read
-    from smoothlink.data.read import write as write
     from smoothlink.steps.split import stratified_split as stratified_split
     from smoothlink.text.classifier import TextSmoothLink as TextSmoothLink
     from smoothlink.text.features import TextFeatures as TextFeatures

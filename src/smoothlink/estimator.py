@@ -17,16 +17,18 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from smoothlink import modelfile as persist
 from smoothlink.choices import check_names
-from smoothlink.distributed.input_files import Files
 from smoothlink.distributed.distributed_fit import spread_arrays, spread_files, train_spread
+from smoothlink.distributed.input_files import Files
+from smoothlink.distributed.rows_on_workers import current
 from smoothlink.fitting.checks import check_loss, check_weights
 from smoothlink.fitting.prepare import feature_count
 from smoothlink.fitting.run import run
 from smoothlink.fitting.settings import Notify, Request, TrainingData
 from smoothlink.fitting.summary import Fitted
-from smoothlink.distributed.rows_on_workers import current
-from smoothlink.machines.rows_in_files import Mapped
-from smoothlink.machines.threads import alone
+from smoothlink.labels import read_classes, read_indicator, read_targets, weigh
+from smoothlink.machines.rows_in_files import MappedMatrix
+from smoothlink.machines.threads import single_thread
+from smoothlink.metrics.evaluate import Evaluation, Predictions, evaluate
 from smoothlink.model import Model
 from smoothlink.parameters import PARAMETERS, RANK_BY, Values, check, check_value, documented
 from smoothlink.predict import (
@@ -39,8 +41,6 @@ from smoothlink.predict import (
     predict_topk,
     predictions,
 )
-from smoothlink.metrics.evaluate import Evaluation, Predictions, evaluate
-from smoothlink.labels import read_classes, read_indicator, read_targets, weigh
 
 Array = NDArray[Any]
 Answer = TypeVar("Answer")
@@ -150,7 +150,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
             return self._fit_files(X, request)
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None.")
-        if isinstance(X, Mapped):  # looked through when it was read
+        if isinstance(X, MappedMatrix):  # looked through when it was read
             self.n_features_in_ = X.shape[1]
         else:
             X = _tidy(validate_data(self, X, accept_sparse="csr", dtype=np.float32))
@@ -168,7 +168,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
             trained, _ = train_spread(spread, w.astype(np.float32), request, task, label_weight, notify, self._noted())
             return self._keep(trained, targets.classes, indicator=targets.indicator, sparse=targets.sparse)
         data = TrainingData(X, targets.Y, w, targets.multiclass, label_weight)
-        with alone(_largest_product(X, targets.Y.shape[1], request)):
+        with single_thread(_largest_product(X, targets.Y.shape[1], request)):
             trained = self._train(data, request, notify)
         return self._keep(trained, targets.classes, indicator=targets.indicator, sparse=targets.sparse)
 
@@ -223,7 +223,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
             seed = check_random_state(seed).randint(np.iinfo(np.int32).max)
         return Request.of(parameters, int(seed))
 
-    def _checked(self, X: Any) -> Any:
+    def _validated_rows(self, X: Any) -> Any:
         """Rows as the model wants them."""
         ready = self._ready(X)
         if ready is None:
@@ -231,10 +231,10 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
             ready = validate_data(self, X, accept_sparse="csr", dtype=np.float32, reset=False)
         return _tidy(ready)
 
-    def _ask(self, X: Any, question: Callable[..., Answer], *args: Any, **given: Any) -> Answer:
+    def _run_prediction(self, X: Any, question: Callable[..., Answer], *args: Any, **given: Any) -> Answer:
         """What the model, on its device, says of checked rows."""
         return self._placement.ask(
-            self.model_, self.device, lambda model: question(model, model.sight(X), *args, **given)
+            self.model_, self.device, lambda model: question(model, model.embed_rows(X), *args, **given)
         )
 
     def _ready(self, X: Any) -> Any:
@@ -251,15 +251,15 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> Any:
         """Class ids, or label sets at probability > 1/2: CSR when y was sparse, else a dense 0/1 array."""
-        sets = self._ask(self._checked(X), predict_sets)
+        sets = self._run_prediction(self._validated_rows(X), predict_sets)
         if not self._indicator:
             return self.classes_[sets.indices]
         return sets if self._sparse else sets.toarray()
 
     def predict_proba(self, X: Any, labels: Any = None) -> Array:
         """Probabilities (n, c), dense; of some labels (positions in classes_) where given."""
-        X = self._checked(X)
-        return self._ask(X, predict_proba, None if labels is None else self._positions(labels))
+        X = self._validated_rows(X)
+        return self._run_prediction(X, predict_proba, None if labels is None else self._positions(labels))
 
     def _positions(self, labels: Any) -> Array:
         positions = np.asarray(labels, dtype=None if np.size(labels) else np.int64)
@@ -271,8 +271,8 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
 
     def decision_function(self, X: Any, labels: Any = None) -> Array:
         """Scores (n, c) before calibration; binary class ids: (n,), positive for the second class."""
-        X = self._checked(X)
-        S = self._ask(X, predict_scores, None if labels is None else self._positions(labels))
+        X = self._validated_rows(X)
+        S = self._run_prediction(X, predict_scores, None if labels is None else self._positions(labels))
         np.maximum(S, np.finfo(S.dtype).min, out=S)  # labels never seen: below all others, but finite
         if not self._indicator and len(self.classes_) == 2 and labels is None:
             return np.asarray(S[:, 1] - S[:, 0])
@@ -287,7 +287,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         """
         check_value("k", k, Values(whole=1))
         check_value("rank_by", rank_by, RANK_BY)
-        return self._ask(self._checked(X), predict_topk, int(k), rank_by=rank_by)
+        return self._run_prediction(self._validated_rows(X), predict_topk, int(k), rank_by=rank_by)
 
     def predict_f1(self, X: Any, over: str = "thresholds") -> Any:
         """Label sets for a high F1 of each label (Algorithm 4).
@@ -295,7 +295,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         over="thresholds": by `thresholds_`, so that a row's answer does not depend on its neighbours; over="batch":
         the paper's form, from the probabilities of these very rows. For class ids too the result is a 0/1 matrix.
         """
-        sets = self._ask(self._checked(X), predict_f1, over=over)
+        sets = self._run_prediction(self._validated_rows(X), predict_f1, over=over)
         return sets if self._sparse or not self._indicator else sets.toarray()
 
     def evaluate(
@@ -303,12 +303,12 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
     ) -> Evaluation:
         """All metrics with 90 % intervals; y as in `fit`, or with more columns than labels known."""
         check_value("rank_by", rank_by, RANK_BY)
-        X, truth = self._checked(X), self._truth(y)
+        X, truth = self._validated_rows(X), self._true_labels(y)
         if truth.shape[0] != X.shape[0]:
             raise ValueError(f"X has {X.shape[0]} rows and y has {truth.shape[0]}; they must be as many.")
-        return self._measured(truth, self._ask(X, predictions, truth, rank_by=rank_by), bootstraps, seed)
+        return self._evaluation(truth, self._run_prediction(X, predictions, truth, rank_by=rank_by), bootstraps, seed)
 
-    def _measured(self, truth: sp.csr_array, said: Predictions, bootstraps: int, seed: int) -> Evaluation:
+    def _evaluation(self, truth: sp.csr_array, said: Predictions, bootstraps: int, seed: int) -> Evaluation:
         """The metrics of what the model said of rows whose labels are known."""
         model = self.model_
         return evaluate(
@@ -321,7 +321,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
             seed=seed,
         )
 
-    def _truth(self, y: Any) -> sp.csr_array:
+    def _true_labels(self, y: Any) -> sp.csr_array:
         """y as a 0/1 matrix with at least a column for each label known; class ids unknown to the model come last."""
         c = len(self.classes_)
         if self._indicator:

@@ -11,17 +11,17 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from smoothlink.data.matching import Reading, label_names, matched, matched_labels, truth, unnamed
-from smoothlink.distributed.input_files import answered
 from smoothlink.distributed.decoder import label_parts
-from smoothlink.errors import DataError, plural
+from smoothlink.distributed.input_files import answered
 from smoothlink.distributed.rows_on_workers import Cluster, current
-from smoothlink.machines.rows import stack
 from smoothlink.distributed.tasks import fetched, told
-from smoothlink.predict_files import Question, asked, check_workers
-from smoothlink.model import Sight
+from smoothlink.errors import DataError, plural
+from smoothlink.machines.rows import stack
+from smoothlink.metrics.evaluate import Evaluation
+from smoothlink.model import EmbeddedRows
 from smoothlink.parameters import RANK_BY, check_value
 from smoothlink.predict import Batch, LabelPart, label_part, predictions, put_together
-from smoothlink.metrics.evaluate import Evaluation
+from smoothlink.predict_files import FileRequest, check_workers, file_request
 
 if TYPE_CHECKING:
     pass
@@ -68,23 +68,23 @@ def evaluate_files(
     themselves. note: is told what there is to say of the files.
     """
     check_value("rank_by", rank_by, RANK_BY)
-    question, inputs = asked(model, paths, rank_by, how, strict, device)
-    loaded, cluster = question.opened(), current()
+    question, inputs = file_request(model, paths, rank_by, how, strict, device)
+    loaded, cluster = question.classifier(), current()
     if cluster is None:
         found = [read_test(question, path) for path in inputs]
         Y = all_labels([tested.truth for tested in found], inputs, note)
         with unnamed():
-            X = loaded._checked(stack([tested.rows for tested in found]))
-        said = loaded._ask(X, predictions, Y, rank_by=rank_by)
+            X = loaded._validated_rows(stack([tested.rows for tested in found]))
+        said = loaded._run_prediction(X, predictions, Y, rank_by=rank_by)
     else:
         check_workers(cluster, question, inputs)
         Y, parts = on_workers(cluster, question, inputs, loaded.model_.n_labels, note)
         said = put_together(loaded.model_, parts, Y, rank_by=rank_by)
-    return loaded._measured(Y, said, bootstraps, seed)
+    return loaded._evaluation(Y, said, bootstraps, seed)
 
 
 def on_workers(
-    cluster: Cluster, question: Question, inputs: Sequence[str], c: int, note: Callable[[str], None] | None
+    cluster: Cluster, question: FileRequest, inputs: Sequence[str], c: int, note: Callable[[str], None] | None
 ) -> tuple[sp.csr_array, list[LabelPart]]:
     """The labels of all rows, and what the workers found of each part of the labels."""
     cluster.stage = "evaluate"
@@ -104,27 +104,27 @@ def on_workers(
 # On a worker, or here
 
 
-def read_test(question: Question, path: str) -> Tested:
+def read_test(question: FileRequest, path: str) -> Tested:
     """X with the features of the model, and the labels."""
     path = fetched(path)
-    model, how, notes = question.opened(), question.how, list[str]()
+    model, how, notes = question.classifier(), question.how, list[str]()
     data = question.read(path, note=notes.append)
     counts = (data.X.shape[0], "row"), (data.X.shape[1], "feature"), (data.Y.shape[1], "label")
     notes.insert(0, f"{path}: {', '.join(plural(count, noun) for count, noun in counts)}.")
     data = matched_labels(data, path, how, model)
     data = matched(data, path, how, model, strict=question.strict, note=notes.append)
-    Y = model._truth(truth(data, path, model))
+    Y = model._true_labels(truth(data, path, model))
     named = model._indicator and data.label_names is not None and model.label_names_ is not None
     unknown = data.label_names[len(label_names(model)) :] if named and data.label_names is not None else None
     return Tested(data.X, None, Truth(Y, unknown, notes))
 
 
-def embed_test(question: Question, path: str) -> Tested:
+def embed_test(question: FileRequest, path: str) -> Tested:
     """The rows of a file as they are scored."""
-    found, loaded = read_test(question, path), question.opened()
+    found, loaded = read_test(question, path), question.classifier()
     with unnamed():
-        X = loaded._checked(found.rows)
-    model, rows, normalisers = loaded.model_, loaded.model_.sight(X), None
+        X = loaded._validated_rows(found.rows)
+    model, rows, normalisers = loaded.model_, loaded.model_.embed_rows(X), None
     if model.multiclass:
         parts = [model.all_normalisers(model.see(rows[part])) for part in model.feature_blocks(len(rows))]
         normalisers = np.concatenate(parts)
@@ -136,12 +136,12 @@ def truth_of(tested: Any) -> Any:
     return tested.truth if isinstance(tested, Tested) else tested
 
 
-def judge_labels(question: Question, files: list[Tested], labels: slice) -> LabelPart:
+def judge_labels(question: FileRequest, files: list[Tested], labels: slice) -> LabelPart:
     """What some labels are worth, of all rows."""
-    loaded = question.opened()
+    loaded = question.classifier()
     rows = files[0].rows
-    if len(files) > 1 and isinstance(rows, Sight):
-        rows = Sight(np.concatenate([f.rows.H for f in files]), stack([f.rows.X for f in files]))
+    if len(files) > 1 and isinstance(rows, EmbeddedRows):
+        rows = EmbeddedRows(np.concatenate([f.rows.H for f in files]), stack([f.rows.X for f in files]))
     elif len(files) > 1:
         rows = np.concatenate([f.rows for f in files])
     normalisers = np.concatenate([f.normalisers for f in files]) if loaded.model_.multiclass else None

@@ -91,7 +91,7 @@ def explain(
         )
     names = label_names(classifier)
     with unnamed():
-        X = classifier._checked(X)
+        X = classifier._validated_rows(X)
     at, scores, P = answered(classifier, X, None if labels is None else resolved(labels, names), k)
     row_of, parts = score_terms(classifier.model_, X, at)
     near = neighbours(classifier, at.tolist())
@@ -110,7 +110,7 @@ def answered(classifier: SmoothLinkClassifier, X: Any, labels: Array | None, k: 
     """Labels, the k best where none are given, with their scores and probabilities; the row is featurized once."""
     check_value("k", k, Values(whole=1))
     model = classifier.model_
-    seen = model.see(model.sight(X))
+    seen = model.see(model.embed_rows(X))
     if labels is None:
         best = ranked(model, seen, k)
         return best.indices[0], model.score(seen, best.indices[0])[0], best.values[0]

@@ -11,18 +11,18 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from smoothlink.machines.arrays import beside, contiguous, unit_rows
-from smoothlink.machines.sparse_weights import Direct
+from smoothlink.machines.arrays import contiguous, to_device_of, unit_rows
 from smoothlink.machines.half_precision import Half
 from smoothlink.machines.host_and_device import Host, Machine
 from smoothlink.machines.products import product, project
 from smoothlink.machines.shards import Shards
+from smoothlink.machines.sparse_weights import SparseWeights
+from smoothlink.safetensors_file import Verification
 from smoothlink.steps.calibrate import FEW, LEAST, Calibration
 from smoothlink.steps.featurize import Features
-from smoothlink.steps.squared import prior
 from smoothlink.steps.landmarks import Landmarks
-from smoothlink.safetensors_file import Verification
 from smoothlink.steps.scale import Scaling
+from smoothlink.steps.squared import prior
 
 Array = NDArray[Any]
 
@@ -31,7 +31,7 @@ BLOCK_ROWS = 2048  # more do not make a product faster, and labels of a block wo
 ALL = slice(None)
 
 
-class Seen(NamedTuple):
+class DecoderInputs(NamedTuple):
     """What the decoder sees of some rows."""
 
     Phi: Any  # (b, s + 1), as V wants them
@@ -40,7 +40,7 @@ class Seen(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Sight:
+class EmbeddedRows:
     """Embedded rows of a model whose labels have weights for single features too, with the rows themselves."""
 
     H: Array  # (n, k)
@@ -49,12 +49,12 @@ class Sight:
     def __len__(self) -> int:
         return len(self.H)
 
-    def __getitem__(self, part: Any) -> Sight:
-        return Sight(self.H[part], self.X[part])
+    def __getitem__(self, part: Any) -> EmbeddedRows:
+        return EmbeddedRows(self.H[part], self.X[part])
 
 
 @dataclass(frozen=True)
-class Raw:
+class RawRows:
     """Rows as they came, for a model on a device: they are sent and embedded there a block at a time."""
 
     X: Any  # (n, d)
@@ -62,8 +62,8 @@ class Raw:
     def __len__(self) -> int:
         return int(self.X.shape[0])
 
-    def __getitem__(self, part: Any) -> Raw:
-        return Raw(self.X[part])
+    def __getitem__(self, part: Any) -> RawRows:
+        return RawRows(self.X[part])
 
 
 @dataclass(frozen=True)
@@ -83,16 +83,16 @@ class Model:
     counts: Array  # (c,) weighted training count of each label
     total: float  # total training weight
     thresholds: Array  # (c,) Algorithm 4's, from held-out rows
-    D: Direct | None = None  # (d + 1, c) weights of labels for single features, of a descent that fitted all together
+    D: SparseWeights | None = None  # (d + 1, c) sparse feature weights of labels, where they were trained jointly
     verification: Verification | None = None  # of the mapped arrays, where it goes on in the background
 
     def on(self, machine: Machine) -> Model:
         """The same model with its large arrays on a device: rows are embedded and scored there."""
         if isinstance(machine, Host):
             return self
-        from smoothlink.machines.device_weights import Placed
+        from smoothlink.machines.device_weights import DeviceWeights
 
-        W, V = self.W, Placed(self.V, self.unseen, machine, self.D)
+        W, V = self.W, DeviceWeights(self.V, self.unseen, machine, self.D)
         W = machine.place(W.wide() if isinstance(W, Half) else W)
         return replace(self, W=W, features=machine.place(self.features), V=V)
 
@@ -124,7 +124,7 @@ class Model:
         """h (n, k) of scaled rows A (n, d + 1), the constant last."""
         H, blank = self.embedded(A)
         if blank.any():
-            H[beside(H, blank)] = np.nan
+            H[to_device_of(H, blank)] = np.nan
         return H
 
     def embedded(self, A: Any) -> tuple[Array, Array]:
@@ -141,22 +141,22 @@ class Model:
         H = self.V.machine.place(H) if self.placed else H
         return unit_rows(H) if self.normalize else contiguous(H), blank
 
-    def sight(self, X: Any) -> Array | Sight | Raw:
+    def embed_rows(self, X: Any) -> Array | EmbeddedRows | RawRows:
         """What scores are made of: h (n, k) of raw rows X (n, d), and where labels have weights for x, x itself."""
         if self.verification is not None:
             self.verification.check()
         if self.placed:
-            return Raw(X)
+            return RawRows(X)
         if self.D is None:
             return self.embed(X)
         if X.shape[0] == 1:  # of which `embed` makes less ado
-            return Sight(self.embed(X), self.scaling(X))
-        return self.sight_of(self.scaling(X))
+            return EmbeddedRows(self.embed(X), self.scaling(X))
+        return self.embed_scaled_rows(self.scaling(X))
 
-    def sight_of(self, A: sp.csr_array) -> Array | Sight:
+    def embed_scaled_rows(self, A: sp.csr_array) -> Array | EmbeddedRows:
         """`sight` of scaled rows A (n, d + 1)."""
         H = self.embed_scaled(A)
-        return H if self.D is None else Sight(H, A)
+        return H if self.D is None else EmbeddedRows(H, A)
 
     @property
     def plain(self) -> bool:
@@ -178,22 +178,22 @@ class Model:
         H = (np.append(x, np.float32(1)) @ rows)[None]
         return unit_rows(H) if self.normalize else H
 
-    def see(self, rows: Array | Sight | Raw) -> Seen:
+    def see(self, rows: Array | EmbeddedRows | RawRows) -> DecoderInputs:
         """The link's features of embedded rows, or of those still to be embedded."""
-        if isinstance(rows, Raw):
+        if isinstance(rows, RawRows):
             A = self.scaling(rows.X)
             H, blank = self.embedded(A)
             X = None if self.D is None else A
-            return Seen(self.V.see(self.features(H), X), blank, X)
-        H, X = (rows.H, rows.X) if isinstance(rows, Sight) else (rows, None)
+            return DecoderInputs(self.V.see(self.features(H), X), blank, X)
+        H, X = (rows.H, rows.X) if isinstance(rows, EmbeddedRows) else (rows, None)
         blank = np.isnan(H[:, 0])
-        return Seen(self.features(np.where(blank[:, None], np.float32(0), H) if blank.any() else H), blank, X)
+        return DecoderInputs(self.features(np.where(blank[:, None], np.float32(0), H) if blank.any() else H), blank, X)
 
-    def scores(self, rows: Array | Sight | Raw, labels: Array | None = None) -> Array:
+    def scores(self, rows: Array | EmbeddedRows | RawRows, labels: Array | None = None) -> Array:
         """Scores (n, c) of embedded rows, for all labels or the given ones; never-seen labels score -inf."""
         return self.score(self.see(rows), ALL if labels is None else labels)
 
-    def score(self, seen: Seen, labels: slice | Array = ALL, out: Array | None = None) -> Array:
+    def score(self, seen: DecoderInputs, labels: slice | Array = ALL, out: Array | None = None) -> Array:
         """Scores (b, m) of these labels, which alone are read: s + 1 products for each row and label."""
         if isinstance(self.V, Half | Shards) or self.placed:
             S = self.V.left(seen.Phi, labels, out)
@@ -271,7 +271,7 @@ class Model:
         with np.errstate(divide="ignore"):
             return np.asarray(top + np.log(np.exp(Z - top[:, None]).sum(axis=1)))
 
-    def all_normalisers(self, seen: Seen) -> Array:
+    def all_normalisers(self, seen: DecoderInputs) -> Array:
         """`normalisers` over all labels, a block of them at a time."""
         if self.placed:
             total = self.V.normalisers(seen.Phi, self.calibration.temperature)

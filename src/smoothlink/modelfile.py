@@ -17,19 +17,19 @@ from numpy.typing import NDArray
 from smoothlink.choices import from_former, from_json, to_json
 from smoothlink.distributed.decoder import open_shards, write_shard
 from smoothlink.errors import ModelFileError
-from smoothlink.machines.sparse_weights import Direct
-from smoothlink.machines.half_precision import Half, halved
+from smoothlink.machines.half_precision import Half, to_half
 from smoothlink.machines.shards import RUN, Shards, shard_names
+from smoothlink.machines.sparse_weights import SparseWeights
 from smoothlink.model import Model
 from smoothlink.parameters import Values, check_value
 from smoothlink.predict import Placement
+from smoothlink.safetensors_file import Loaded, Verification, checksum, pack_names, unpack_names
+from smoothlink.safetensors_file import load as load_file
+from smoothlink.safetensors_file import save as save_file
 from smoothlink.solve import Cholesky, ConjugateGradient, DualCholesky
 from smoothlink.steps.calibrate import Calibration
 from smoothlink.steps.featurize import Features, parse_kernel
 from smoothlink.steps.landmarks import Landmarks
-from smoothlink.safetensors_file import Loaded, Verification, checksum, pack_names, unpack_names
-from smoothlink.safetensors_file import load as load_file
-from smoothlink.safetensors_file import save as save_file
 from smoothlink.steps.scale import Scaling
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def weights(name: str, A: Array | Half | Shards, dtype: str | None) -> dict[str,
     if isinstance(A, Shards):
         return {}
     if dtype == "float16" and not isinstance(A, Half):
-        A = halved(A)
+        A = to_half(A)
     elif dtype == "float32" and isinstance(A, Half):
         A = A.wide()
     return {name: A.values, f"{name}_scale": A.scale} if isinstance(A, Half) else {name: A}
@@ -380,11 +380,11 @@ def first_of(meta: dict[str, Any]) -> tuple[float, float]:
     return a, b
 
 
-def direct_of(arrays: dict[str, Array], d: int) -> Direct | None:
+def direct_of(arrays: dict[str, Array], d: int) -> SparseWeights | None:
     """The weights for single features, where the file has them; a label that does not exist would be written to."""
     if not arrays.keys() & set(DIRECT):
         return None
-    D, c = Direct(*(arrays[name] for name in DIRECT)), arrays["V"].shape[-1]
+    D, c = SparseWeights(*(arrays[name] for name in DIRECT)), arrays["V"].shape[-1]
     count = len(D.values)
     shapes = ((D.indptr, np.int64, (d + 2,)), (D.labels, np.int32, (count,)), (D.values, np.float32, (count,)))
     fits = all(found.dtype == kind and found.shape == shape for found, kind, shape in shapes)

@@ -10,10 +10,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from smoothlink.errors import DeviceError
-from smoothlink.machines.host_and_device import Host, find_machine, forget, out_of_memory
-from smoothlink.model import Model, Raw, Seen, Sight, blocks
-from smoothlink.steps.calibrate import LEAST, row_logloss
+from smoothlink.machines.host_and_device import Host, find_machine, out_of_memory, release_memory
 from smoothlink.metrics.evaluate import Predictions
+from smoothlink.model import DecoderInputs, EmbeddedRows, Model, RawRows, blocks
+from smoothlink.steps.calibrate import LEAST, row_logloss
 from smoothlink.steps.infer import (
     Best,
     Ranking,
@@ -28,7 +28,7 @@ from smoothlink.steps.infer import (
 )
 
 Array = NDArray[Any]
-Given = Array | Sight | Raw
+Given = Array | EmbeddedRows | RawRows
 Answer = TypeVar("Answer")
 
 
@@ -55,7 +55,7 @@ def predict_topk(model: Model, H: Given, k: int, *, rank_by: str = "probability"
     return topk_csr(parts, model.n_labels)
 
 
-def ranked(model: Model, seen: Seen, k: int, rank_by: str = "probability") -> TopK:
+def ranked(model: Model, seen: DecoderInputs, k: int, rank_by: str = "probability") -> TopK:
     """The k best labels of a block of rows with their probabilities; the scores of a block of labels at a time."""
     b = len(seen.blank)
     ranking = Ranking(b, min(k, model.n_labels))
@@ -99,7 +99,7 @@ def lift_among(model: Model, best: Best, first: TopK, rank_by: str) -> TopK:
     return TopK(np.take_along_axis(ids, order, axis=1), np.take_along_axis(values, order, axis=1))
 
 
-def firsts(model: Model, seen: Seen) -> Array:
+def firsts(model: Model, seen: DecoderInputs) -> Array:
     """The best label (b,) of each row of a block."""
     if model.placed:
         return fetched(model, model.V.best(seen.Phi, 1, None), seen.blank).indices[:, 0]
@@ -197,7 +197,7 @@ def predict_proba(model: Model, H: Given, labels: Array | None = None) -> Array:
     return P
 
 
-def likely(model: Model, seen: Seen, labels: Array | None) -> Array:
+def likely(model: Model, seen: DecoderInputs, labels: Array | None) -> Array:
     """Probabilities (b, m) of some labels, or of all."""
     S = model.score(seen, slice(None) if labels is None else labels)
     first = (S.argmax(axis=1) if labels is None else firsts(model, seen))[:, None] if model.lifts else None
@@ -239,7 +239,7 @@ class Batch:
             self.normalisers = np.concatenate([model.all_normalisers(seen) for _, seen in self.parts()])
         self.frequency = np.clip(model.counts / max(model.total, 1e-300), 0, 1)
 
-    def parts(self) -> Iterator[tuple[slice, Seen]]:
+    def parts(self) -> Iterator[tuple[slice, DecoderInputs]]:
         """Rows and their features: kept where they fit, else made again."""
         if self.kept is not None:
             yield from self.kept
@@ -388,7 +388,7 @@ class Placement:
         """Gives the memory of the device back."""
         if self.model is not None:
             machine, self.key, self.model = self.model.V.machine, None, None
-            forget(machine)
+            release_memory(machine)
 
     def of(self, model: Model, device: Any) -> Model:
         """The model where it is to be; on the host it is the model itself."""
@@ -404,7 +404,7 @@ class Placement:
         except Exception as error:
             if not out_of_memory(error):
                 raise
-        forget(machine)  # outside of the handler: the error held what filled the memory
+        release_memory(machine)  # outside of the handler: the error held what filled the memory
         raise too_large(device)
 
     def ask(self, model: Model, device: Any, question: Callable[[Model], Answer]) -> Answer:
@@ -416,7 +416,7 @@ class Placement:
             except Exception as error:
                 if not placed.placed or not out_of_memory(error):
                     raise
-            forget(placed.V.machine)
+            release_memory(placed.V.machine)
             smaller = placed.V.machine.smaller()
             if smaller is None:
                 self.drop()

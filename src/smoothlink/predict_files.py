@@ -8,25 +8,25 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from smoothlink.data.predictions import WRITERS, Ask, check_library, write
-from smoothlink.data.matching import Note, Reading, inside, matched, read_for, unnamed
-from smoothlink.distributed.input_files import check_seen, for_all
-from smoothlink.errors import ClusterError, DataError
-from smoothlink.distributed.rows_on_workers import Cluster, current, library
-from smoothlink.machines.shards import Shards
-from smoothlink.distributed.tasks import fetched, told
-from smoothlink.data.overwrite import writable
-from smoothlink.parameters import RANK_BY, Values, check_value
-from smoothlink.modelfile import load
 from smoothlink.data.files_on_disk import bare_name, expanded
+from smoothlink.data.matching import Note, Reading, inside, matched, read_for, unnamed
+from smoothlink.data.overwrite import writable
+from smoothlink.data.predictions import WRITERS, LabelRequest, check_library, write
+from smoothlink.distributed.input_files import check_seen, for_all
+from smoothlink.distributed.rows_on_workers import Cluster, current, library
+from smoothlink.distributed.tasks import fetched, told
+from smoothlink.errors import ClusterError, DataError
+from smoothlink.machines.shards import Shards
+from smoothlink.modelfile import load
+from smoothlink.parameters import RANK_BY, Values, check_value
 
 if TYPE_CHECKING:
-    from smoothlink.estimator import SmoothLinkClassifier
     from smoothlink.data.read import Data
+    from smoothlink.estimator import SmoothLinkClassifier
     from smoothlink.text.classifier import TextSmoothLink
 
 
-class Question(NamedTuple):
+class FileRequest(NamedTuple):
     """What is asked of every file."""
 
     model: str  # its path
@@ -35,14 +35,14 @@ class Question(NamedTuple):
     strict: bool  # whether features unknown to the model are refused
     device: str = "cpu"
 
-    def opened(self) -> SmoothLinkClassifier:
+    def classifier(self) -> SmoothLinkClassifier:
         """The classifier, memory-mapped; it stays open for the next file."""
         return inside(self.whole())
 
     def whole(self) -> SmoothLinkClassifier | TextSmoothLink:
         """The model with the features of its texts, if it has any."""
         stamp = os.stat(self.model)
-        return opened(self.model, (stamp.st_mtime_ns, stamp.st_size), self.device)
+        return opened_model(self.model, (stamp.st_mtime_ns, stamp.st_size), self.device)
 
     def read(self, path: str, *, labels_matter: bool = True, note: Note) -> Data:
         """The rows of a file for the model."""
@@ -58,7 +58,7 @@ class Written(NamedTuple):
 
 
 @functools.lru_cache(maxsize=1)
-def opened(path: str, stamp: tuple[int, int], device: str) -> SmoothLinkClassifier | TextSmoothLink:
+def opened_model(path: str, stamp: tuple[int, int], device: str) -> SmoothLinkClassifier | TextSmoothLink:
     """The model in a file of this time and size."""
     return load(path).set_params(device=device)
 
@@ -94,14 +94,16 @@ def predict_files(
     check_value("output_format", output_format, Values(tuple(WRITERS)))
     check_library(output_format)
     check_value("rank_by", rank_by, RANK_BY)
-    question, inputs = asked(model, paths, rank_by, how, strict, device)
+    question, inputs = file_request(model, paths, rank_by, how, strict, device)
     cluster = current()
     if cluster is not None:
         folder = os.path.abspath(folder)
     outputs = output_names(inputs, os.fspath(folder), output_format)
     for path in outputs if os.path.isdir(folder) else ():  # a new folder holds nothing to be overwritten
         writable(path, question.model, *inputs, kind="data", force=force)
-    ask = Ask(k, threshold, f1, sets, tuple(str(name) for name in only), rank_by).resolved(question.opened())
+    ask = LabelRequest(k, threshold, f1, sets, tuple(str(name) for name in only), rank_by).resolved(
+        question.classifier()
+    )
     if cluster is not None:
         check_workers(cluster, question, inputs)
     make_folder(folder)
@@ -117,9 +119,9 @@ def predict_files(
     return sorted(found, key=lambda written: place[written.path])
 
 
-def predict_file(question: Question, ask: Ask, form: str, path: str, output: str) -> Written:
+def predict_file(question: FileRequest, ask: LabelRequest, form: str, path: str, output: str) -> Written:
     """Predicts one file; the output appears when it is whole."""
-    model, notes = question.opened(), list[str]()
+    model, notes = question.classifier(), list[str]()
     local = fetched(path)
     data = question.read(local, labels_matter=False, note=notes.append)
     X = matched(data, local, question.how, model, strict=question.strict, note=notes.append).X
@@ -131,13 +133,13 @@ def predict_file(question: Question, ask: Ask, form: str, path: str, output: str
 # Before work starts
 
 
-def asked(
+def file_request(
     model: str | os.PathLike[str], paths: Any, rank_by: str, how: Reading | None, strict: bool, device: str
-) -> tuple[Question, list[str]]:
+) -> tuple[FileRequest, list[str]]:
     """What is asked of which files; on a cluster by names that all machines understand."""
     inputs = expanded(paths)
     reading = (how or Reading()).for_many(inputs)
-    question = Question(os.fspath(model), rank_by, reading, strict, device)
+    question = FileRequest(os.fspath(model), rank_by, reading, strict, device)
     if current() is None:
         for path in inputs:
             reading.format_of(path)  # which says what is wrong with a file that is not there
@@ -169,9 +171,9 @@ def make_folder(folder: str | os.PathLike[str]) -> None:
         raise DataError(f"{os.fspath(folder)}: {error.strerror}.\nName a folder of yours, or a new one.") from error
 
 
-def check_workers(cluster: Cluster, question: Question, inputs: list[str]) -> None:
+def check_workers(cluster: Cluster, question: FileRequest, inputs: list[str]) -> None:
     """Whether every worker sees the model, with the files that its decoder may be in, and all that is read."""
-    V = question.opened().model_.V
+    V = question.classifier().model_.V
     shards = [str(path) for path in V.files] if isinstance(V, Shards) else []
     check_seen(cluster, [question.model, *shards, *question.how.others, *inputs])
 

@@ -19,10 +19,10 @@ from numba import prange
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from smoothlink.data.read import Data
 from smoothlink.errors import DataError
 from smoothlink.machines.compiled import compiled
 from smoothlink.machines.sorting import sort_by
-from smoothlink.data.read import Data
 
 Array = NDArray[Any]
 

@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from smoothlink.fitting.options import peak_memory_mb
 
+from smoothlink.data.read import Data
 from smoothlink.errors import SmoothLinkError
 from smoothlink.estimator import SmoothLinkClassifier
 from smoothlink.machines.rows import row_hash
 from smoothlink.metrics.evaluate import Predictions
 from smoothlink.steps.infer import TopK, topk_csr
-from smoothlink.data.read import Data
 from smoothlink_paper.data import Split
 from smoothlink_paper.methods import Answer
 from smoothlink_paper.runners import PeerFailed, Peers

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from smoothlink.machines.arrays import Array, eigh, host
+from smoothlink.machines.arrays import Array, eigh, to_host
 from smoothlink.machines.rows import Block, Rows
 from smoothlink.solve import System
 from smoothlink.steps.embed import (
@@ -66,9 +66,9 @@ def cplst(rows: Rows, rank: int, system: System, ridge: float, rng: np.random.Ge
 
 def decoder(rows: Rows, U: Array, means: Array, system: System, ridge: float) -> LinearLabelSpace:
     """The ridge fit to (Y - means) U, and the decoder h -> means + U h."""
-    U = host(U)
+    U = to_host(U)
     centre = (means @ U).astype(np.float32)
-    W = host(system.at(ridge)(rows.sum(xt_centred, U, centre, out=(rows.d, U.shape[1]))))
+    W = to_host(system.at(ridge)(rows.sum(xt_centred, U, centre, out=(rows.d, U.shape[1]))))
     return LinearLabelSpace(U, W, np.vstack([U.T, means]).astype(np.float32))
 
 

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from smoothlink.errors import DataError
 from smoothlink.data.read import Data, read
+from smoothlink.errors import DataError
 
 ENDINGS = ("", ".xz", ".gz", ".bz2", ".zst")
 

@@ -16,12 +16,12 @@ from smoothlink.fitting.options import Chosen, Clock, Notify, Options, Setup
 from smoothlink.fitting.setup import inputs_for, set_up
 from smoothlink.fitting.train import Trained, summarise
 
+from smoothlink.distributed.rows_on_workers import current
 from smoothlink.estimator import SmoothLinkClassifier
 from smoothlink.fitting.checkpoint import Work
 from smoothlink.fitting.checks import one_of
 from smoothlink.fitting.choose import RIDGES, axis, holdouts
-from smoothlink.machines.arrays import host
-from smoothlink.distributed.rows_on_workers import current
+from smoothlink.machines.arrays import to_host
 from smoothlink.machines.rows import Rows
 from smoothlink.model import Model
 from smoothlink.steps.calibrate import Histogram, no_calibration
@@ -202,6 +202,6 @@ def held_scores(method: str, setup: Setup, held: list[Array], ridge: float) -> A
         w = setup.rows.w.copy()
         w[numbers] = 0
         space = fit_space(method, setup, setup.rows.weighted(w), ridge)
-        H = host(setup.rows.take(numbers).map(embed_rows, space.W))
+        H = to_host(setup.rows.take(numbers).map(embed_rows, space.W))
         scores.append(H @ space.V[:-1] + space.V[-1])
     return np.concatenate(scores)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from smoothlink.fitting.choose import BANDWIDTHS
-from smoothlink.search import LOWER_IS_BETTER, better
 from smoothlink.metrics.evaluate import evaluate, paired_difference
+from smoothlink.search import LOWER_IS_BETTER, better
 from smoothlink_paper.data import Split, find, load
 from smoothlink_paper.fixed import fixed_link, g0, identity
 from smoothlink_paper.methods import Answer, ours

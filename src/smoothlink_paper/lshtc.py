@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from smoothlink.data.read import read
 from smoothlink.errors import DataError
 from smoothlink.fitting.choose import climb
 from smoothlink.machines.rows import folds
-from smoothlink.solve import ConjugateGradient
 from smoothlink.metrics.evaluate import evaluate, paired_difference
-from smoothlink.data.read import read
+from smoothlink.solve import ConjugateGradient
 from smoothlink_paper.apart import (
     QUICK_NOTE,
     Asked,

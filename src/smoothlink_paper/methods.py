@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from smoothlink.estimator import SmoothLinkClassifier
 from smoothlink.machines.rows import folds
+from smoothlink.metrics.evaluate import Predictions, evaluate
 from smoothlink.predict import one_each, predictions
 from smoothlink.search import better
 from smoothlink.steps.calibrate import row_logloss
-from smoothlink.metrics.evaluate import Predictions, evaluate
 from smoothlink.steps.infer import above_half, f1_thresholds, sets_at, top_k, topk_csr
 from smoothlink.steps.scale import choose_scaling
 from smoothlink_paper.data import Split
@@ -59,7 +59,7 @@ def asked(classifier: SmoothLinkClassifier, split: Split, params: dict[str, Any]
     began = time.perf_counter()
     fitted = classifier.fit(split.train.X, split.train.Y)
     seconds = time.perf_counter() - began
-    said = fitted._ask(fitted._checked(split.test.X), predictions, split.test.Y)
+    said = fitted._run_prediction(fitted._validated_rows(split.test.X), predictions, split.test.Y)
     kept = ("rank", "ridge", "kernel", "bandwidth", "random_features", "final_ridge", "loss", "passes")
     return Answer(said, seconds, {**params, **{k: fitted.summary_[k] for k in kept}})
 

@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from smoothlink.search import LOWER_IS_BETTER, Space, better, tune
 from smoothlink.metrics.evaluate import paired_difference
+from smoothlink.search import LOWER_IS_BETTER, Space, better, tune
 from smoothlink_paper.data import Split, find, load
 from smoothlink_paper.methods import FIELD, PRESETS, RUN_BY, TUNED, Answer, field, ours, tuned, tuned_field
 from smoothlink_paper.plots import band, canvas, dot, image, intervals, legend, styled

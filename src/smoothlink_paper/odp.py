@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from scipy.sparse import csr_array
 
-from smoothlink.errors import DataError
-from smoothlink.solve import ConjugateGradient
-from smoothlink.metrics.evaluate import evaluate, paired_difference
 from smoothlink.data.read import align, read
+from smoothlink.errors import DataError
+from smoothlink.metrics.evaluate import evaluate, paired_difference
+from smoothlink.solve import ConjugateGradient
 from smoothlink.synth import Shape, synthesise
 from smoothlink_paper.apart import (
     QUICK_NOTE,

@@ -12,9 +12,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from smoothlink.errors import DataError
 from smoothlink.data.files_on_disk import load
 from smoothlink.data.read import Data
+from smoothlink.errors import DataError
 from smoothlink_paper.data import ENDINGS, Split
 
 Array = NDArray[Any]

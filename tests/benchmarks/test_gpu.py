@@ -12,9 +12,9 @@ from bench.gpu_measure import Figure, product_rate, shortened, sine
 from bench.gpu_page import NAMES, NOTHING, page, stored_cells, table
 from commands import labelled
 
+from smoothlink.data.read import write
 from smoothlink.errors import DataError
 from smoothlink.machines.host_and_device import Host
-from smoothlink.data.read import write
 
 SMALL = Sizes(300, 200, 40, words_drawn=12, labels_drawn=2.5)
 

@@ -13,9 +13,9 @@ from peers.known import OURS, PEERS, Peer
 
 from smoothlink import SmoothLinkClassifier
 from smoothlink.choices import nest
-from smoothlink.search import Space
-from smoothlink.metrics.evaluate import evaluate
 from smoothlink.data.read import write
+from smoothlink.metrics.evaluate import evaluate
+from smoothlink.search import Space
 from smoothlink.steps.scale import choose_scaling
 from smoothlink_paper import mulan
 from smoothlink_paper.data import Split

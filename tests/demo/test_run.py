@@ -5,8 +5,8 @@ import pytest
 from commands import run, succeed
 from scipy.sparse import csr_array
 
-from smoothlink.demo import independent_baseline as baseline
 from smoothlink.demo import demo_run as parts
+from smoothlink.demo import independent_baseline as baseline
 from smoothlink.demo.corpus import Corpus
 from smoothlink.metrics.evaluate import evaluate
 

@@ -16,10 +16,10 @@ from smoothlink.fitting.plan import Plan
 
 import smoothlink
 from smoothlink import Logistic, Randomized, SmoothLinkClassifier, Softmax
+from smoothlink.data.read import Data, read, write
 from smoothlink.fitting import checkpoint as keeping
 from smoothlink.fitting.checkpoint import Work, job_of
 from smoothlink.steps import squared as fitting
-from smoothlink.data.read import Data, read, write
 
 GIVEN = FIXED | {"embedding": Randomized(oversample=1)}  # so that the embedding has a basis to seek
 SETTINGS = {

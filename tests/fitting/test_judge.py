@@ -13,8 +13,8 @@ from smoothlink.fitting import judge as judging
 from smoothlink.fitting.choose import choose, cut, holdouts, trials_over
 from smoothlink.steps.calibrate import Histogram, fit_temperature
 from smoothlink.steps.embed import label_means
-from smoothlink.steps.squared import squared
 from smoothlink.steps.infer import f1_thresholds
+from smoothlink.steps.squared import squared
 
 
 class Court:

@@ -18,11 +18,11 @@ from smoothlink.fitting.plan import SEES_X, Plan, parse_memory
 from smoothlink.fitting.setup import planned, sizes_of
 
 import smoothlink
+from smoothlink.data.read import write
 from smoothlink.fitting import checkpoint, needs
 from smoothlink.machines.rows import Rows
 from smoothlink.solve import Cholesky, ConjugateGradient, DualCholesky
 from smoothlink.steps.embed import label_embedding
-from smoothlink.data.read import write
 from smoothlink.synth import Shape, synthesise
 
 MIDDLE = Sizes(200_000, 100_001, 20_000, 8_200_000, 600_000, 300, 320, 2001, held=20_000, resident=250 << 20)

@@ -21,11 +21,11 @@ from smoothlink.fitting import resume as resuming
 from smoothlink.fitting import setup as setting
 from smoothlink.machines.rows import Rows
 from smoothlink.solve import Cholesky, ConjugateGradient, DualCholesky
-from smoothlink.steps.sgd import Descent, sweeps
 from smoothlink.steps.embed import embed_rows, label_embedding, rank_for_share
 from smoothlink.steps.featurize import draw_features, median_squared_distance, parse_kernel
-from smoothlink.steps.squared import Smoothing, link_sums, prior, squared
 from smoothlink.steps.scale import choose_scaling
+from smoothlink.steps.sgd import SGD, sgd_passes
+from smoothlink.steps.squared import Smoothing, link_sums, prior, squared
 
 
 def raw(p):
@@ -68,8 +68,8 @@ def test_training_at_given_settings_is_the_steps_composed_by_hand(rng, make, los
     if loss == "squared":
         V = squared(sums, 0.05, smoothing)
     else:
-        knobs = Descent(learning_rate=0.8, momentum=0.5, decay=0.7, batch=30)
-        run = sweeps(
+        knobs = SGD(learning_rate=0.8, momentum=0.5, decay=0.7, batch=30)
+        run = sgd_passes(
             rows.with_inputs(H), features, sums, 0.05, softmax=False, descent=knobs, smoothing=smoothing, seed=seed
         )
         V = next(islice(run, 2, None))

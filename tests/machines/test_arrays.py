@@ -8,7 +8,7 @@ from problems import home
 
 from smoothlink.machines import arrays
 from smoothlink.machines import cg_updates as gradients
-from smoothlink.machines.arrays import on_host, sent
+from smoothlink.machines.arrays import copy_to_device, on_host
 from smoothlink.machines.host_and_device import HOST, find_machine
 
 
@@ -173,7 +173,7 @@ def test_tensors_are_not_on_the_host_and_all_else_is(torch):
 def test_what_is_sent_is_a_copy_even_of_what_may_not_be_written(layout, recwarn):
     A = layout(np.arange(12.0).reshape(4, 3))
     A.flags.writeable = False
-    there = sent(A, "cpu")
+    there = copy_to_device(A, "cpu")
     np.testing.assert_array_equal(arrays.host(there), A)
     there += 1
     assert float(there[0, 0]) == A[0, 0] + 1

@@ -21,13 +21,13 @@ from smoothlink.fitting.cluster import Files, Spread, cluster_plan, cuts, spread
 
 import smoothlink
 from smoothlink import Gaussian, Logistic, Softmax
-from smoothlink.errors import ClusterError, DataError, ModelFileError
-from smoothlink.distributed.rows_on_workers import library, reached
+from smoothlink.data.read import Data, write
 from smoothlink.distributed.client import cluster, connected, mismatch
+from smoothlink.distributed.rows_on_workers import library, reached
 from smoothlink.distributed.tasks import Header
+from smoothlink.errors import ClusterError, DataError, ModelFileError
 from smoothlink.solve import ConjugateGradient
 from smoothlink.steps.embed import embed_rows, label_counts, xt_yq
-from smoothlink.data.read import Data, write
 
 LOSSES = {
     "squared": {"calibrate": True},

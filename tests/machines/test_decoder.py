@@ -15,7 +15,7 @@ from problems import home, relative_error
 from smoothlink.machines.decoder_state import FEATURES, LABELS, CardDecoder, Decoder, decoder, padded
 from smoothlink.machines.host_and_device import HOST, Device
 from smoothlink.steps import sgd as descend
-from smoothlink.steps.sgd import Descent, Run, sweeps
+from smoothlink.steps.sgd import SGD, SGDState, sgd_passes
 from smoothlink.steps.squared import Smoothing
 
 pytestmark = pytest.mark.usefixtures("as_on_a_card")
@@ -36,7 +36,7 @@ def test_a_card_takes_the_steps_of_the_host(rng, monkeypatch, turned, fused, mul
 
     def fitted(machine):
         e.machine = machine
-        knobs = Descent(momentum=momentum, batch=40)
+        knobs = SGD(momentum=momentum, batch=40)
         return e.fitted(2, 0.1, knobs, softmax=multiclass, smoothing=smoothing)
 
     known, card = fitted(HOST), pretend(monkeypatch, fused=fused)
@@ -52,13 +52,13 @@ def test_a_descent_on_a_card_that_was_stopped_goes_on_exactly(rng, monkeypatch, 
     rows, sums = e.rows(), e.sums()
 
     def passes(run):
-        return sweeps(rows, e.features, sums, 0.1, softmax=multiclass, descent=Descent(batch=40), run=run)
+        return sgd_passes(rows, e.features, sums, 0.1, softmax=multiclass, descent=SGD(batch=40), run=run)
 
     known = home(next(islice(passes(None), 3, None))).copy()
-    run = Run()
+    run = SGDState()
     next(islice(passes(run), 1, None))
     assert tuple(run.V.shape) == tuple(run.velocity.shape) == (26, 6)  # without what pads them
-    run = Run(np.array(home(run.V)), np.array(home(run.velocity)), run.sweep)
+    run = SGDState(np.array(home(run.V)), np.array(home(run.velocity)), run.sweep)
     np.testing.assert_array_equal(home(next(islice(passes(run), 1, None))), known)
 
 

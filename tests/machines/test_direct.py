@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from smoothlink.machines.sparse_weights import Direct
+from smoothlink.machines.sparse_weights import SparseWeights
 
 
 @pytest.fixture
@@ -13,7 +13,7 @@ def parts(rng):
     X = sp.random_array((7, 20), density=0.3, rng=rng, dtype=np.float32, format="csr")
     D = sp.random_array((20, 11), density=0.4, rng=rng, dtype=np.float32, format="csr")
     D.sort_indices()
-    direct = Direct(D.indptr.astype(np.int64), D.indices.astype(np.int32), D.data)
+    direct = SparseWeights(D.indptr.astype(np.int64), D.indices.astype(np.int32), D.data)
     return X, D.toarray(), direct, rng.standard_normal((7, 11)).astype(np.float32)
 
 

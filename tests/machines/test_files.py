@@ -8,13 +8,21 @@ import scipy.sparse as sp
 from problems import sparse_problem
 
 from smoothlink import Joint, SmoothLinkClassifier
-from smoothlink.machines.rows_in_files import FileArray, Mapped, Scaled, Turned, fresh, mapping, pieces
+from smoothlink.data.read import Data, read, write
 from smoothlink.machines.matrices import Dense, Sparse
 from smoothlink.machines.rows import Rows
+from smoothlink.machines.rows_in_files import (
+    FileArray,
+    MappedMatrix,
+    ScaledRows,
+    TransposedFile,
+    mapped_file,
+    new_file_array,
+    pieces,
+)
 from smoothlink.solve import DualCholesky
 from smoothlink.solve.conjugate import xt_xp
 from smoothlink.steps.embed import embed_rows, xt_yq
-from smoothlink.data.read import Data, read, write
 from smoothlink.steps.scale import choose_scaling
 
 
@@ -29,7 +37,7 @@ def stored(rng, tmp_path):
 
 def test_a_slice_of_a_mapped_matrix_is_read_and_owns_its_memory(stored):
     X, _, data = stored
-    assert isinstance(data.X, Mapped)
+    assert isinstance(data.X, MappedMatrix)
     for part in (slice(0, 10), slice(85, 200), slice(7, 7), slice(None)):
         found = data.X[part]
         assert type(found) is sp.csr_array
@@ -41,7 +49,7 @@ def test_a_slice_of_a_mapped_matrix_is_read_and_owns_its_memory(stored):
 
 def test_a_mapped_matrix_takes_more_entries_than_32_bits_count_without_a_copy():
     indptr, indices = np.array([0, 2, 3]), np.array([0, 2, 1], np.int32)
-    A = Mapped.over(indptr, indices, None, 3)
+    A = MappedMatrix.over(indptr, indices, None, 3)
     assert A.indices is indices
     assert A.indptr is indptr
     assert A[0:2].toarray().tolist() == [[1, 0, 1], [0, 1, 0]]
@@ -50,17 +58,17 @@ def test_a_mapped_matrix_takes_more_entries_than_32_bits_count_without_a_copy():
 @pytest.mark.parametrize("damage", [lambda a: a.indices.__setitem__(1, 40), lambda a: a.indices.__setitem__(0, -1)])
 def test_an_index_outside_is_found(rng, damage):
     X = sp.random_array((20, 40), density=0.3, format="csr", rng=rng, dtype=np.float32)
-    A = Mapped.over(X.indptr, X.indices.copy(), X.data, 40)
+    A = MappedMatrix.over(X.indptr, X.indices.copy(), X.data, 40)
     assert A.sound()
     damage(A)
     assert not A.sound()
 
 
 def test_indices_out_of_order_within_a_row_are_found_and_across_rows_are_not():
-    A = Mapped.over(np.array([0, 2, 2, 4]), np.array([1, 3, 0, 2], np.int32), None, 4)
+    A = MappedMatrix.over(np.array([0, 2, 2, 4]), np.array([1, 3, 0, 2], np.int32), None, 4)
     assert A.sound()
-    assert not Mapped.over(np.array([0, 1, 1, 4]), np.array([1, 3, 0, 2], np.int32), None, 4).sound()
-    assert not Mapped.over(np.array([0, 2]), np.array([1, 1], np.int32), None, 4).sound()
+    assert not MappedMatrix.over(np.array([0, 1, 1, 4]), np.array([1, 3, 0, 2], np.int32), None, 4).sound()
+    assert not MappedMatrix.over(np.array([0, 2]), np.array([1, 1], np.int32), None, 4).sound()
 
 
 @pytest.mark.parametrize("keep", [1 << 30, 0, 12_000])
@@ -70,7 +78,7 @@ def test_rows_elsewhere_give_the_sums_of_rows_in_memory(stored, rng, keep, kind)
     scaling = choose_scaling(X, kind)
     w = rng.random(90)
     here = Rows.of(scaling(X), Y, w, block_rows=20)
-    there = Rows.of(Scaled(data.X, scaling, keep), Y, w, block_rows=20)
+    there = Rows.of(ScaledRows(data.X, scaling, keep), Y, w, block_rows=20)
     Q, P = (rng.standard_normal((m, 5)).astype(np.float32) for m in (12, 41))
     for _ in range(2):  # kept blocks the second time
         for f, A in ((xt_yq, Q), (xt_xp, P)):
@@ -81,7 +89,7 @@ def test_rows_elsewhere_give_the_sums_of_rows_in_memory(stored, rng, keep, kind)
     kept = [b.X.kept for b in there.blocks if b.X.kept is not None]
     assert len(kept) == 5 if keep == 1 << 30 else len(kept) == 0 if keep == 0 else 0 < len(kept) < 5
     assert sum(block.nbytes for block in kept) <= keep
-    there.let_go()
+    there.release()
     assert not any(b.X.kept for b in there.blocks)
     assert there.blocks[0].X.room.left == keep
     np.testing.assert_array_equal(there.map(embed_rows, P), here.map(embed_rows, P))
@@ -102,7 +110,7 @@ def test_a_block_holds_the_bytes_it_says(rng):
 def test_the_dual_solves_over_rows_elsewhere(stored, rng):
     X, Y, data = stored
     scaling = choose_scaling(X, "unit")
-    rows = [Rows.of(A, Y, block_rows=20) for A in (scaling(X), Scaled(data.X, scaling, 0))]
+    rows = [Rows.of(A, Y, block_rows=20) for A in (scaling(X), ScaledRows(data.X, scaling, 0))]
     B = rng.standard_normal((41, 5)).astype(np.float32)
     here, there = (DualCholesky().prepare(r).at(0.3)(B) for r in rows)
     np.testing.assert_array_equal(there, here)
@@ -110,14 +118,14 @@ def test_the_dual_solves_over_rows_elsewhere(stored, rng):
 
 def test_an_array_in_a_file_is_an_array(rng, tmp_path):
     A = rng.standard_normal((50, 7)).astype(np.float32)
-    file = fresh(tmp_path / "a", (50, 7))
+    file = new_file_array(tmp_path / "a", (50, 7))
     assert not file[:].any()
     file[0:30], file[30:50] = A[:30], A[30:]
     np.testing.assert_array_equal(file[10:20], A[10:20])
     np.testing.assert_array_equal(file[np.array([3, 1, 44])], A[[3, 1, 44]])
     assert file[np.zeros(0, int)].shape == (0, 7)
     turned = file.T
-    assert isinstance(turned, Turned)
+    assert isinstance(turned, TransposedFile)
     np.testing.assert_array_equal(turned[:, 4:9], A.T[:, 4:9])
     np.testing.assert_array_equal(turned[:, np.array([2, 9])], A.T[:, [2, 9]])
     np.testing.assert_array_equal(turned[-1], A.T[-1])
@@ -138,8 +146,8 @@ def test_pieces_are_the_whole_and_let_mapped_pages_go(tmp_path):
         parts = list(pieces(array, 50))
         assert len(parts) > 3
         np.testing.assert_array_equal(np.concatenate(parts), array)
-    assert mapping(A) is None
-    assert mapping(mapped.reshape(-1)) is mapping(mapped) is not None
+    assert mapped_file(A) is None
+    assert mapped_file(mapped.reshape(-1)) is mapped_file(mapped) is not None
 
 
 def test_rows_over_embeddings_in_a_file_are_rows_over_embeddings(stored, rng, tmp_path):
@@ -147,7 +155,7 @@ def test_rows_over_embeddings_in_a_file_are_rows_over_embeddings(stored, rng, tm
     rows = Rows.of(choose_scaling(X, "unit")(X), Y, block_rows=25)
     W = rng.standard_normal((41, 4)).astype(np.float32)
     H = rows.map(embed_rows, W)
-    file = rows.map(embed_rows, W, into=fresh(tmp_path / "h", (90, 4)))
+    file = rows.map(embed_rows, W, into=new_file_array(tmp_path / "h", (90, 4)))
     np.testing.assert_array_equal(file[:], H)
     Q = rng.standard_normal((12, 3)).astype(np.float32)
     found, known = (rows.with_inputs(h).sum(xt_yq, Q, out=(4, 3)) for h in (file, H))

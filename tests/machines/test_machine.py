@@ -14,8 +14,8 @@ from smoothlink.machines.host_and_device import (
     MOST_ENTRIES,
     Device,
     find_machine,
-    forget,
     out_of_memory,
+    release_memory,
 )
 
 CARD = Device("cuda:0", 80 << 30)
@@ -118,7 +118,7 @@ def test_memory_is_given_back_to_a_card_alone(cards, monkeypatch):
     calls = []
     monkeypatch.setattr(cards.cuda, "empty_cache", lambda: calls.append(1))
     for machine in (HOST, Device("cpu", 1), CARD):
-        forget(machine)
+        release_memory(machine)
     assert calls == [1]
 
 

@@ -5,8 +5,8 @@ import pytest
 import scipy.sparse as sp
 from problems import home
 
-from smoothlink.machines.kernels import pieces
 from smoothlink.machines.host_and_device import HOST
+from smoothlink.machines.kernels import pieces
 from smoothlink.machines.matrices import GRAM_ROWS, Dense, Sparse, matrix
 
 # Sums of a few dozen float32 products, each rounded to 6e-8.

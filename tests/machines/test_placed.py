@@ -5,8 +5,8 @@ import pytest
 import scipy.sparse as sp
 
 from smoothlink.errors import DataError
-from smoothlink.machines.sparse_weights import Direct
-from smoothlink.machines.half_precision import halved
+from smoothlink.machines.half_precision import to_half
+from smoothlink.machines.sparse_weights import SparseWeights
 from smoothlink.steps.infer import top_k
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -97,7 +97,7 @@ def test_a_card_rounds_weights_and_features_to_11_bits_and_adds_the_constant_unr
     monkeypatch.setattr(module, "product", lambda A, B: A.float() @ B.float())
     Phi, V, unseen = problem(rng)
     V[-1] = 1e4 if kept == "float32" else V[-1]
-    given = V if kept == "float32" else halved(V)
+    given = V if kept == "float32" else to_half(V)
     there = module.Placed(given, unseen, Card("cpu", 1 << 28))
     seen = there.see(torch.tensor(Phi))
     assert there.values.dtype == seen.values.dtype == torch.float16
@@ -114,7 +114,7 @@ def test_a_card_rounds_weights_and_features_to_11_bits_and_adds_the_constant_unr
 
 def test_halves_of_a_model_file_are_widened_where_there_is_no_card(rng):
     Phi, V, unseen = problem(rng)
-    half = halved(V)
+    half = to_half(V)
     there, plain = module.Placed(half, unseen, MACHINE), module.Placed(half.wide(), unseen, MACHINE)
     seen = there.see(torch.tensor(Phi))
     np.testing.assert_array_equal(there.left(seen, slice(None)), plain.left(seen, slice(None)))
@@ -129,7 +129,7 @@ def test_weights_for_single_features_are_added_whole_in_parts_and_for_blocks_of_
     X = sp.random_array((9, 30), density=0.4, format="csr", dtype=np.float32, rng=rng)
     D = sp.random_array((30, 300), density=0.2, format="csr", dtype=np.float32, rng=rng)
     D.sort_indices()
-    direct = Direct(D.indptr.astype(np.int64), D.indices.astype(np.int32), D.data)
+    direct = SparseWeights(D.indptr.astype(np.int64), D.indices.astype(np.int32), D.data)
     there = module.Placed(V, unseen, MACHINE, direct)
     ids, values, totals = there.best(there.see(torch.tensor(Phi), X), 300, 1.0).fetch()
     expected = np.where(unseen, -np.inf, Phi @ V + (X @ D).toarray())

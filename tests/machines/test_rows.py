@@ -5,14 +5,14 @@ import pytest
 import scipy.sparse as sp
 from problems import dense_problem, home, sparse_problem
 
-from smoothlink.machines.arrays import beside
+from smoothlink.machines.arrays import to_device_of
 from smoothlink.machines.rows import Rows, folds, row_hash, stack
 
 BLOCK_SIZES = [1, 7, 64, 119, 120, 1000]
 
 
 def add_xtwy(block, scale, out):
-    block.X.T.add_product(block.w[:, None] * scale * beside(block.w, block.Y.csr.toarray()), out)
+    block.X.T.add_product(block.w[:, None] * scale * to_device_of(block.w, block.Y.csr.toarray()), out)
 
 
 def add_two(block, totals, counts):
@@ -21,7 +21,7 @@ def add_two(block, totals, counts):
 
 
 def numbers_of(block):
-    return beside(block.w, np.arange(block.start, block.start + len(block.w)))
+    return to_device_of(block.w, np.arange(block.start, block.start + len(block.w)))
 
 
 def embed(block, P):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from smoothlink.errors import ModelFileError
 from smoothlink.machines import prediction_kernels as selection
-from smoothlink.machines.half_precision import FEW, Half, halved, widened
+from smoothlink.machines.half_precision import FEW, Half, from_half, to_half
 
 SCORES = st.one_of(st.floats(-5, 5, width=32), st.sampled_from([np.inf, -np.inf, np.nan, 0.0, -0.0, 1e-30]))
 
@@ -68,7 +68,7 @@ def test_settled_probabilities_are_cut_and_those_never_seen_are_replaced(rng):
 def test_every_finite_half_is_widened_exactly():
     halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16).reshape(256, 256)
     finite = np.isfinite(halves)
-    found = widened(np.where(finite, halves, np.float16(0)), np.full(256, 4, np.float32))
+    found = from_half(np.where(finite, halves, np.float16(0)), np.full(256, 4, np.float32))
     assert halves.size > 1 << 14  # by the kernel, not by NumPy
     np.testing.assert_array_equal(found[finite], 4 * halves[finite].astype(np.float32))
 
@@ -76,7 +76,7 @@ def test_every_finite_half_is_widened_exactly():
 def test_halves_keep_eleven_bits_of_columns_of_any_size(rng):
     A = (rng.uniform(0.01, 1, (50, 9)) * 10.0 ** np.arange(-20, 16, 4)).astype(np.float32)
     A[:, 4] = 0
-    half = halved(A)
+    half = to_half(A)
     assert half.shape == A.shape
     assert half.values.dtype == np.float16
     np.testing.assert_allclose(half.wide(), A, rtol=2.0**-11)
@@ -88,7 +88,7 @@ def test_halves_keep_eleven_bits_of_columns_of_any_size(rng):
 @pytest.mark.parametrize("rows", [1, FEW, FEW + 1])
 @pytest.mark.parametrize("columns", [slice(None), slice(5, 33), np.array([40, 2, 2])], ids=str)
 def test_products_with_halves_are_those_with_the_widened_matrix(rng, rows, columns):
-    half = halved(rng.standard_normal((31, 70)).astype(np.float32))
+    half = to_half(rng.standard_normal((31, 70)).astype(np.float32))
     half = Half(np.frombuffer(half.values.tobytes(), np.float16).reshape(31, 70), half.scale)  # read-only, as mapped
     A = rng.standard_normal((rows, 31)).astype(np.float32)
     expected = A @ half.wide()[:, columns]
@@ -100,9 +100,9 @@ def test_products_with_halves_are_those_with_the_widened_matrix(rng, rows, colum
 
 def test_many_halves_go_to_a_file_and_are_the_same(rng, monkeypatch):
     A = rng.standard_normal((37, 50)).astype(np.float32)
-    here = halved(A)
+    here = to_half(A)
     monkeypatch.setattr("smoothlink.machines.half_precision.PIECE", 1000)
-    there = halved(A)
+    there = to_half(A)
     assert isinstance(there.values, np.memmap)
     np.testing.assert_array_equal(there.values, here.values)
     np.testing.assert_array_equal(there.scale, here.scale)
@@ -110,4 +110,4 @@ def test_many_halves_go_to_a_file_and_are_the_same(rng, monkeypatch):
 
 def test_weights_that_are_not_finite_are_not_halved():
     with pytest.raises(ModelFileError, match="not finite"):
-        halved(np.array([[1.0, np.inf]], np.float32))
+        to_half(np.array([[1.0, np.inf]], np.float32))

@@ -12,12 +12,12 @@ pytest.importorskip("distributed", reason="Dask is not installed")
 
 from smoothlink.fitting.files import Piece, check_alike, describe, digests, header_of
 
-from smoothlink.errors import DataError
+from smoothlink.data.read import Data, write
 from smoothlink.distributed import tasks as shares
 from smoothlink.distributed.rows_on_workers import dealt
-from smoothlink.machines.matrices import Sparse
 from smoothlink.distributed.tasks import Given
-from smoothlink.data.read import Data, write
+from smoothlink.errors import DataError
+from smoothlink.machines.matrices import Sparse
 
 
 def data_of(rng):
@@ -61,7 +61,7 @@ def test_what_was_prepared_for_products_is_not_sent_and_can_be_forgotten(rng):
     X.T.add_product(product, np.zeros_like(P))
     assert len(pickle.dumps(X)) == bare
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(X)) @ P, product)
-    X.let_go()
+    X.release()
     assert X._forward is None
     np.testing.assert_array_equal(X @ P, product)
 

@@ -11,9 +11,9 @@ from smoothlink.fitting.plan import Plan
 from smoothlink.fitting.setup import inputs_for
 
 from smoothlink.machines import device_matrices as tensors
-from smoothlink.machines.rows_in_files import Scaled, fresh
 from smoothlink.machines.host_and_device import Device
 from smoothlink.machines.rows import Rows
+from smoothlink.machines.rows_in_files import ScaledRows, new_file_array
 from smoothlink.solve import Cholesky, ConjugateGradient, DualCholesky
 from smoothlink.solve.conjugate import xt_xp
 from smoothlink.steps.embed import embed_rows, xt_yq
@@ -61,7 +61,7 @@ def test_as_many_blocks_are_kept_as_have_room(rng, make, made):
     assert 0 < len(kept) < 12
     assert sum(X.nbytes for X in kept) <= SMALL // 4
     assert made.count(31) == len(kept) + 3 * (12 - len(kept))
-    rows.let_go()
+    rows.release()
     assert not any(b.X.kept for b in rows.blocks)
 
 
@@ -77,7 +77,7 @@ def test_rows_that_stream_are_weighted_taken_and_mapped_as_on_the_host(rng, make
         np.testing.assert_array_equal(b.w, a.w)
         np.testing.assert_allclose(home(b.sum(xt_yq, Q, out=(31, 3))), a.sum(xt_yq, Q, out=(31, 3)), **CLOSE)
         np.testing.assert_allclose(home(b.map(embed_rows, P)), a.map(embed_rows, P), **CLOSE)
-    file = there.map(embed_rows, P, into=fresh(tmp_path / "h", (120, 3)))
+    file = there.map(embed_rows, P, into=new_file_array(tmp_path / "h", (120, 3)))
     np.testing.assert_allclose(file[:], here.map(embed_rows, P), **CLOSE)
     read, known = (r.with_inputs(H) for r, H in ((there, file), (here, file[:])))
     np.testing.assert_allclose(home(read.sum(xt_yq, Q, out=(3, 3))), known.sum(xt_yq, Q, out=(3, 3)), **CLOSE)
@@ -108,7 +108,7 @@ def test_a_budget_of_the_host_keeps_no_more_than_the_device_has_room_for(rng, fr
     scaling = choose_scaling(X, "unit")
     plan = Plan(1 << 40, 10, None, 1 << 39)
     inputs = inputs_for(X, scaling, options(device=machine, memory="1T"), plan)
-    assert isinstance(inputs, Scaled)
+    assert isinstance(inputs, ScaledRows)
     rows, known = (
         Rows.of(A, p.Y, block_rows=10, machine=m) for A, m in ((inputs, machine), (scaling(X), device(LARGE)))
     )

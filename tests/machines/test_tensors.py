@@ -8,9 +8,9 @@ from problems import home
 pytest.importorskip("torch", reason="torch is not installed")
 
 from smoothlink.machines import device_matrices as tensors
+from smoothlink.machines.device_matrices import TensorDense, TensorSparse
 from smoothlink.machines.host_and_device import HOST, find_machine
 from smoothlink.machines.matrices import Dense, Sparse
-from smoothlink.machines.device_matrices import TensorDense, TensorSparse
 
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 SHAPES = [(70, 23), (1, 5), (9, 1), (0, 6), (4, 0)]

@@ -7,7 +7,7 @@ import numba
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from smoothlink.machines.threads import ONE_THREAD, SMALL_FIT, alone, calm, limited
+from smoothlink.machines.threads import ONE_THREAD, SMALL_FIT, calm, limited, single_thread
 
 
 def blas():
@@ -26,16 +26,16 @@ def test_small_factorisations_get_one_blas_thread_and_large_ones_all():
 
 def test_small_fits_get_one_thread_of_either_kind_and_large_ones_all():
     before = blas(), numba.get_num_threads()
-    with alone(SMALL_FIT):
+    with single_thread(SMALL_FIT):
         assert (blas(), numba.get_num_threads()) == (1, 1)
-    with alone(2 * SMALL_FIT):
+    with single_thread(2 * SMALL_FIT):
         assert (blas(), numba.get_num_threads()) == before
     assert (blas(), numba.get_num_threads()) == before
 
 
 def test_threads_come_back_after_an_error():
     before = blas(), numba.get_num_threads()
-    with pytest.raises(RuntimeError), alone(1.0):
+    with pytest.raises(RuntimeError), single_thread(1.0):
         raise RuntimeError
     assert (blas(), numba.get_num_threads()) == before
 

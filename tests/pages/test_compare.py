@@ -8,10 +8,10 @@ import scipy.sparse as sp
 from small import classes, fixed, words
 
 import smoothlink
+from smoothlink.metrics.bootstrap import Metric
 from smoothlink.metrics.names import better
 from smoothlink.reports.comparison import joint_truth, union
 from smoothlink.reports.comparison_page import PARTS
-from smoothlink.metrics.bootstrap import Metric
 
 DAY = datetime.date(2026, 11, 15)
 

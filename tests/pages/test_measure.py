@@ -18,7 +18,7 @@ def case(rng):
 
 def measured(case, **given):
     model, X, Y, _ = case
-    return measure(model, model._checked(X), model._truth(Y), **{"bootstraps": 0} | given)
+    return measure(model, model._validated_rows(X), model._true_labels(Y), **{"bootstraps": 0} | given)
 
 
 def test_metrics_are_those_of_evaluate(case):
@@ -82,7 +82,7 @@ def test_labels_unknown_to_the_model_are_misses_and_never_confused(case):
 def test_one_class_a_row_is_measured_too(rng):
     X, y = classes(rng)
     model = fixed(rank=2, loss="auto").fit(X, y)
-    found = measure(model, model._checked(X), model._truth(y), bootstraps=0)
+    found = measure(model, model._validated_rows(X), model._true_labels(y), bootstraps=0)
     assert found.metrics["error"].value == pytest.approx(1 - found.metrics["p@1"].value)
     assert sum(one.rows for one in found.confused) == round(90 * found.metrics["error"].value)
     assert found.ks == (1, 2, 3)

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from commands import run, succeed
 
+from smoothlink.data.read import write
 from smoothlink.errors import SmoothLinkError
 from smoothlink.metrics.evaluate import Predictions
-from smoothlink.data.read import write
 from smoothlink.synth import Shape, synthesise
 from smoothlink_paper import experiment, odp, runners
 from smoothlink_paper.apart import (

@@ -5,11 +5,11 @@ import pytest
 import scipy.sparse as sp
 from served import TOPICS, text_model, vector_model
 
-from smoothlink.data.predictions import Ask
+from smoothlink.data.predictions import LabelRequest
 from smoothlink.serve.http_errors import Refused
-from smoothlink.serve.service import Answer, Oracle, Question, finite, stacked
 from smoothlink.serve.schema import LARGEST, Vector
 from smoothlink.serve.server_settings import Settings
+from smoothlink.serve.service import Answer, Oracle, Question, finite, stacked
 
 TEXTS = ["apple iron", "red red rain", "nothing known here", "", "seven plum hail zinc"]
 
@@ -25,7 +25,7 @@ def vector(row):
 
 def test_texts_have_the_labels_that_the_model_gives_them():
     model = text_model()
-    said = oracle(model).answer_all([Question(TEXTS, Ask(3))])[0]
+    said = oracle(model).answer_all([Question(TEXTS, LabelRequest(3))])[0]
     for answer, best in zip(said, model.predict_topk(TEXTS, k=3), strict=True):
         assert answer.names == [name for name, _ in best]
         assert answer.probabilities == pytest.approx([p for _, p in best], abs=1e-6)
@@ -36,12 +36,12 @@ def test_texts_have_the_labels_that_the_model_gives_them():
 def test_a_batch_of_all_kinds_of_questions_is_each_question_alone():
     asked = oracle(text_model())
     kinds = [
-        Ask(3),
-        Ask(1),
-        Ask(5, threshold=0.2),
-        Ask(2, threshold=0.05),
-        Ask(2, only=(0, 3)),
-        Ask(5, 0.1, only=(1, 2, 4)),
+        LabelRequest(3),
+        LabelRequest(1),
+        LabelRequest(5, threshold=0.2),
+        LabelRequest(2, threshold=0.05),
+        LabelRequest(2, only=(0, 3)),
+        LabelRequest(5, 0.1, only=(1, 2, 4)),
     ]
     questions = [Question([TEXTS[i % 5], TEXTS[(i + 1) % 5]], kinds[i % len(kinds)]) for i in range(13)]
     together = asked.answer_all(questions)
@@ -81,7 +81,7 @@ def test_vectors_have_the_labels_that_the_model_gives_them(rng):
     model = vector_model()
     X = sp.csr_array(rng.poisson(0.15, (6, 40)).astype(np.float32))
     best = model.predict_topk(X, k=4)
-    said = oracle(model).answer_all([Question([vector(X[[i]]) for i in range(6)], Ask(4))])[0]
+    said = oracle(model).answer_all([Question([vector(X[[i]]) for i in range(6)], LabelRequest(4))])[0]
     assert [int(name) for answer in said for name in answer.names] == best.indices.tolist()
     np.testing.assert_allclose([p for answer in said for p in answer.probabilities], best.data, atol=1e-6)
 
@@ -121,7 +121,7 @@ def test_what_cannot_be_asked_is_refused_with_the_reason(model, given, told):
 def test_the_smallest_and_the_largest_values_have_probabilities(changes, value):
     asked = oracle(vector_model(scale="none", **changes))
     row = Vector(indices=[0, 1, 2], values=[value, -value, value])
-    assert all(0 < p < 1 for p in asked.answer_all([Question([row], Ask(6))])[0][0].probabilities)
+    assert all(0 < p < 1 for p in asked.answer_all([Question([row], LabelRequest(6))])[0][0].probabilities)
 
 
 def test_answers_that_are_not_numbers_are_refused():

@@ -9,9 +9,9 @@ from problems import Problem, dense_problem, home, relative_error, ridge_solutio
 from scipy.sparse.linalg import lsqr
 from sklearn.linear_model import Ridge
 
-from smoothlink.machines.simd import WIDTH
 from smoothlink.machines.host_and_device import HOST
 from smoothlink.machines.rows import Rows
+from smoothlink.machines.simd import WIDTH
 from smoothlink.solve import Cholesky, ConjugateGradient, DualCholesky, choose_solver
 from smoothlink.solve.cholesky import factor
 

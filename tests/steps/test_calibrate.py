@@ -10,8 +10,8 @@ from sklearn.metrics import brier_score_loss, log_loss
 from smoothlink.steps.calibrate import (
     LEAST,
     Calibration,
-    Firsts,
     Histogram,
+    TopLabels,
     fit_temperature,
     no_calibration,
     row_logloss,
@@ -264,7 +264,7 @@ def lifted_problem(rng, n=4000, c=6):
 
 
 def held_map(S, Y, loss="logistic"):
-    histogram, firsts, w = Histogram(loss), Firsts(len(S)), np.ones(len(S))
+    histogram, firsts, w = Histogram(loss), TopLabels(len(S)), np.ones(len(S))
     histogram.add(S, Y, w)
     firsts.add(S, Y)
     return histogram.monotone(), firsts.lift(histogram.monotone(), w, loss=loss)
@@ -283,7 +283,7 @@ def test_best_labels_are_as_likely_as_said_where_single_scores_cannot_tell(rng):
 
 def test_best_labels_found_in_blocks_are_those_of_all(rng):
     S, Y = lifted_problem(rng, n=50)
-    whole, parts = Firsts(50), Firsts(50)
+    whole, parts = TopLabels(50), TopLabels(50)
     whole.add(S, Y)
     for labels in (slice(0, 1), slice(1, 4), slice(4, 4), slice(4, 6)):
         parts.add(S[:, labels], sp.csr_array(sp.csc_array(Y)[:, labels]))

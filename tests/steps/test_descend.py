@@ -7,10 +7,10 @@ import pytest
 from embedded import Embedded
 from problems import home, relative_error
 
-from smoothlink.machines.arrays import rounded
+from smoothlink.machines.arrays import half_product
 from smoothlink.machines.decoder_state import LABELS
 from smoothlink.steps import sgd as descend
-from smoothlink.steps.sgd import Descent, Run, frame_of, sweeps, turning_pays
+from smoothlink.steps.sgd import SGD, SGDState, coordinates_of, rotation_pays, sgd_passes
 from smoothlink.steps.squared import Smoothing
 
 
@@ -33,7 +33,7 @@ def test_a_turned_frame_takes_the_same_steps(rng, machine, monkeypatch, multicla
     found = []
     for turn in (False, True):
         monkeypatch.setattr(descend, "turning_pays", lambda *_, turn=turn: turn)
-        knobs = Descent(learning_rate=0.7, momentum=momentum, decay=0.8, batch=32)
+        knobs = SGD(learning_rate=0.7, momentum=momentum, decay=0.8, batch=32)
         found.append(e.fitted(3, 0.1, knobs, softmax=multiclass, smoothing=smoothing, seed=5))
     assert relative_error(found[1], found[0]) < 2e-3
     assert np.abs(found[0][:-1]).max() > 0.1  # it went somewhere
@@ -43,7 +43,7 @@ def test_a_turned_frame_takes_the_same_steps(rng, machine, monkeypatch, multicla
 def test_a_frame_is_another_view_of_the_same_system(rng, machine, kernel):
     e = Embedded(rng, machine=machine, kernel=kernel)
     sums = e.sums()
-    plain, turned = (frame_of(sums, 0.1, turned=turn, half=False) for turn in (False, True))
+    plain, turned = (coordinates_of(sums, 0.1, turned=turn, half=False) for turn in (False, True))
     assert turned.freedom == pytest.approx(plain.freedom, rel=1e-4)
     V = rng.standard_normal((e.Phi.shape[1], 3)).astype(np.float32)
     Phi = e.Phi.astype(np.float32)
@@ -57,7 +57,7 @@ def test_a_frame_is_another_view_of_the_same_system(rng, machine, kernel):
 
 
 def test_the_plain_frame_leaves_features_and_weights_alone(rng, machine):
-    frame = frame_of(Embedded(rng, machine=machine).sums(), 0.1, turned=False, half=False)
+    frame = coordinates_of(Embedded(rng, machine=machine).sums(), 0.1, turned=False, half=False)
     A = machine.place(rng.standard_normal((4, 26)).astype(np.float32))
     assert frame.turn(A) is A
     assert frame.back(A) is A
@@ -66,7 +66,7 @@ def test_the_plain_frame_leaves_features_and_weights_alone(rng, machine):
 def test_features_that_are_all_alike_turn_to_nothing(rng, machine, turned):
     e = Embedded(rng, machine=machine)
     e.H[:] = e.H[0]
-    V = e.fitted(2, 0.1, Descent(batch=40))
+    V = e.fitted(2, 0.1, SGD(batch=40))
     assert np.isfinite(V).all()
     scores = e.features(e.H[:1]) @ V
     shares = 1 / (1 + np.exp(-scores[0]))
@@ -83,13 +83,13 @@ def test_features_that_are_all_alike_turn_to_nothing(rng, machine, turned):
     ],
 )
 def test_turning_pays_where_labels_are_many_and_steps_too(n, c, s, batch, pays):
-    assert turning_pays(n, c, s, batch) == pays
+    assert rotation_pays(n, c, s, batch) == pays
 
 
 def test_off_a_card_nothing_is_rounded(rng, machine):
     A, B = (machine.place(rng.standard_normal((5, 5)).astype(np.float32)) for _ in range(2))
-    assert rounded(A) is A
-    np.testing.assert_array_equal(home(rounded(A, B)), home(A @ B))
+    assert half_product(A) is A
+    np.testing.assert_array_equal(home(half_product(A, B)), home(A @ B))
 
 
 # Blocks of labels
@@ -100,7 +100,7 @@ def test_off_a_card_nothing_is_rounded(rng, machine):
 def test_blocks_of_labels_do_not_matter(rng, machine, monkeypatch, turned, multiclass, momentum):
     c = 2 * LABELS + 22
     e = Embedded(rng, n=300, c=c, machine=machine, multiclass=multiclass)
-    knobs = Descent(momentum=momentum, batch=50)
+    knobs = SGD(momentum=momentum, batch=50)
     whole = e.fitted(2, 0.1, knobs, softmax=multiclass)
     monkeypatch.setattr(type(machine), "scores", lambda self: 1)
     assert relative_error(e.fitted(2, 0.1, knobs, softmax=multiclass), whole) < 1e-4
@@ -117,16 +117,16 @@ def test_a_descent_that_was_stopped_goes_on_exactly(rng, machine, turned, multic
     rows, sums = e.rows(), e.sums()
 
     def passes(run):
-        knobs = Descent(momentum=momentum, batch=40, decay=0.7)
-        return sweeps(rows, e.features, sums, 0.1, softmax=multiclass, descent=knobs, seed=3, run=run)
+        knobs = SGD(momentum=momentum, batch=40, decay=0.7)
+        return sgd_passes(rows, e.features, sums, 0.1, softmax=multiclass, descent=knobs, seed=3, run=run)
 
     known = np.array(home(next(islice(passes(None), 3, None))))
-    run = Run()
+    run = SGDState()
     next(islice(passes(run), 1, None))
     assert run.sweep == 2
     assert (run.velocity is None) == (momentum == 0)
     if through_files:
-        run = Run(*(None if A is None else np.array(home(A)) for A in (run.V, run.velocity)), run.sweep)
+        run = SGDState(*(None if A is None else np.array(home(A)) for A in (run.V, run.velocity)), run.sweep)
     found = home(next(islice(passes(run), 1, None)))
     assert run.sweep == 4
     np.testing.assert_array_equal(found, known)

@@ -6,8 +6,8 @@ from scipy.sparse import csr_array, csr_matrix, vstack
 from sklearn.metrics import f1_score, hamming_loss, log_loss, ndcg_score
 
 from smoothlink.errors import DataError
-from smoothlink.metrics.names import bootstrap
 from smoothlink.metrics.evaluate import Predictions, _Case, _statistics, _top_gap, evaluate, paired_difference
+from smoothlink.metrics.names import bootstrap
 from smoothlink.steps.infer import TopK, propensities, top_k, topk_csr
 
 KEYS = [f"{name}@{k}" for name in ("p", "ndcg", "psp", "psndcg") for k in (1, 3, 5)]

@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from smoothlink.machines.decoder_state import sigmoid
 from smoothlink.machines.rows import Rows
 from smoothlink.steps import squared as fit
-from smoothlink.steps.sgd import Descent, default_batch, stable_rate
+from smoothlink.steps.sgd import SGD, default_batch, stable_rate
 from smoothlink.steps.squared import Smoothing, link_sums, prior, prior_scores, softmax_rows
 
 squared = at_home(fit.squared)
@@ -74,8 +74,8 @@ def test_label_smoothing_is_a_fit_to_smoothed_dense_labels(rng, multiclass, a, m
     assert relative_error(V, ridge_solution(e.Phi, T, e.w, 0.1)) < 2e-4
     dense = e.rows(sp.csr_array(T.astype(np.float32)))
     assert relative_error(V, squared(link_sums(dense, e.features), 0.1)) < 1e-4
-    few = [e.fitted(3, 0.1, Descent(), softmax=multiclass, smoothing=smoothing)]
-    few.append(e.fitted(3, 0.1, Descent(), softmax=multiclass, rows=dense))
+    few = [e.fitted(3, 0.1, SGD(), softmax=multiclass, smoothing=smoothing)]
+    few.append(e.fitted(3, 0.1, SGD(), softmax=multiclass, rows=dense))
     assert relative_error(few[0], few[1]) < 1e-3
 
 
@@ -165,12 +165,12 @@ def test_label_smoothing_converges_to_the_exact_smoothed_fit(rng, multiclass, ma
 @pytest.mark.parametrize(
     "descent",
     [
-        Descent(momentum=0.0, decay=1.0, batch=FULL),
-        Descent(momentum=0.95, decay=1.0, batch=FULL),
-        Descent(learning_rate=0.5, momentum=0.5, decay=1.0, batch=FULL),
-        Descent(momentum=0.5, decay=0.99, batch=FULL),
-        Descent(momentum=0.0, decay=0.97, batch=30),
-        Descent(momentum=0.9, decay=0.97, batch=40),
+        SGD(momentum=0.0, decay=1.0, batch=FULL),
+        SGD(momentum=0.95, decay=1.0, batch=FULL),
+        SGD(learning_rate=0.5, momentum=0.5, decay=1.0, batch=FULL),
+        SGD(momentum=0.5, decay=0.99, batch=FULL),
+        SGD(momentum=0.0, decay=0.97, batch=30),
+        SGD(momentum=0.9, decay=0.97, batch=40),
     ],
     ids=str,
 )
@@ -188,7 +188,7 @@ def test_five_passes_of_the_default_descent_have_most_of_the_gain(rng, machine):
     e = Embedded(rng, n=1000, machine=machine)
     exact = exact_fit(e.Phi, e.Y, e.sums().gram.at(0.1).rho, e.w, softmax=False)
     start, best = (e.objective(V, 0.1) for V in (start_at_priors(e.sums(), Smoothing(), softmax=False), exact))
-    assert e.objective(e.fitted(5, 0.1, Descent()), 0.1) < best + 0.15 * (start - best)
+    assert e.objective(e.fitted(5, 0.1, SGD()), 0.1) < best + 0.15 * (start - best)
 
 
 @pytest.mark.parametrize("multiclass", [False, True])
@@ -196,7 +196,7 @@ def test_the_first_step_of_any_batch_is_that_of_all_rows(rng, multiclass, machin
     e = Embedded(rng, multiclass=multiclass, machine=machine)
     start = start_at_priors(e.sums(), Smoothing(), softmax=multiclass)
     # Ten batches of tiny steps, so that each begins at the start; what is sampled is 0 there.
-    V = e.fitted(1, 0.1, Descent(learning_rate=1e-4, momentum=0.0, batch=15), softmax=multiclass)
+    V = e.fitted(1, 0.1, SGD(learning_rate=1e-4, momentum=0.0, batch=15), softmax=multiclass)
     p = softmax(start[-1]) if multiclass else expit(start[-1])
     G = home(e.sums().gram.G)
     M = np.linalg.inv(G + np.diag(e.sums().gram.at(0.1).rho))
@@ -208,14 +208,14 @@ def test_the_first_step_of_any_batch_is_that_of_all_rows(rng, multiclass, machin
 @pytest.mark.parametrize("block_rows", [1, 40, 1000])
 def test_the_descent_does_not_know_the_blocks(rng, block_rows, machine):
     e = Embedded(rng, machine=machine)
-    V = e.fitted(3, 0.1, Descent(batch=32))
-    assert relative_error(e.fitted(3, 0.1, Descent(batch=32), rows=e.rows(block_rows=block_rows)), V) < 1e-4
+    V = e.fitted(3, 0.1, SGD(batch=32))
+    assert relative_error(e.fitted(3, 0.1, SGD(batch=32), rows=e.rows(block_rows=block_rows)), V) < 1e-4
 
 
 def test_the_logistic_descent_can_be_fitted_in_blocks_of_labels(rng, machine):
     e = Embedded(rng, machine=machine)
-    V = e.fitted(3, 0.1, Descent(batch=32))
-    halves = [e.fitted(3, 0.1, Descent(batch=32), rows=e.rows(e.Y[:, part])) for part in (slice(0, 2), slice(2, 6))]
+    V = e.fitted(3, 0.1, SGD(batch=32))
+    halves = [e.fitted(3, 0.1, SGD(batch=32), rows=e.rows(e.Y[:, part])) for part in (slice(0, 2), slice(2, 6))]
     assert relative_error(np.hstack(halves), V) < 1e-4
 
 
@@ -224,7 +224,7 @@ def test_rows_of_weight_zero_are_not_seen_by_the_descent(rng, machine):
     e.w[::4] = 0
     other = e.Y.toarray()
     other[::4] = 1 - other[::4]
-    a, b = (e.fitted(3, 0.1, Descent(batch=32), rows=e.rows(Y)) for Y in (e.Y, sp.csr_array(other)))
+    a, b = (e.fitted(3, 0.1, SGD(batch=32), rows=e.rows(Y)) for Y in (e.Y, sp.csr_array(other)))
     np.testing.assert_array_equal(a, b)
 
 
@@ -233,7 +233,7 @@ def test_seeing_every_row_twice_is_seeing_it_once_with_weight_two_in_full_batche
     both = np.vstack([e.H, e.H])
     twice = Rows.of(both, sp.csr_array(sp.vstack([e.Y, e.Y])), np.tile(e.w, 2), machine=machine).with_inputs(both)
     heavy = e.rows().weighted(2 * e.w)
-    a, b = (e.fitted(5, 0.1, Descent(batch=FULL, learning_rate=0.7), rows=rows) for rows in (twice, heavy))
+    a, b = (e.fitted(5, 0.1, SGD(batch=FULL, learning_rate=0.7), rows=rows) for rows in (twice, heavy))
     assert relative_error(a, b) < 1e-4
 
 
@@ -286,7 +286,7 @@ def test_the_automatic_rate_is_stable_where_the_data_rules_and_where_the_ridge_d
     rng, momentum, multiclass, ridge, machine
 ):
     e = Embedded(rng, multiclass=multiclass, machine=machine)
-    V = e.fitted(60, ridge, Descent(momentum=momentum, decay=1.0, batch=30), softmax=multiclass)
+    V = e.fitted(60, ridge, SGD(momentum=momentum, decay=1.0, batch=30), softmax=multiclass)
     start = start_at_priors(e.sums(), Smoothing(), softmax=multiclass)
     # Batches leave noise, but nothing grows: where the ridge is endless there is nothing to gain over the start.
     assert e.objective(V, ridge, softmax=multiclass) < 1.1 * e.objective(start, ridge, softmax=multiclass)

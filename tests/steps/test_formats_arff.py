@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from smoothlink.errors import DataError
 from smoothlink.data.read import read
+from smoothlink.errors import DataError
 
 XML = """<?xml version="1.0" encoding="utf-8"?>
 <labels xmlns="http://mulan.sourceforge.net/labels">

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import zstandard
 
-from smoothlink.errors import DataError
 from smoothlink.data.read import read, recognise
+from smoothlink.errors import DataError
 
 COMPRESS = {
     "gz": gzip.compress,

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from smoothlink.errors import DataError
-from smoothlink.machines.rows_in_files import Mapped
 from smoothlink.data import folder as binary
 from smoothlink.data import xmc
 from smoothlink.data.read import Data, convert, read, recognise, write
+from smoothlink.errors import DataError
+from smoothlink.machines.rows_in_files import MappedMatrix
 from smoothlink.synth import Shape, synthesise
 
 
@@ -42,9 +42,9 @@ def test_the_folder_is_told_by_its_header_and_holds_plain_arrays(folder):
 
 def test_what_is_read_is_mapped(folder):
     data = read(folder)
-    assert isinstance(data.X, Mapped)
+    assert isinstance(data.X, MappedMatrix)
     assert isinstance(data.X.data, np.memmap)
-    assert isinstance(data.Y, Mapped)
+    assert isinstance(data.Y, MappedMatrix)
     np.testing.assert_array_equal(data.X.toarray(), small().X.toarray())
     np.testing.assert_array_equal(data.Y.toarray(), small().Y.toarray())
     assert data.Y.data.tolist() == [1, 1, 1]

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from smoothlink.errors import DataError
 from smoothlink.data import print_rows as _print
 from smoothlink.data.matrices_from_rows import csr
 from smoothlink.data.read import FORMATS, Data, align, read, recognise, write
+from smoothlink.errors import DataError
 
 quick = settings(max_examples=40, deadline=None)
 float32s = st.floats(width=32, allow_nan=False, allow_infinity=False)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
-from smoothlink.errors import DataError
 from smoothlink.data import text_lines as _text
 from smoothlink.data.read import read
+from smoothlink.errors import DataError
 
 
 @pytest.fixture

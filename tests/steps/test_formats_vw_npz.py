@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from smoothlink.errors import DataError
 from smoothlink.data.read import Data, align, read, write
+from smoothlink.errors import DataError
 
 
 def refusal(path, **options):

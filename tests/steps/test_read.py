@@ -14,8 +14,8 @@ import zstandard
 from scipy import sparse
 from sklearn.datasets import load_svmlight_file
 
-from smoothlink.errors import DataError
 from smoothlink.data.read import FORMATS, Data, align, first_rows, read, recognise, sizes, write
+from smoothlink.errors import DataError
 
 REAL = Path(os.environ.get("SMOOTHLINK_DATA", Path(__file__).parents[3] / "shared" / "data"))
 COMPRESS = [bytes, gzip.compress, lzma.compress, bz2.compress, zstandard.ZstdCompressor().compress]

@@ -14,8 +14,8 @@ from hypothesis.extra import numpy as hnp
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
-from smoothlink.errors import ModelFileError
 from smoothlink import safetensors_file as module
+from smoothlink.errors import ModelFileError
 from smoothlink.safetensors_file import load, pack_names, save, unpack_names
 
 TYPES = ["f2", "f4", "f8", ">f4", "i1", "i2", "i4", "i8", "u1", "?"]

@@ -11,17 +11,17 @@ from smoothlink.joint.negatives import (
     DIRECT_START,
     LENGTH,
     RATE,
-    Together,
-    alike,
+    Sampling,
+    batch_labels,
     batches,
-    beginning,
-    by_word,
-    direct_weights,
+    by_feature,
+    cluster_rows,
+    cooccurring_pairs,
+    initial_state,
     no_pairs,
-    seen_pairs,
-    shared_labels,
+    sparse_weights_of,
     start_weights,
-    train_together,
+    train_with_negatives,
     unseen_logs,
 )
 
@@ -47,8 +47,8 @@ def descent(X, Y, W, groups, knobs, *, w=None, softmax=False, pairs=None, state=
     w = np.ones(X.shape[0], np.float32) if w is None else w
     pairs = no_pairs(Y.shape[1]) if pairs is None else pairs
     if state is None:
-        state = beginning(W.copy(), w @ Y, float(w.sum()), pairs, softmax=softmax)
-    passes = train_together(X, Y, w, groups, state, pairs, softmax=softmax, knobs=knobs, **{"seed": 0, **rest})
+        state = initial_state(W.copy(), w @ Y, float(w.sum()), pairs, softmax=softmax)
+    passes = train_with_negatives(X, Y, w, groups, state, pairs, softmax=softmax, knobs=knobs, **{"seed": 0, **rest})
     return next((found for found in passes if found.done == stop), state)
 
 
@@ -65,7 +65,7 @@ def in_groups(n, size):
 
 def test_groups_are_all_rows_once_in_about_the_size_asked_for(rng):
     rows = np.sort(rng.permutation(1000)[:777])
-    groups = alike(rng.standard_normal((1000, 6)), rows, 17, seed=3)
+    groups = cluster_rows(rng.standard_normal((1000, 6)), rows, 17, seed=3)
     np.testing.assert_array_equal(np.sort(np.concatenate(groups)), rows)
     assert {len(g) for g in groups} <= set(range(8, 18))
 
@@ -73,14 +73,14 @@ def test_groups_are_all_rows_once_in_about_the_size_asked_for(rng):
 def test_rows_that_point_the_same_way_share_a_group(rng):
     kind = rng.permutation(np.repeat(np.arange(16), 16))
     H = 5 * rng.standard_normal((16, 10))[kind] * rng.random((256, 1)) + 0.01 * rng.standard_normal((256, 10))
-    groups = alike(H, np.arange(256), 16, seed=0)
+    groups = cluster_rows(H, np.arange(256), 16, seed=0)
     pure = [np.bincount(kind[g]).max() / len(g) for g in groups]
     assert np.mean(pure) > 0.7 > 3 * np.mean([np.bincount(kind[g]).max() / len(g) for g in in_groups(256, 16)]) - 0.5
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 5])
 def test_a_few_rows_are_a_few_groups(rng, n):
-    groups = alike(rng.standard_normal((9, 3)), np.arange(n), 4, seed=0)
+    groups = cluster_rows(rng.standard_normal((9, 3)), np.arange(n), 4, seed=0)
     assert sorted(np.concatenate([*groups, []])) == list(range(n))
 
 
@@ -100,7 +100,7 @@ def test_a_batch_sees_the_labels_of_its_rows_and_some_more(rng):
     _, Y = problem(rng)
     place = np.full(30, -1, np.int32)
     rows = np.array([5, 17, 3])
-    labels, at, who = shared_labels(rows, Y, 4, np.random.default_rng(0), place)
+    labels, at, who = batch_labels(rows, Y, 4, np.random.default_rng(0), place)
     assert set(labels) >= set(Y[rows].indices)
     assert len(labels) <= len(set(Y[rows].indices)) + 4
     found = np.zeros((3, 30))
@@ -123,13 +123,13 @@ def test_a_label_is_as_likely_to_be_seen_as_its_log_says(rng):
 def test_entries_by_word_are_the_same_entries(rng):
     columns, places = rng.integers(0, 9, 40).astype(np.int32), rng.integers(0, 5, 40).astype(np.int32)
     values = rng.random(40).astype(np.float32)
-    words, starts, at, what = by_word(columns, places, values)
+    words, starts, at, what = by_feature(columns, places, values)
     A = sp.coo_array((values, (columns, places)), (9, 5)).toarray()
     found = np.zeros((9, 5))
     for i, word in enumerate(words):
         np.add.at(found[word], at[starts[i] : starts[i + 1]], what[starts[i] : starts[i + 1]])
     np.testing.assert_allclose(found, A, rtol=1e-6)
-    assert [len(x) for x in by_word(columns[:0], places[:0], values[:0])] == [0, 1, 0, 0]
+    assert [len(x) for x in by_feature(columns[:0], places[:0], values[:0])] == [0, 1, 0, 0]
 
 
 @pytest.mark.parametrize("multiclass", [False, True])
@@ -137,8 +137,8 @@ def test_one_group_that_sees_every_label_takes_the_exact_gradient_step(rng, mult
     X, Y = problem(rng, n=50, multiclass=multiclass)
     Y = sp.csr_array(Y[:, np.asarray(Y.sum(axis=0)).ravel() > 0])
     w = rng.random(50).astype(np.float32) + 0.5
-    W, pairs = start(rng), seen_pairs(X, Y, np.arange(50))
-    knobs = Together(passes=1, negatives=3, batch=50)
+    W, pairs = start(rng), cooccurring_pairs(X, Y, np.arange(50))
+    knobs = Sampling(passes=1, negatives=3, batch=50)
     got = descent(X, Y, W, [np.arange(50)], knobs, w=w, softmax=multiclass, pairs=pairs)
     y = Y.toarray()
     p = (w @ y + 0.5) / (w.sum() + (0.5 * y.shape[1] if multiclass else 1))
@@ -152,7 +152,7 @@ def test_one_group_that_sees_every_label_takes_the_exact_gradient_step(rng, mult
     np.testing.assert_array_equal(got.W, W)  # V was 0, so W had no gradient yet
     gradient = np.where((X.toarray() != 0).T @ y > 0, X.T @ G, 0)
     expected = -DIRECT_RATE * gradient / np.sqrt(DIRECT_START + gradient**2)
-    np.testing.assert_allclose(direct_weights(got, pairs, 60).toarray(), expected, rtol=1e-3, atol=1e-6)
+    np.testing.assert_allclose(sparse_weights_of(got, pairs, 60).toarray(), expected, rtol=1e-3, atol=1e-6)
 
 
 def test_the_gradient_of_w_is_that_of_the_loss_by_finite_differences(rng):
@@ -160,7 +160,7 @@ def test_the_gradient_of_w_is_that_of_the_loss_by_finite_differences(rng):
     X, Y = problem(rng, n=30, d=12, c=5)
     X = X[np.diff(X.indptr) > 0]
     Y = Y[: X.shape[0]]
-    n, knobs = X.shape[0], Together(passes=4, negatives=5, batch=30)
+    n, knobs = X.shape[0], Sampling(passes=4, negatives=5, batch=30)
     one = descent(X, Y, start(rng, 12, 4), [np.arange(n)], knobs, stop=2)
     before = one.W.astype(np.float64), one.V.astype(np.float64), one.b.astype(np.float64)
     squares = one.w_squares.copy()
@@ -185,12 +185,12 @@ def test_the_gradient_of_w_is_that_of_the_loss_by_finite_differences(rng):
 @pytest.mark.parametrize("multiclass", [False, True])
 def test_the_descent_repeats_bit_for_bit_and_learns(rng, multiclass):
     X, Y = problem(rng, multiclass=multiclass)
-    W, groups, pairs = start(rng), in_groups(400, 10), seen_pairs(X, Y, np.arange(400))
-    knobs = Together(passes=12, negatives=5, batch=50)
+    W, groups, pairs = start(rng), in_groups(400, 10), cooccurring_pairs(X, Y, np.arange(400))
+    knobs = Sampling(passes=12, negatives=5, batch=50)
     one, two = (descent(X, Y, W, groups, knobs, softmax=multiclass, pairs=pairs, seed=4) for _ in range(2))
     for name, value in vars(one).items():
         np.testing.assert_array_equal(value, getattr(two, name))
-    S = scores(X, one, direct_weights(one, pairs, 60))
+    S = scores(X, one, sparse_weights_of(one, pairs, 60))
     y = Y.toarray()
     share = y.mean(axis=0)
     if multiclass:
@@ -201,8 +201,8 @@ def test_the_descent_repeats_bit_for_bit_and_learns(rng, multiclass):
 
 def test_a_descent_that_stopped_after_a_pass_goes_on_bit_for_bit(rng):
     X, Y = problem(rng)
-    W, groups, pairs = start(rng), in_groups(400, 10), seen_pairs(X, Y, np.arange(400))
-    knobs = Together(passes=3, negatives=5, batch=50)
+    W, groups, pairs = start(rng), in_groups(400, 10), cooccurring_pairs(X, Y, np.arange(400))
+    knobs = Sampling(passes=3, negatives=5, batch=50)
     whole = descent(X, Y, W, groups, knobs, pairs=pairs)
     part = descent(X, Y, W, groups, knobs, pairs=pairs, stop=1)
     again = descent(X, Y, None, groups, knobs, pairs=pairs, state=part)
@@ -217,7 +217,7 @@ def test_probabilities_are_those_of_all_labels_though_few_are_seen(rng):
     X.indices = X.indices.astype(np.int32)
     share = 0.1 * (1 + np.arange(c)) ** -0.7
     Y = sp.csr_array((rng.random((n, c)) < share).astype(np.float32))
-    state = descent(X, Y, start(rng, 1, 2), in_groups(n, 4), Together(passes=6, negatives=20, batch=40))
+    state = descent(X, Y, start(rng, 1, 2), in_groups(n, 4), Sampling(passes=6, negatives=20, batch=40))
     P = expit(scores(X[:1], state))[0]
     truth = np.asarray(Y.mean(axis=0)).ravel()
     assert 0.8 < P.sum() / truth.sum() < 1.25
@@ -228,7 +228,7 @@ def test_probabilities_are_those_of_all_labels_though_few_are_seen(rng):
 def test_seen_pairs_are_the_labels_and_features_that_share_a_row(rng):
     X, Y = problem(rng, n=40)
     rows = np.arange(5, 30)
-    pairs = seen_pairs(X, Y, rows)
+    pairs = cooccurring_pairs(X, Y, rows)
     found = sp.csr_array((np.ones(len(pairs.features)), pairs.features, pairs.indptr), (30, 60)).toarray()
     np.testing.assert_array_equal(found, Y[rows].toarray().T @ (X[rows].toarray() != 0) > 0)
 
@@ -236,7 +236,7 @@ def test_seen_pairs_are_the_labels_and_features_that_share_a_row(rng):
 def test_a_feature_of_very_many_rows_has_no_weights_of_its_own():
     n = 2 * DIRECT_ROWS
     X = sp.csr_array(np.column_stack([np.ones(n), np.arange(n) < DIRECT_ROWS]).astype(np.float32))
-    pairs = seen_pairs(X, sp.csr_array(np.ones((n, 1), np.float32)), np.arange(n))
+    pairs = cooccurring_pairs(X, sp.csr_array(np.ones((n, 1), np.float32)), np.arange(n))
     assert pairs.features.tolist() == [1]
 
 
@@ -253,7 +253,7 @@ def test_weights_start_at_the_embedding_and_at_noise_of_its_size(rng):
 def test_telling_goes_from_nothing_to_less_than_all(rng):
     X, Y = problem(rng)
     told = []
-    descent(X, Y, start(rng), in_groups(400, 2), Together(passes=2, batch=4), tell=told.append)
+    descent(X, Y, start(rng), in_groups(400, 2), Sampling(passes=2, batch=4), tell=told.append)
     assert told[0] == 0
     assert told == sorted(told)
     assert 0.5 < told[-1] < 1

@@ -8,8 +8,8 @@ import pytest
 
 from smoothlink.data.matching import Reading
 from smoothlink.errors import DataError
-from smoothlink.text.label_cells import guess_separator, names_in
 from smoothlink.text.documents import Source, as_meta, from_meta, read_documents
+from smoothlink.text.label_cells import guess_separator, names_in
 
 DOCUMENTS = [
     ('A "quoted", title', "body; with, marks\nand a line end", ["fruit", "red apple"]),

@@ -8,9 +8,9 @@ from smoothlink import __version__
 from smoothlink.cli.compare_command import compare
 from smoothlink.cli.convert_command import convert
 from smoothlink.cli.demo_command import demo
+from smoothlink.cli.error_messages import debug, guarded
 from smoothlink.cli.evaluate_command import evaluate
 from smoothlink.cli.explain_command import explain
-from smoothlink.cli.error_messages import debug, guarded
 from smoothlink.cli.info_command import info
 from smoothlink.cli.parameter_options import WithFormer
 from smoothlink.cli.predict_command import predict

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from smoothlink.cli.data_options import reading
-from smoothlink.cli.shared_options import AsJson, Device, Force, Quiet, RankBy, Strict, grouped, load_model
 from smoothlink.cli.report_command import Bootstraps, Seed, Tests, named
 from smoothlink.cli.screen import Screen, plain_text, print_json, size, table
+from smoothlink.cli.shared_options import AsJson, Device, Force, Quiet, RankBy, Strict, grouped, load_model
 from smoothlink.data.matching import Reading
+from smoothlink.data.overwrite import writable
 from smoothlink.errors import plural
 from smoothlink.metrics.names import better
-from smoothlink.data.overwrite import writable
 
 if TYPE_CHECKING:
     from smoothlink.reports.comparison import Comparison
@@ -43,10 +43,10 @@ def compare(
 
     Example: smoothlink compare old.safetensors new.safetensors test.txt.xz
     """
+    from smoothlink.data.files_on_disk import expanded
     from smoothlink.reports.comparison import compared
     from smoothlink.reports.report_page import Drawn
     from smoothlink.reports.test_data import trial_in_files
-    from smoothlink.data.files_on_disk import expanded
 
     screen, paths = Screen(quiet), expanded(data)
     if output is not None:

@@ -7,11 +7,11 @@ from typing import Annotated, Any
 import typer
 
 from smoothlink.cli.data_options import known_format, read_data, reading
-from smoothlink.cli.shared_options import AsJson, Force, Quiet, grouped
 from smoothlink.cli.screen import Screen, print_json, size
+from smoothlink.cli.shared_options import AsJson, Force, Quiet, grouped
 from smoothlink.data.matching import Reading
-from smoothlink.errors import DataError
 from smoothlink.data.overwrite import writable
+from smoothlink.errors import DataError
 
 
 @grouped(reading=reading)

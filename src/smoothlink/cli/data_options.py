@@ -13,8 +13,8 @@ from smoothlink.data.matching import Reading, joined, read_for
 from smoothlink.errors import plural
 
 if TYPE_CHECKING:
-    from smoothlink.estimator import SmoothLinkClassifier
     from smoothlink.data.read import Data
+    from smoothlink.estimator import SmoothLinkClassifier
     from smoothlink.text.classifier import TextSmoothLink
 
 PANEL = "Reading the data"

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from smoothlink.cli.evaluate_command import interval
-from smoothlink.cli.shared_options import AsJson, Force, Quiet
 from smoothlink.cli.screen import Screen, number, print_json, table
-from smoothlink.errors import plural
+from smoothlink.cli.shared_options import AsJson, Force, Quiet
 from smoothlink.data.overwrite import writable
+from smoothlink.errors import plural
 
 if TYPE_CHECKING:
     from smoothlink.demo.demo_run import Problem

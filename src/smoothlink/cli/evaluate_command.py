@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from smoothlink.cli.data_options import reading
+from smoothlink.cli.screen import Screen, print_json, table
 from smoothlink.cli.shared_options import (
     AsJson,
     Cluster,
@@ -20,7 +21,6 @@ from smoothlink.cli.shared_options import (
     load_model,
     on_cluster,
 )
-from smoothlink.cli.screen import Screen, print_json, table
 from smoothlink.data.matching import Reading
 from smoothlink.errors import plural
 from smoothlink.metrics.names import meaning
@@ -52,8 +52,8 @@ def evaluate(
 
     Example: smoothlink evaluate model.safetensors test.txt.xz
     """
-    from smoothlink.evaluate_files import evaluate_files
     from smoothlink.data.files_on_disk import expanded
+    from smoothlink.evaluate_files import evaluate_files
 
     screen = Screen(quiet)
     load_model(model, rank_by, device)  # so that a wrong option is called by its name

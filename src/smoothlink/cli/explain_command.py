@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from smoothlink.cli.data_options import known_format, read_data
-from smoothlink.cli.shared_options import AsJson, Model, Quiet
 from smoothlink.cli.screen import Screen, number, plain_text, print_json, table
+from smoothlink.cli.shared_options import AsJson, Model, Quiet
 from smoothlink.data.matching import Reading, matched
 from smoothlink.errors import DataError, plural
 
@@ -43,8 +43,8 @@ def explain(
 
     Example: smoothlink explain model.safetensors test.txt.xz --row 0
     """
-    from smoothlink.modelfile import load
     from smoothlink.explanation import explain, opened
+    from smoothlink.modelfile import load
 
     check_usage(data, text, row)
     loaded, screen = load(model), Screen(quiet)
@@ -92,12 +92,12 @@ def one_row(loaded: Any, path: str, row: int, how: Reading, strict: bool, screen
 
 def chosen(classifier: Any, labels: list[str] | None) -> list[int] | None:
     """Positions of the labels asked for."""
-    from smoothlink.data.predictions import Ask
+    from smoothlink.data.predictions import LabelRequest
 
     if not labels:
         return None
     try:
-        return [int(j) for j in Ask(only=tuple(labels)).resolved(classifier).only]
+        return [int(j) for j in LabelRequest(only=tuple(labels)).resolved(classifier).only]
     except DataError as error:
         raise typer.BadParameter(str(error), param_hint="--labels") from error
 

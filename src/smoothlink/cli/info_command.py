@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from smoothlink.cli.data_options import read_data, reading
-from smoothlink.cli.shared_options import AsJson, Quiet, grouped
 from smoothlink.cli.screen import Screen, facts, number, plain_text, print_json, size, table
+from smoothlink.cli.shared_options import AsJson, Quiet, grouped
 from smoothlink.cli.train_command import show as show_summary
 from smoothlink.data.matching import Reading, inside, label_names
 from smoothlink.errors import plural
@@ -67,8 +67,8 @@ def read_rows(path: str, how: Reading) -> Data:
 def text_facts(path: str, how: Reading) -> dict[str, Any]:
     """The same of the rows that texts become, and which columns were read."""
     from smoothlink.data.read import Data
-    from smoothlink.text.features import TextFeatures
     from smoothlink.text.documents import LABELS, read_documents
+    from smoothlink.text.features import TextFeatures
     from smoothlink.text.label_names import read_labels
 
     source = how.source(path)

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from smoothlink.data.predictions import WRITERS, Ask, format_of, write
 from smoothlink.cli.data_options import read_rows, reading
+from smoothlink.cli.screen import Screen
 from smoothlink.cli.shared_options import (
     Cluster,
     Device,
@@ -22,10 +22,10 @@ from smoothlink.cli.shared_options import (
     load_model,
     on_cluster,
 )
-from smoothlink.cli.screen import Screen
 from smoothlink.data.matching import Reading, inside, matched
-from smoothlink.errors import DataError, plural
 from smoothlink.data.overwrite import writable
+from smoothlink.data.predictions import WRITERS, LabelRequest, format_of, write
+from smoothlink.errors import DataError, plural
 
 
 def option(*names: str, **more: Any) -> Any:
@@ -44,11 +44,11 @@ def asked(
         list[str] | None, option(metavar="LABELS", help="Only these, by name or number: --only numpy,scipy.")
     ] = None,
     rank_by: RankBy = "probability",
-) -> Ask:
+) -> LabelRequest:
     """Which labels are wanted of each row."""
     if (threshold is not None) + f1 + sets > 1:
         raise typer.BadParameter("these exclude each other; pass one.", param_hint="--threshold, --f1, --sets")
-    return Ask(k, threshold, f1, sets, tuple(only or ()), rank_by)
+    return LabelRequest(k, threshold, f1, sets, tuple(only or ()), rank_by)
 
 
 @grouped(reading=reading, ask=asked)
@@ -82,7 +82,7 @@ def predict(
     as_json: Annotated[bool, typer.Option("--json", help="The same as --output-format jsonl.")] = False,
     *,
     reading: Reading,
-    ask: Ask,
+    ask: LabelRequest,
 ) -> None:
     """Predict the labels of each row of data files, with probabilities.
 
@@ -128,7 +128,7 @@ def check_target(paths: list[str], output: str | None, folder: str | None, clust
 
 
 def into_folder(
-    model: str, paths: list[str], folder: str, screen: Screen, *, ask: Ask, form: str, **given: Any
+    model: str, paths: list[str], folder: str, screen: Screen, *, ask: LabelRequest, form: str, **given: Any
 ) -> None:
     """A file of predictions for each input, on the cluster if there is one; what was written is told as it comes."""
     from smoothlink.predict_files import Written, predict_files

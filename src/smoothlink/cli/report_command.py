@@ -9,15 +9,15 @@ import typer
 
 from smoothlink.cli.data_options import reading
 from smoothlink.cli.evaluate_command import as_object as metrics_of
-from smoothlink.cli.shared_options import AsJson, Device, Force, Model, Quiet, RankBy, Strict, grouped, load_model
 from smoothlink.cli.screen import Screen, print_json, size
+from smoothlink.cli.shared_options import AsJson, Device, Force, Model, Quiet, RankBy, Strict, grouped, load_model
 from smoothlink.data.matching import Reading
-from smoothlink.errors import plural
 from smoothlink.data.overwrite import writable
+from smoothlink.errors import plural
 
 if TYPE_CHECKING:
-    from smoothlink.reports.measurements import Measured
     from smoothlink.metrics.reliability import Reliability
+    from smoothlink.reports.measurements import Measured
 
 Tests = Annotated[
     list[str], typer.Argument(metavar="TEST...", help="Data files with the true labels; * in a name fits all.")
@@ -47,9 +47,9 @@ def report(
 
     Example: smoothlink report model.safetensors test.txt.xz -o report.html
     """
+    from smoothlink.data.files_on_disk import expanded
     from smoothlink.reports.report_page import Drawn, reported
     from smoothlink.reports.test_data import trial_in_files
-    from smoothlink.data.files_on_disk import expanded
 
     screen, paths = Screen(quiet), expanded(data)
     writable(output, model, *paths, kind="page", force=force)

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from smoothlink.cli.shared_options import AsJson, Quiet
 from smoothlink.cli.screen import Screen, print_json
+from smoothlink.cli.shared_options import AsJson, Quiet
 from smoothlink.errors import SmoothLinkError
 
 

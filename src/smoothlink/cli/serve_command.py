@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from smoothlink.cli.shared_options import Model, Quiet
 from smoothlink.cli.screen import Screen
+from smoothlink.cli.shared_options import Model, Quiet
 from smoothlink.errors import DataError, SmoothLinkError, plural
 from smoothlink.serve.server_settings import Settings
 

@@ -11,11 +11,11 @@ import typer
 
 from smoothlink.cli.convert_command import files_of
 from smoothlink.cli.data_options import read_data, reading
-from smoothlink.cli.shared_options import AsJson, Force, Quiet, grouped
 from smoothlink.cli.screen import Screen, number, print_json, table
+from smoothlink.cli.shared_options import AsJson, Force, Quiet, grouped
 from smoothlink.data.matching import Reading
-from smoothlink.errors import DataError
 from smoothlink.data.overwrite import writable
+from smoothlink.errors import DataError
 
 if TYPE_CHECKING:
     from smoothlink.data.read import Data
@@ -95,18 +95,18 @@ class Opened(NamedTuple):
 
 
 def open_rows(path: str, how: Reading, screen: Screen) -> Opened:
-    from smoothlink.machines.rows_in_files import Mapped
+    from smoothlink.machines.rows_in_files import MappedMatrix
 
     data = read_data(path, how, screen)
-    if isinstance(data.X, Mapped):
+    if isinstance(data.X, MappedMatrix):
         raise DataError(f"{path} is a data folder, which is mapped, not read.\nSplit the file it was made from.")
     return Opened(path, how, data.Y, data, None)
 
 
 def open_text(path: str, how: Reading, screen: Screen) -> Opened:
-    from smoothlink.text.rows_of_texts import told
     from smoothlink.text.documents import read_documents
     from smoothlink.text.label_names import read_labels
+    from smoothlink.text.rows_of_texts import told
 
     source = how.source(path)
     found = read_documents(path, source, text_matters=False)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from smoothlink.cli.convert_command import files_of, format_of
-from smoothlink.cli.shared_options import AsJson, Force, Quiet
 from smoothlink.cli.screen import Screen, print_json, size
-from smoothlink.errors import DataError, plural
+from smoothlink.cli.shared_options import AsJson, Force, Quiet
 from smoothlink.data.overwrite import writable
+from smoothlink.errors import DataError, plural
 
 if TYPE_CHECKING:
     from smoothlink.synth import Shape

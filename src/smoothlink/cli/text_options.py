@@ -106,8 +106,8 @@ def hold_texts(paths: list[str], how: Reading, asked: Texts) -> bool:
 
 def read_texts(paths: list[str], how: Reading, asked: Texts, screen: Screen) -> tuple[Documents, Source]:
     """The documents of files that can be learnt from, and a note on the others."""
-    from smoothlink.text.rows_of_texts import told
     from smoothlink.text.documents import joined, read_documents
+    from smoothlink.text.rows_of_texts import told
 
     found: list[Documents] = []
     fate = "left out" if asked.drop_unlabelled else "kept as rows that have none (--drop-unlabelled leaves them out)"
@@ -129,9 +129,9 @@ def fit_texts(
     found: Documents, source: Source, asked: Texts, parameters: dict[str, Any], screen: Screen
 ) -> TextSmoothLink:
     """A text model of documents, its stages shown."""
-    from smoothlink.text.label_cells import NONE
     from smoothlink.text.classifier import TextSmoothLink
     from smoothlink.text.documents import as_meta
+    from smoothlink.text.label_cells import NONE
 
     model = TextSmoothLink(label_separator=NONE, **asked.options, **parameters)  # labels are lists by now
     with screen.stages() as notify:

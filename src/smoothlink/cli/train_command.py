@@ -11,19 +11,19 @@ import typer
 from smoothlink.cli.data_options import read_several, reading
 from smoothlink.cli.evaluate_command import as_object
 from smoothlink.cli.evaluate_command import show as show_metrics
-from smoothlink.cli.shared_options import AsJson, Cluster, Force, Quiet, grouped, on_cluster
 from smoothlink.cli.parameter_options import HelpAll, chosen
 from smoothlink.cli.screen import Screen, number, print_json, size, table
+from smoothlink.cli.shared_options import AsJson, Cluster, Force, Quiet, grouped, on_cluster
 from smoothlink.cli.text_options import Texts, fit_texts, hold_texts, read_texts, texts
 from smoothlink.data.matching import Reading, guess, names_in
-from smoothlink.errors import DataError, plural
 from smoothlink.data.overwrite import writable
+from smoothlink.errors import DataError, plural
 from smoothlink.parameters import PARAMETERS, check
 
 if TYPE_CHECKING:
+    from smoothlink.data.read import Data
     from smoothlink.estimator import SmoothLinkClassifier
     from smoothlink.metrics.evaluate import Evaluation
-    from smoothlink.data.read import Data
     from smoothlink.text.classifier import TextSmoothLink
 
 ONE_LABEL = "Every row has exactly one label: training a multiclass model; --task multilabel overrides."
@@ -168,10 +168,10 @@ def fit_here(
 
 def held_out(data: Data, parameters: dict[str, Any], screen: Screen, valid: float) -> Evaluation:
     """The metrics of a model on rows that it was fitted without."""
-    from smoothlink.machines.rows_in_files import Mapped
+    from smoothlink.machines.rows_in_files import MappedMatrix
     from smoothlink.steps.split import stratified_split
 
-    if isinstance(data.X, Mapped):
+    if isinstance(data.X, MappedMatrix):
         raise DataError("--valid needs rows in memory, and these are mapped.\nUse `smoothlink split` on the text file.")
     kept, held = stratified_split(data.Y, (1 - valid, valid))
     apart = {**parameters, "checkpoint": None}

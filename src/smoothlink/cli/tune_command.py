@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from smoothlink.cli.data_options import read_data, reading
-from smoothlink.cli.shared_options import AsJson, Force, Quiet, grouped
 from smoothlink.cli.screen import Screen, number, print_json, table
+from smoothlink.cli.shared_options import AsJson, Force, Quiet, grouped
 from smoothlink.cli.text_options import Texts, hold_texts, read_texts, texts
 from smoothlink.data.matching import Reading
+from smoothlink.data.overwrite import writable
 from smoothlink.errors import plural
 from smoothlink.metrics.names import MEANINGS
-from smoothlink.data.overwrite import writable
 
 if TYPE_CHECKING:
-    from smoothlink.search import Best, Tuned
     from smoothlink.data.read import Data
+    from smoothlink.search import Best, Tuned
 
 
 @grouped(reading=reading, texts=texts)

@@ -11,15 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array, hstack
 
-from smoothlink.errors import DataError
 from smoothlink.data import arff_cells as _cells
 from smoothlink.data.arff_attributes import Attribute, header, label_attributes, quoted, unquoted
-from smoothlink.data.byte_parser import order_rows
 from smoothlink.data.arff_cells import Cells
+from smoothlink.data.byte_parser import order_rows
 from smoothlink.data.files_on_disk import Text, load, replacing, shown
 from smoothlink.data.matrices_from_rows import checked, csr, fits
 from smoothlink.data.print_rows import Style, write_rows
 from smoothlink.data.read import Data, Options
+from smoothlink.errors import DataError
 
 Floats = NDArray[np.float32]
 Flags = NDArray[np.bool_]

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
 
-from smoothlink.errors import DataError
 from smoothlink.data.files_on_disk import Text, bare_name, compressed_variants, load
+from smoothlink.errors import DataError
 
 _TOKEN = re.compile(r"""\s*('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^\s,{}'"][^\s,{}]*)""")
 _MEKA = re.compile(r"(?:^|\s)-[Cc]\s+(-?\d{1,9})(?![\d.])")

@@ -5,9 +5,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothlink.machines.compiled import compiled
 from smoothlink.data.byte_parser import _end_of_line, _integer, _skip_spaces
 from smoothlink.data.parse_floats import number
+from smoothlink.machines.compiled import compiled
 
 Bytes = NDArray[np.uint8]
 

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from smoothlink.data.parse_floats import number
 from smoothlink.machines.compiled import compiled
 from smoothlink.machines.sorting import sort_by
-from smoothlink.data.parse_floats import number
 
 Bytes = NDArray[np.uint8]
 Ids = NDArray[np.int32]

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from smoothlink.errors import DataError
 from smoothlink.data.files_on_disk import bare_name, compressed_variants, load, replacing
+from smoothlink.errors import DataError
 
 # The second name is the one of the XMC repository's new form.
 SIDECARS = {"labels": ("labels.txt", "Y.txt"), "features": ("features.txt", "Xf.txt")}

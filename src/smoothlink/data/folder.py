@@ -15,10 +15,10 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from smoothlink.errors import DataError
-from smoothlink.machines.rows_in_files import Mapped
 from smoothlink.data.matrices_from_rows import LARGEST
 from smoothlink.data.read import Data, Options, Sizes
+from smoothlink.errors import DataError
+from smoothlink.machines.rows_in_files import MappedMatrix
 
 HEADER = "header.json"
 FORMAT, VERSION = "smoothlink-data", 1
@@ -63,7 +63,7 @@ def sizes(path: str, options: Options) -> Sizes | None:
 def check_rows(path: str, X: csr_array, Y: csr_array) -> None:
     """Whether rows that were read from a data folder are as rows can be; products trust this."""
     for letter, A in (("x", X), ("y", Y)):
-        if not Mapped.over(A.indptr, A.indices, A.data, A.shape[1]).sound():
+        if not MappedMatrix.over(A.indptr, A.indices, A.data, A.shape[1]).sound():
             raise _unsound(path, letter)
 
 
@@ -86,7 +86,7 @@ def opened(path: str) -> Data:
             raise DataError(f"{path}: {letter}_indptr does not count the entries of its rows.\n{AGAIN}")
         _compare(path, header, f"{letter}_indptr", zlib.crc32(indptr.data))
         indptr = indptr.astype(np.int32) if indptr[-1] <= LARGEST else indptr
-        matrices.append(Mapped.over(indptr, indices, entries if letter == "x" else None, columns))
+        matrices.append(MappedMatrix.over(indptr, indices, entries if letter == "x" else None, columns))
     names = (_names(path, header, key, count) for key, count in zip(NAMES, (c, d), strict=True))
     return Data(*matrices, *names)
 

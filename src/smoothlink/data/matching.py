@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from smoothlink.errors import DataError, plural
 
 if TYPE_CHECKING:
-    from smoothlink.estimator import SmoothLinkClassifier
     from smoothlink.data.read import Data
+    from smoothlink.estimator import SmoothLinkClassifier
     from smoothlink.text.classifier import TextSmoothLink
     from smoothlink.text.documents import Source
 
@@ -170,8 +170,8 @@ def read_for(
     """The rows of a file for a model: texts become rows by the features of a text model."""
     if how.text_format(path) is None:
         return how.read(path, labels_matter=labels_matter, model=model, note=note)
-    from smoothlink.text.rows_of_texts import text_data
     from smoothlink.text.classifier import TextSmoothLink
+    from smoothlink.text.rows_of_texts import text_data
 
     if not isinstance(model, TextSmoothLink):
         raise DataError(

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csc_array, csr_array
 
-from smoothlink.errors import DataError
 from smoothlink.data.files_on_disk import load, other_half, replacing
 from smoothlink.data.matrices_from_rows import LARGEST, checked
 from smoothlink.data.read import Data, Options
+from smoothlink.errors import DataError
 
 Arrays = dict[str, NDArray[Any]]
 HALVES = {"X": "Y"}

@@ -18,14 +18,14 @@ from smoothlink.errors import DataError
 if TYPE_CHECKING:
     from smoothlink.estimator import SmoothLinkClassifier
 
-BEST = 5  # labels a row where nothing else is asked for
+DEFAULT_K = 5  # labels a row where nothing else is asked for
 TOGETHER = 1 << 16  # rows that keep a device busy
 
 
 Answer = tuple[int, list[int], list[float]]  # row, labels, probabilities
 
 
-class Ask(NamedTuple):
+class LabelRequest(NamedTuple):
     """Which labels are wanted of each row."""
 
     k: int | None = None  # at most so many; None: BEST, or the whole set
@@ -40,7 +40,7 @@ class Ask(NamedTuple):
         """Whether all labels of a set are wanted, not the best few."""
         return self.threshold is not None or self.f1 or self.sets
 
-    def resolved(self, model: SmoothLinkClassifier) -> Ask:
+    def resolved(self, model: SmoothLinkClassifier) -> LabelRequest:
         """The same with positions for the names in `only`."""
         from smoothlink.data.matching import label_names
 
@@ -61,10 +61,10 @@ def positions(text: str, place: dict[str, int], c: int) -> list[int]:
     raise DataError(f"the model knows no label {text!r}; it has {c}. `smoothlink info` shows some.")
 
 
-def answers(model: SmoothLinkClassifier, X: Any, ask: Ask) -> Iterator[tuple[list[int], list[float]]]:
+def predicted_labels(model: SmoothLinkClassifier, X: Any, ask: LabelRequest) -> Iterator[tuple[list[int], list[float]]]:
     """The labels of each row and their probabilities, the best first."""
     if not ask.whole and not ask.only:
-        ranked = model.predict_topk(X, k=ask.k or BEST, rank_by=ask.rank_by)
+        ranked = model.predict_topk(X, k=ask.k or DEFAULT_K, rank_by=ask.rank_by)
         ptr, labels, probabilities = ranked.indptr, ranked.indices, ranked.data
     else:
         ptr, labels, probabilities = selected(model, X, ask)
@@ -72,7 +72,7 @@ def answers(model: SmoothLinkClassifier, X: Any, ask: Ask) -> Iterator[tuple[lis
         yield labels[start:stop].tolist(), probabilities[start:stop].tolist()
 
 
-def selected(model: SmoothLinkClassifier, X: Any, ask: Ask) -> tuple[Any, Any, Any]:
+def selected(model: SmoothLinkClassifier, X: Any, ask: LabelRequest) -> tuple[Any, Any, Any]:
     """Row pointers, labels and probabilities of the labels asked for, the best of each row first."""
     import numpy as np
 
@@ -85,13 +85,13 @@ def selected(model: SmoothLinkClassifier, X: Any, ask: Ask) -> tuple[Any, Any, A
     order = np.lexsort((-worth[rows, columns], rows))
     rows, columns = rows[order], columns[order]
     first = np.searchsorted(rows, np.arange(len(P)))
-    most = ask.k or (len(among) if ask.whole else BEST)
+    most = ask.k or (len(among) if ask.whole else DEFAULT_K)
     kept = np.arange(len(rows)) - first[rows] < most
     rows, columns = rows[kept], columns[kept]
     return np.searchsorted(rows, np.arange(len(P) + 1)), among[columns], P[rows, columns]
 
 
-def members(model: SmoothLinkClassifier, X: Any, P: Any, among: Any, ask: Ask) -> Any:
+def members(model: SmoothLinkClassifier, X: Any, P: Any, among: Any, ask: LabelRequest) -> Any:
     """Which of the labels `among`, of probabilities P, belong to the set of each row."""
     import numpy as np
     import scipy.sparse as sp
@@ -235,16 +235,16 @@ def check_library(form: str) -> None:
 
 
 def write(
-    path: str | None, model: SmoothLinkClassifier, X: Any, ask: Ask, form: str, advance: Callable[[int], None]
+    path: str | None, model: SmoothLinkClassifier, X: Any, ask: LabelRequest, form: str, advance: Callable[[int], None]
 ) -> None:
     """Write predictions to a file, or text to standard output, block after block, so that they never are in memory all
     at once. A file appears when it is whole; `advance` is told of rows done."""
-    from smoothlink.data.matching import label_names
     from smoothlink.data.files_on_disk import replacing
+    from smoothlink.data.matching import label_names
 
     def found() -> Iterator[Answer]:
         for part in parts(model, X.shape[0], ask):
-            for row, said in enumerate(answers(model, X[part], ask), part.start):
+            for row, said in enumerate(predicted_labels(model, X[part], ask), part.start):
                 yield row, *said
             advance(part.stop - part.start)
 
@@ -261,7 +261,7 @@ def write(
         stream.write(writer.end)
 
 
-def parts(model: SmoothLinkClassifier, n: int, ask: Ask) -> Iterator[slice]:
+def parts(model: SmoothLinkClassifier, n: int, ask: LabelRequest) -> Iterator[slice]:
     """Rows that are asked about together: as many as have room for their probabilities, or many where a device finds
     their best few labels."""
     from smoothlink.model import blocks

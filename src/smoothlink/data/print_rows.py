@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from smoothlink.machines.compiled import compiled
 from smoothlink.data.parse_floats import put_float, put_integer
+from smoothlink.machines.compiled import compiled
 
 Bytes = NDArray[np.uint8]
 _PIECE = 1 << 19  # entries turned into text at a time

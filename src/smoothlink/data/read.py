@@ -177,8 +177,8 @@ def write(data: Data, path: FilePath, *, format: str = "auto") -> None:
 
     Names go inside where the format has a place for them, else to labels.txt and features.txt beside the file.
     """
-    from smoothlink.data.matrices_from_rows import checked
     from smoothlink.data.column_names import content_beside, write_beside
+    from smoothlink.data.matrices_from_rows import checked
 
     name = fspath(path)
     kind = _format_by_name(name) if format == "auto" else format

@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothlink.errors import DataError
 from smoothlink.data import byte_parser as _bytes
 from smoothlink.data.byte_parser import Parsed, Rules
 from smoothlink.data.files_on_disk import Text, shown
 from smoothlink.data.matrices_from_rows import LARGEST
+from smoothlink.errors import DataError
 
 _CHUNK = 1 << 21  # a thread gets at least this many bytes; below, starting it costs more than it brings
 

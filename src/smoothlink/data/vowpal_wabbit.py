@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from smoothlink.errors import DataError
 from smoothlink.data.files_on_disk import Text, load, replacing
 from smoothlink.data.matrices_from_rows import csr, fits
 from smoothlink.data.print_rows import Style, write_rows
 from smoothlink.data.read import Data, Options
+from smoothlink.errors import DataError
 
 
 class _LineError(Exception):

@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
-from smoothlink.errors import DataError
 from smoothlink.data.files_on_disk import (
     Text,
     compressed_variants,
@@ -21,8 +20,9 @@ from smoothlink.data.files_on_disk import (
 )
 from smoothlink.data.matrices_from_rows import LARGEST, csr
 from smoothlink.data.print_rows import Style, write_rows
-from smoothlink.data.text_lines import Grammar, Limit, Table, parse
 from smoothlink.data.read import Data, Options, Sizes
+from smoothlink.data.text_lines import Grammar, Limit, Table, parse
+from smoothlink.errors import DataError
 
 HALVES = {"Xf": "Y", "X": "Y"}
 _HEADER = re.compile(rb"[ \t]*(\d{1,18})[ \t]+(\d{1,18})(?:[ \t]+(\d{1,18}))?[ \t\r]*\Z")

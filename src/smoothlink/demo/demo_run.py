@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
-from smoothlink.demo.independent_baseline import Independent, fit_independent
 from smoothlink.demo.corpus import Corpus
+from smoothlink.demo.independent_baseline import Independent, fit_independent
 from smoothlink.estimator import SmoothLinkClassifier
-from smoothlink.solve import ConjugateGradient
 from smoothlink.metrics.evaluate import Evaluation, evaluate
+from smoothlink.solve import ConjugateGradient
 
 if TYPE_CHECKING:
     from sklearn.feature_extraction.text import TfidfVectorizer

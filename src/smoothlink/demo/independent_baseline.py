@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, hstack
 
-from smoothlink.steps.calibrate import Calibration, Histogram, row_logloss
 from smoothlink.metrics.evaluate import Predictions
+from smoothlink.steps.calibrate import Calibration, Histogram, row_logloss
 from smoothlink.steps.infer import above_half, f1_thresholds, sets_at, top_k, topk_csr
 
 Array = NDArray[Any]

@@ -8,9 +8,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from smoothlink.errors import ClusterError
 from smoothlink.distributed import tasks as shares
 from smoothlink.distributed.rows_on_workers import Cluster, library, using
+from smoothlink.errors import ClusterError
 
 SECONDS = 10  # to wait for a scheduler
 PLANS = ("auto", "rows", "columns")

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothlink.errors import ModelFileError
 from smoothlink.distributed import tasks as shares
 from smoothlink.distributed.rows_on_workers import ClusterRows
+from smoothlink.errors import ModelFileError
 from smoothlink.machines.decoder_state import log_sums
 from smoothlink.machines.rows import Block, Rows
 from smoothlink.machines.shards import Shards, shard_names
-from smoothlink.solve.cholesky import GramSystem
-from smoothlink.steps.sgd import Descent, Run, predictions, sweeps
-from smoothlink.steps.featurize import Features
-from smoothlink.steps.squared import LinkSums, Smoothing, prior_scores, squared
 from smoothlink.safetensors_file import Unchecked, load, save
+from smoothlink.solve.cholesky import GramSystem
+from smoothlink.steps.featurize import Features
+from smoothlink.steps.sgd import SGD, SGDState, predictions, sgd_passes
+from smoothlink.steps.squared import LinkSums, Smoothing, prior_scores, squared
 
 if TYPE_CHECKING:
     from smoothlink.fitting.settings import Settings
@@ -33,7 +33,7 @@ class LabelTask(NamedTuple):
     """What the SGD with some labels needs beside its rows, on a worker."""
 
     ridge: float
-    descent: Descent
+    descent: SGD
     smoothing: Smoothing
     seed: int
 
@@ -45,16 +45,16 @@ def distributed_passes(
     ridge: float,
     *,
     softmax: bool,
-    descent: Descent,
+    descent: SGD,
     smoothing: Smoothing,
     seed: int,
-    run: Run | None = None,
+    run: SGDState | None = None,
 ) -> Iterator[Array]:
     """Returns `steps.descend.sweeps` on a cluster: V (s + 1, c) after each pass.
 
     The softmax loss couples all labels: there each step is one sum over the rows of a large batch.
     """
-    run = Run() if run is None else run
+    run = SGDState() if run is None else run
     if not softmax:
         return label_sweeps(rows, features, sums, LabelTask(ridge, descent, smoothing, seed), run)
     sent, start = rows.cluster.send(features), prior_scores(sums.label_weights, sums.weight, smoothing, softmax=True)
@@ -65,7 +65,7 @@ def distributed_passes(
         given = batch[order], weights[order], sent, state.V, p
         yield slice(0, rows.c), rows.sum(batch_slope, *given, out=tuple(state.V.shape))
 
-    return sweeps(
+    return sgd_passes(
         rows,
         features,
         sums,
@@ -80,7 +80,9 @@ def distributed_passes(
     )
 
 
-def label_sweeps(rows: ClusterRows, features: Features, sums: LinkSums, task: LabelTask, run: Run) -> Iterator[Array]:
+def label_sweeps(
+    rows: ClusterRows, features: Features, sums: LinkSums, task: LabelTask, run: SGDState
+) -> Iterator[Array]:
     """Yields V after each pass. Labels are independent in the logistic loss: each worker takes some of them, over all
     embedded rows."""
     cluster = rows.cluster
@@ -101,7 +103,7 @@ def label_states(
     features: Features,
     sums: LinkSums,
     task: LabelTask,
-    run: Run,
+    run: SGDState,
 ) -> Iterator[list[Any]]:
     """Where the descents with each part of the labels stand after each pass, on the workers."""
     cluster = rows.cluster
@@ -111,7 +113,7 @@ def label_states(
     for labels in parts:
         Y = [cluster.submit("label-columns", shares.label_columns, share, labels) for share in rows.parts]
         data.append(cluster.submit("label-rows", shares.some_labels, rows.table.parts, Y, rows._w))
-        begun = None if run.V is None else Run(run.V[:, labels], column(run.velocity, labels), run.sweep)
+        begun = None if run.V is None else SGDState(run.V[:, labels], column(run.velocity, labels), run.sweep)
         states.append(begun)
     while True:
         for i in range(len(parts)):
@@ -145,7 +147,7 @@ def write_parts(
         found = [cluster.submit(f"solve {i + 1}/{len(parts)}", solved_part, t, *given) for i, t in enumerate(targets)]
     else:
         task = LabelTask(settings.final_ridge, settings.sgd, settings.smoothing, settings.seed)
-        steps = label_states(rows, parts, targets, features, sums, task, Run())
+        steps = label_states(rows, parts, targets, features, sums, task, SGDState())
         for _ in range(max(1, settings.passes)):
             states = next(steps)
         found = [cluster.submit("decoder", weights_of, state) for state in states]
@@ -174,7 +176,7 @@ def solved_part(targets: Array, G: Array, ridge: float, smoothing: Smoothing) ->
     return np.ascontiguousarray(squared(LinkSums(GramSystem(G), targets, 0.0), ridge, smoothing))
 
 
-def weights_of(state: Run) -> Array:
+def weights_of(state: SGDState) -> Array:
     assert state.V is not None
     return state.V
 
@@ -186,13 +188,13 @@ def write_shard(V: Array, path: str) -> int:
 
 
 def labels_pass(
-    rows: Rows, features: Features, G: Array, targets: Array, weight: float, task: LabelTask, run: Run | None
-) -> Run:
+    rows: Rows, features: Features, G: Array, targets: Array, weight: float, task: LabelTask, run: SGDState | None
+) -> SGDState:
     """One pass of the logistic descent with some labels, on a worker."""
-    now = Run() if run is None else Run(copy(run.V), copy(run.velocity), run.sweep)
+    now = SGDState() if run is None else SGDState(copy(run.V), copy(run.velocity), run.sweep)
     sums = LinkSums(GramSystem(G), targets, weight)
     knobs: dict[str, Any] = {"descent": task.descent, "smoothing": task.smoothing, "seed": task.seed, "turned": False}
-    next(sweeps(rows, features, sums, task.ridge, softmax=False, run=now, **knobs))
+    next(sgd_passes(rows, features, sums, task.ridge, softmax=False, run=now, **knobs))
     return now
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from smoothlink.distributed import tasks as shares
 from smoothlink.distributed.input_files import (
     Files,
     Piece,
@@ -24,6 +25,8 @@ from smoothlink.distributed.input_files import (
     described,
     renamed,
 )
+from smoothlink.distributed.rows_on_workers import Cluster, ClusterRows, RemoteLabels
+from smoothlink.distributed.tasks import Given, Header, Seen
 from smoothlink.errors import plural
 from smoothlink.fitting.checkpoint import checksum, describe_request, open_state
 from smoothlink.fitting.checks import check_loss
@@ -32,9 +35,6 @@ from smoothlink.fitting.prepare import largest_rank, resolve_solver, start_setti
 from smoothlink.fitting.run import fit_posed
 from smoothlink.fitting.settings import Clock, Inputs, Notify, Problem, Request, Settings
 from smoothlink.fitting.summary import Fitted
-from smoothlink.distributed import tasks as shares
-from smoothlink.distributed.rows_on_workers import Cluster, ClusterRows, RemoteLabels
-from smoothlink.distributed.tasks import Given, Header, Seen
 from smoothlink.solve import EXPECTED_ITERATIONS, ConjugateGradient
 from smoothlink.steps.scale import choose_scaling
 

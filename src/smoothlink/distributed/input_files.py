@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 
 import scipy.sparse as sp
 
-from smoothlink.errors import ClusterError, DataError
-from smoothlink.fitting.checkpoint import checksum
-from smoothlink.distributed import tasks as shares
-from smoothlink.distributed.rows_on_workers import Cluster
-from smoothlink.machines.rows_in_files import Mapped
-from smoothlink.distributed.tasks import Header
 from smoothlink.data import folder as binary
 from smoothlink.data.files_on_disk import expanded
 from smoothlink.data.read import Data, first_rows, read, sizes
+from smoothlink.distributed import tasks as shares
+from smoothlink.distributed.rows_on_workers import Cluster
+from smoothlink.distributed.tasks import Header
+from smoothlink.errors import ClusterError, DataError
+from smoothlink.fitting.checkpoint import checksum
+from smoothlink.machines.rows_in_files import MappedMatrix
 
 TEXT_BYTES = 8  # of a text for an entry of X, compressed or not: a guess, until its rows are read
 
@@ -96,7 +96,7 @@ class Source(NamedTuple):
 
     def between(self, start: int, stop: int) -> tuple[Any, sp.csr_array]:
         X, Y = (A[self.start + start : self.start + stop] for A in self.data[:2])
-        if isinstance(self.data.X, Mapped):
+        if isinstance(self.data.X, MappedMatrix):
             binary.check_rows(self.path, X, Y)
         return X, Y
 

@@ -24,8 +24,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from smoothlink.errors import ClusterError
 from smoothlink.distributed import tasks as shares
+from smoothlink.errors import ClusterError
 from smoothlink.machines.host_and_device import HOST_COLUMNS, host_memory
 from smoothlink.machines.rows import Rows, SavedSums, stack
 
@@ -399,7 +399,7 @@ class ClusterRows(Rows):
     def each(self) -> Iterator[Any]:
         raise NotImplementedError("rows of a cluster are not looked at one block after the other")
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """The workers keep their shares."""
 
 

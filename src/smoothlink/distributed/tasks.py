@@ -226,7 +226,7 @@ def share_map(f: Callable[..., Array], share: Share, *arrays: Any) -> Array:
 def with_inputs(share: Share, H: Array) -> Share:
     """The same labels with the rows of H in place of X, which no product will need now."""
     for b in share.blocks:
-        b.X.let_go()
+        b.X.release()
     blocks = [b._replace(X=matrix(H[b.start - share.start :][: len(b.w)])) for b in share.blocks]
     return Share(blocks, share.start, share.rows)
 

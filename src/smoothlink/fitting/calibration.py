@@ -9,9 +9,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from smoothlink.steps.calibrate import Calibration, Firsts, Histogram, fit_temperature, no_calibration
-from smoothlink.steps.squared import softmax_rows
+from smoothlink.steps.calibrate import Calibration, Histogram, TopLabels, fit_temperature, no_calibration
 from smoothlink.steps.infer import f1_thresholds
+from smoothlink.steps.squared import softmax_rows
 
 Array = NDArray[Any]
 
@@ -113,7 +113,7 @@ def calibrate(
     weights = np.concatenate([part.w[:most] for part in held])
     Y = sp.csc_array(sp.vstack([part.Y[:most] for part in held], format="csr"))
     width = c if multiclass else LABEL_BLOCK if pairs is None else max(16, pairs // max(1, len(weights)))
-    thresholds, firsts = np.empty(c), Firsts(len(weights))
+    thresholds, firsts = np.empty(c), TopLabels(len(weights))
     for labels in label_blocks(c, width):
         S = np.concatenate([part.scores(labels, min(most, len(part.w))) for part in held])
         if multiclass:

@@ -23,8 +23,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from smoothlink.fitting.memory import Plan, size
-from smoothlink.machines.rows_in_files import FileArray, fresh
 from smoothlink.machines.rows import SavedSums
+from smoothlink.machines.rows_in_files import FileArray, new_file_array
 
 Array = NDArray[Any]
 
@@ -49,7 +49,7 @@ class FitState:
     def array(self, name: str, shape: tuple[int, int]) -> FileArray:
         """Returns a new array of zeros in a file."""
         assert self.folder is not None
-        return fresh(self.folder / f"{name}.array", shape)
+        return new_file_array(self.folder / f"{name}.array", shape)
 
     def saved_array(self, name: str, shape: tuple[int, int]) -> FileArray:
         """Returns an array in a file as an earlier run left it; zeros where there was none."""

@@ -17,7 +17,7 @@ from smoothlink.fitting.holdout import holdouts
 from smoothlink.fitting.link import Link, random_features, saved_sums
 from smoothlink.fitting.memory import REMEMBERED, SEARCH_FEATURES, VALIDATED_LABELS
 from smoothlink.fitting.settings import Choice, Problem, Request, Settings
-from smoothlink.machines.arrays import beside, columns, host, rows_at
+from smoothlink.machines.arrays import take_columns, take_rows, to_device_of, to_host
 from smoothlink.machines.rows import Rows
 from smoothlink.solve import ConjugateGradient, System
 from smoothlink.steps.calibrate import Histogram
@@ -108,7 +108,7 @@ class Fold:
                 featurized.clear()
                 featurized[count] = link.features(link.held[:count])
             Phi = featurized[count]
-            return host(Phi @ beside(Phi, V[:, part]))
+            return to_host(Phi @ to_device_of(Phi, V[:, part]))
 
         return HeldOut(scores, Y, self.held_weights)
 
@@ -140,7 +140,7 @@ class Trials:
             link = self.link(fold, settings)
             labels, sums = link.labels, link.sums
             if sums.targets.shape[1] > len(labels):
-                sums = sums._replace(targets=columns(sums.targets, labels))
+                sums = sums._replace(targets=take_columns(sums.targets, labels))
             V = squared(sums, settings.final_ridge, settings.smoothing)
             part = fold.held_out(link, V, labels if len(labels) < link.rows.c else None)
             add_scores(histogram, part, rows_scored(len(labels)))
@@ -175,7 +175,7 @@ class Trials:
             sums = saved_sums(self.state, name, rows, features)
         else:
             sums = link_sums(rows, features, labels=labels if len(labels) < rows.c else None)
-        fold.links[key] = Link(rows, features, sums, rows_at(rows.table, fold.held), labels)
+        fold.links[key] = Link(rows, features, sums, take_rows(rows.table, fold.held), labels)
         return fold.links[key]
 
 

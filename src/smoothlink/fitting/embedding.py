@@ -11,9 +11,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from smoothlink.fitting.checkpoint import FitState
-from smoothlink.machines.arrays import contiguous, host, unit_rows
 from smoothlink.distributed.rows_on_workers import ClusterRows
+from smoothlink.fitting.checkpoint import FitState
+from smoothlink.machines.arrays import contiguous, to_host, unit_rows
 from smoothlink.machines.rows import Block, Rows, stack
 from smoothlink.solve import Solve, Solver, System
 from smoothlink.steps import embed as steps
@@ -83,7 +83,7 @@ class Embedder:
             basis = partial(saved_basis, state, f"{name}-basis")
             e, convergence = self.directions(rows, self.prepare(rows), ridge, basis)
             meta = {"captured": e.captured, "convergence": convergence}
-            state.save(name, meta, U=host(e.U), W=host(e.W), spectrum=e.spectrum)
+            state.save(name, meta, U=to_host(e.U), W=to_host(e.W), spectrum=e.spectrum)
         else:
             e = Embedding(captured=saved[0]["captured"], **saved[1])
             convergence = Convergence(*saved[0]["convergence"])
@@ -92,7 +92,7 @@ class Embedder:
         into = state.array(f"{name}-h", (rows.n, W.shape[1])) if state.plan.embedding_in_file else None
         H = rows.map(embed_block, W, normalize, into=into)
         if state.plan.memory is not None:  # the link does not see X
-            rows.let_go()
+            rows.release()
         return Embedded(e.U, e.W, None, H, e.spectrum, e.captured, convergence)
 
     def directions(
@@ -125,7 +125,7 @@ def saved_basis(state: FitState, name: str, make: Callable[[], Basis]) -> Basis:
     if found is not None:
         return Basis(found[1]["Q"], found[0]["trace"])
     basis = make()
-    state.save(name, {"trace": basis.trace}, Q=host(basis.Q))
+    state.save(name, {"trace": basis.trace}, Q=to_host(basis.Q))
     return basis
 
 
@@ -204,7 +204,7 @@ def fit_classifier(classifier: Any, rows: Rows) -> Embedded:
     from sklearn.base import clone
     from sklearn.utils.validation import has_fit_parameter
 
-    X = stack([b.X.csr if hasattr(b.X, "csr") else host(b.X.array) for b in rows.each()])[:, :-1]
+    X = stack([b.X.csr if hasattr(b.X, "csr") else to_host(b.X.array) for b in rows.each()])[:, :-1]
     Y, w = stack([b.Y.csr for b in rows.blocks]).tocsc(), rows.w
     live = w > 0
     weights = {"sample_weight": w[live]}

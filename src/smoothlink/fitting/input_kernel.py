@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from smoothlink.fitting.choose import Fold, Point, choose, climb, search_trials
 from smoothlink.fitting.settings import Choice, Inputs, Problem, Request, Settings
-from smoothlink.machines.arrays import host
+from smoothlink.machines.arrays import to_host
 from smoothlink.steps.calibrate import Histogram
 from smoothlink.steps.embed import embed_rows, fitted_to, label_counts
 from smoothlink.steps.featurize import draw_features, median_squared_distance, parse_kernel
@@ -122,7 +122,7 @@ def ridge_loss(folds: list[Fold], ridge: float) -> float:
         chosen = np.zeros((fold.train.c, len(frequent)), np.float32)
         chosen[frequent, np.arange(len(frequent))] = 1
         W = fitted_to(fold.train, chosen, fold.system.at(ridge)).W
-        S = host(fold.train.take(fold.held).map(embed_rows, W))
+        S = to_host(fold.train.take(fold.held).map(embed_rows, W))
         histogram.add(S, fold.held_labels[:, frequent], fold.held_weights)
     return histogram.brier() if folds else 0.0
 

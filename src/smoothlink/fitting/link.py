@@ -8,17 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothlink.distributed.decoder import distributed_passes, write_decoder_shards
+from smoothlink.distributed.rows_on_workers import ClusterRows
 from smoothlink.fitting.calibration import Calibrated
 from smoothlink.fitting.checkpoint import FitState, checksum
 from smoothlink.fitting.embedding import Embedded
 from smoothlink.fitting.settings import Clock, Problem, Settings
-from smoothlink.machines.arrays import host, rows_at
-from smoothlink.distributed.rows_on_workers import ClusterRows
+from smoothlink.machines.arrays import take_rows, to_host
 from smoothlink.machines.rows import Rows
 from smoothlink.model import Model
-from smoothlink.steps.sgd import Run, sweeps
 from smoothlink.steps.embed import label_counts
 from smoothlink.steps.featurize import Features, draw_features, median_squared_distance
+from smoothlink.steps.sgd import SGDState, sgd_passes
 from smoothlink.steps.squared import LinkSums, link_sums, squared, squared_parts
 
 Array = NDArray[Any]
@@ -50,7 +50,7 @@ def fit_link(
     model = Model(
         scaling=problem.scaling,
         input_features=problem.inputs.features,
-        W=None if embedded.W is None else problem.inputs.weights(host(embedded.W)[:, : settings.rank]),
+        W=None if embedded.W is None else problem.inputs.weights(to_host(embedded.W)[:, : settings.rank]),
         classifier=embedded.classifier,
         normalize=settings.normalize,
         features=features,
@@ -73,7 +73,7 @@ def label_totals(rows: Rows) -> dict[str, Any]:
 def random_features(rows: Rows, settings: Settings) -> Features:
     """Returns random features for embedded rows: the same seed gives the same draws up to their scale."""
     H, sample, linear = rows.table, rows.sample(1000, settings.seed), settings.kernel.name == "linear"
-    length = 1.0 if linear else median_squared_distance(host(rows_at(H, sample)), rows.w[sample])
+    length = 1.0 if linear else median_squared_distance(to_host(take_rows(H, sample)), rows.w[sample])
     rng = np.random.default_rng([settings.seed, 2])
     return draw_features(settings.kernel, H.shape[1], settings.features, length, settings.bandwidth, rng)
 
@@ -90,10 +90,10 @@ def saved_sums(state: FitState, name: str, rows: Rows, features: Features) -> Li
     return found
 
 
-def sgd_passes(link: Link, settings: Settings, run: Run | None = None) -> Any:
+def decoder_passes(link: Link, settings: Settings, run: SGDState | None = None) -> Any:
     """Returns an iterator over V after each pass of the SGD, without end: the caller stops."""
     distributed = isinstance(link.rows, ClusterRows)
-    passes: Any = distributed_passes if distributed else sweeps
+    passes: Any = distributed_passes if distributed else sgd_passes
     return passes(
         link.rows,
         link.features,
@@ -112,22 +112,22 @@ def decode(link: Link, settings: Settings, state: FitState, clock: Clock) -> Any
     if isinstance(link.rows, ClusterRows) and link.rows.cluster.shards is not None:
         return write_decoder_shards(link.rows, link.features, link.sums, settings, link.rows.cluster.shards)
     if settings.loss == "squared" and state.plan.label_group is None and not state.saves:
-        return np.ascontiguousarray(host(squared(link.sums, settings.final_ridge, settings.smoothing)))
+        return np.ascontiguousarray(to_host(squared(link.sums, settings.final_ridge, settings.smoothing)))
     if settings.loss == "squared":
         return decode_in_file(link, settings, state, clock)
-    run, saved = Run(), state.load("fit")
+    run, saved = SGDState(), state.load("fit")
     if saved is not None:
-        run = Run(saved[1]["V"], saved[1].get("velocity"), saved[0]["passes"])
-    passes = sgd_passes(link, settings, run)
+        run = SGDState(saved[1]["V"], saved[1].get("velocity"), saved[0]["passes"])
+    passes = decoder_passes(link, settings, run)
     V = None if saved is None else saved[1]["decoded"]
     while run.sweep < max(1, settings.passes):
         if run.sweep:
             clock.progress("fit", run.sweep / settings.passes)
         V = next(passes)
         if state.saves:
-            velocity = {} if run.velocity is None else {"velocity": host(run.velocity)}
-            state.save("fit", {"passes": run.sweep}, V=host(run.V), decoded=host(V), **velocity)
-    return np.ascontiguousarray(host(V))
+            velocity = {} if run.velocity is None else {"velocity": to_host(run.velocity)}
+            state.save("fit", {"passes": run.sweep}, V=to_host(run.V), decoded=to_host(V), **velocity)
+    return np.ascontiguousarray(to_host(V))
 
 
 def decode_in_file(link: Link, settings: Settings, state: FitState, clock: Clock) -> Array:
@@ -141,7 +141,7 @@ def decode_in_file(link: Link, settings: Settings, state: FitState, clock: Clock
             raise state.damaged("decoder.array", f"labels {done} to {end - 1} are not those that were written")
         done = end
     for labels, part in squared_parts(link.sums, settings.final_ridge, settings.smoothing, done):
-        part = host(part)
+        part = to_host(part)
         file.put_columns(labels, part)
         if state.saves:
             file.flush()

@@ -10,8 +10,8 @@ from smoothlink.fitting.calibration import CALIBRATION_ROWS, PAIRS_AT_A_TIME, ro
 from smoothlink.machines.decoder_state import LABELS
 from smoothlink.machines.host_and_device import BLOCK_ROWS, HOST
 from smoothlink.parameters import UNITS
-from smoothlink.steps.sgd import default_batch
 from smoothlink.steps.embed import ROTATED_ROWS
+from smoothlink.steps.sgd import default_batch
 from smoothlink.steps.squared import PHI_ROWS, SOLVED_LABELS
 
 # Sizes of a search and of a calibration, here because the plan counts with them.

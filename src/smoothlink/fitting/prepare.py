@@ -18,16 +18,16 @@ from smoothlink.fitting.input_kernel import KERNEL_BYTES, draw_inputs, kernel_by
 from smoothlink.fitting.memory import GRADIENT_ARRAYS, LARGEST_RANK, SEARCH_ROWS, Plan, Sizes, make_plan, size
 from smoothlink.fitting.settings import Inputs, Problem, Request, Settings, TrainingData
 from smoothlink.fitting.validate import LOGISTIC_FLOPS
-from smoothlink.machines.rows_in_files import Mapped, Scaled
 from smoothlink.machines.host_and_device import BLOCK_ROWS, HOST, HOST_COLUMNS, Rates, find_machine
 from smoothlink.machines.rows import Rows
+from smoothlink.machines.rows_in_files import MappedMatrix, ScaledRows
 from smoothlink.parameters import memory_bytes
 from smoothlink.solve import Cholesky, ConjugateGradient, DualCholesky, Solver, choose_solver
-from smoothlink.steps.sgd import Descent
 from smoothlink.steps.embed import rank_for_share
 from smoothlink.steps.featurize import parse_kernel
-from smoothlink.steps.squared import Smoothing
 from smoothlink.steps.scale import Scaling
+from smoothlink.steps.sgd import SGD
+from smoothlink.steps.squared import Smoothing
 
 Array = NDArray[Any]
 
@@ -52,14 +52,14 @@ def scaled_inputs(X: Any, scaling: Scaling, request: Request, plan: Plan) -> Any
     table = scaling.dense and scaling.kind == "variance" and kernel_bytes(request, n) <= KERNEL_BYTES
     kernel = request.input_kernel is not None and (request.input_kernel != "auto" or table)  # or may be tried
     if plan.memory is None or (kernel and fits):
-        return scaling(X[:] if isinstance(X, Mapped) else X)
+        return scaling(X[:] if isinstance(X, MappedMatrix) else X)
     kept, room = plan.kept or 0, find_machine(request.device).room()
-    return Scaled(X, scaling.__call__, kept if room is None else min(kept, room))
+    return ScaledRows(X, scaling.__call__, kept if room is None else min(kept, room))
 
 
 def make_problem(A: Any, data: TrainingData, scaling: Scaling, request: Request, state: FitState) -> Problem:
     """Returns the problem that a request poses: the rows of A (n, d + 1), or a kernel of them, in blocks."""
-    table = scaling.dense and scaling.kind == "variance" and not isinstance(A, Scaled)
+    table = scaling.dense and scaling.kind == "variance" and not isinstance(A, ScaledRows)
     inputs = Inputs()
     if request.input_kernel not in (None, "auto"):
         inputs, A = draw_inputs(A, data.w, request)
@@ -105,7 +105,7 @@ def start_settings(problem: Problem, request: Request, entries: int) -> Settings
         final_ridge=START["final_ridge"],
         loss="squared" if request.loss == "auto" else request.loss,
         passes=0,
-        sgd=Descent(request.learning_rate, request.momentum, request.decay, request.batch_rows),
+        sgd=SGD(request.learning_rate, request.momentum, request.decay, request.batch_rows),
         smoothing=Smoothing.of(request.label_smoothing, rows.c, multiclass=problem.multiclass),
         seed=request.seed,
     )

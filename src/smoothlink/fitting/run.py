@@ -26,12 +26,12 @@ from smoothlink.fitting.summary import Fitted, summarise
 from smoothlink.fitting.validate import saved_validation
 from smoothlink.joint.fine_tune import scaled, tune
 from smoothlink.joint.fit_joint import fit_joint, joint_choice, sampling, sparse_rows, trains_jointly
-from smoothlink.machines.arrays import host, rows_at
-from smoothlink.machines.host_and_device import Machine, find_machine, forget, out_of_memory
+from smoothlink.joint.schedule import PASSES as FINETUNE_PASSES
+from smoothlink.machines.arrays import take_rows, to_host
+from smoothlink.machines.host_and_device import Machine, find_machine, out_of_memory, release_memory
 from smoothlink.machines.rows import Rows
 from smoothlink.model import Model
 from smoothlink.solve import DualCholesky
-from smoothlink.joint.schedule import PASSES as FINETUNE_PASSES
 from smoothlink.steps.scale import choose_scaling
 
 Array = NDArray[Any]
@@ -48,7 +48,7 @@ def run(data: TrainingData, request: Request, *, notify: Notify | None = None, n
         except Exception as error:
             if not out_of_memory(error):
                 raise
-        forget(machine)  # outside of the handler: the error held what filled the memory
+        release_memory(machine)  # outside of the handler: the error held what filled the memory
         machine = machine.smaller()
         if machine is not None and note is not None:
             note(f"{machine} ran out of memory: beginning again with smaller blocks.")
@@ -176,7 +176,7 @@ def calibrate_model(found: OneFit, problem: Problem, held: Array) -> Calibrated:
         part = seen._replace(
             Phi=seen.Phi[:count], blank=seen.blank[:count], X=None if seen.X is None else seen.X[:count]
         )
-        return host(model.score(part, labels))
+        return to_host(model.score(part, labels))
 
     part = HeldOut(scores, problem.Y[held], problem.rows.w[held].astype(np.float64))
     return calibrate([part], frequencies, model.loss, multiclass=problem.multiclass)
@@ -189,7 +189,7 @@ def fit_quickly(choice: Choice, request: Request, clock: Clock) -> Fitted:
 
     def fit(rows: Rows) -> OneFit:
         model, embedded = fit_link(problem, rows, choice.settings, not_calibrated(rows.c), clock)
-        return OneFit(model, embedded, lambda numbers: host(rows_at(embedded.H, numbers)))
+        return OneFit(model, embedded, lambda numbers: to_host(take_rows(embedded.H, numbers)))
 
     model, embedded, calibrated = fit_and_calibrate(fit, problem, held, request, clock, refit=False)
     return finish(model, embedded, choice, len(held), criteria_of(model, calibrated), clock)
@@ -204,7 +204,7 @@ def fit_jointly(choice: Choice, request: Request, clock: Clock) -> Fitted:
     def fit(rows: Rows) -> OneFit:
         model = fit_joint(choice, rows, next(names), request, clock)
         empty = Embedded(None, model.W, None, np.zeros((0, settings.rank)), np.zeros(0), float("nan"), Convergence())
-        return OneFit(model, empty, lambda numbers: model.sight_of(sparse_rows(problem.rows.take(numbers))))
+        return OneFit(model, empty, lambda numbers: model.embed_scaled_rows(sparse_rows(problem.rows.take(numbers))))
 
     refit = problem.rows.n < MANY_ROWS
     model, embedded, calibrated = fit_and_calibrate(fit, problem, held, request, clock, refit=refit)
@@ -238,7 +238,7 @@ def fit_finetuned(pose: Pose, request: Request, clock: Clock) -> Fitted:
             watched = held if first else NOTHING
             model, done = tune(model, rows, watched, problem, request, passes, clock, None if first else stop[0])
         stop.append(done)
-        return OneFit(model, embedded, lambda numbers: model.sight_of(scaled(problem.rows.take(numbers))))
+        return OneFit(model, embedded, lambda numbers: model.embed_scaled_rows(scaled(problem.rows.take(numbers))))
 
     refit = problem.rows.n < MANY_ROWS
     model, embedded, calibrated = fit_and_calibrate(fit, problem, held, request, clock, refit=refit)
@@ -259,7 +259,7 @@ def finish(
     model: Model, embedded: Embedded, choice: Choice, held_rows: int, criteria: dict[str, float], clock: Clock
 ) -> Fitted:
     """Returns the model with its label directions and the summary of its fit."""
-    U = None if embedded.U is None else host(embedded.U)[:, : choice.settings.rank]
+    U = None if embedded.U is None else to_host(embedded.U)[:, : choice.settings.rank]
     return Fitted(model, U, summarise(choice, embedded, held_rows, criteria, clock))
 
 

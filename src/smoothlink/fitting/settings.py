@@ -20,11 +20,11 @@ from smoothlink.fitting.checkpoint import FitState
 from smoothlink.fitting.embedding import Embedder
 from smoothlink.machines.rows import Rows
 from smoothlink.parameters import CHOICES, JOINT, chosen_word, conflict
-from smoothlink.steps.sgd import Descent
 from smoothlink.steps.featurize import Features, Kernel
-from smoothlink.steps.squared import Smoothing
 from smoothlink.steps.landmarks import Landmarks, folded
 from smoothlink.steps.scale import Scaling
+from smoothlink.steps.sgd import SGD
+from smoothlink.steps.squared import Smoothing
 
 Array = NDArray[Any]
 Notify = Callable[[str, float], None]
@@ -168,7 +168,7 @@ class Settings:
     final_ridge: float
     loss: str  # "squared", "logistic" or "softmax"
     passes: int  # of the SGD; 0 for the squared loss
-    sgd: Descent
+    sgd: SGD
     smoothing: Smoothing
     seed: int
 

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from smoothlink.fitting.calibration import Calibrated, HeldOut, calibrate, criterion, not_calibrated
 from smoothlink.fitting.choose import Fold, Point, Trials, climb, make_fold
 from smoothlink.fitting.holdout import holdouts
-from smoothlink.fitting.link import Link, sgd_passes
+from smoothlink.fitting.link import Link, decoder_passes
 from smoothlink.fitting.settings import Choice, Problem, Request, Settings
-from smoothlink.machines.arrays import contiguous, host
+from smoothlink.machines.arrays import contiguous, to_host
 from smoothlink.steps.calibrate import Calibration
 from smoothlink.steps.embed import label_means
 from smoothlink.steps.squared import squared, squared_parts
@@ -123,7 +123,7 @@ def fit_folds(
         Vs: list[Any] = [solve_fold(i, link, settings, problem) for i, link in enumerate(links)]
         return ValidationFit(value(Vs), Vs, 0)
     most = MOST_PASSES if request.passes == "auto" else int(request.passes)
-    runs = [sgd_passes(link, settings) for link in links]
+    runs = [decoder_passes(link, settings) for link in links]
     best: ValidationFit | None = None
     idle = 0
     for done in range(1, most + 1):
@@ -150,7 +150,7 @@ def solve_fold(number: int, link: Link, settings: Settings, problem: Problem) ->
     s, c = link.sums.targets.shape
     V = state.array(f"held{number}-decoder", (c, s))
     for labels, part in squared_parts(link.sums, settings.final_ridge, settings.smoothing):
-        V[labels] = host(part).T
+        V[labels] = to_host(part).T
     return V.T
 
 

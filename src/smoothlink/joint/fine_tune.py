@@ -15,24 +15,24 @@ from smoothlink.errors import DeviceError
 from smoothlink.fitting.calibration import HeldOut, criterion
 from smoothlink.fitting.settings import Clock, Problem, Request
 from smoothlink.joint.fit_joint import MOST_PAIRS
-from smoothlink.machines.arrays import host
-from smoothlink.machines.sparse_weights import Direct
-from smoothlink.machines.host_and_device import HOST, find_machine
-from smoothlink.machines.rows import Rows, stack
-from smoothlink.model import Model
-from smoothlink.steps.featurize import Features
 from smoothlink.joint.schedule import (
     D_START,
     RANKING,
     SAMPLE,
     Parts,
     batches,
+    cooccurring_labels,
     dropping,
     paces,
     prepared,
     row_weights,
-    seen_with,
 )
+from smoothlink.machines.arrays import to_host
+from smoothlink.machines.host_and_device import HOST, find_machine
+from smoothlink.machines.rows import Rows, stack
+from smoothlink.machines.sparse_weights import SparseWeights
+from smoothlink.model import Model
+from smoothlink.steps.featurize import Features
 from smoothlink.steps.squared import prior_scores
 
 Array = NDArray[Any]
@@ -100,7 +100,7 @@ def tune(
             best, done, least = Parts(*joint.parts()), sweep, value
         if sweep == stop or (free and sweep - done == PATIENCE):
             break
-    D = Direct(pairs.indptr.astype(np.int64), pairs.indices.astype(np.int32), best.D) if pairs.nnz else None
+    D = SparseWeights(pairs.indptr.astype(np.int64), pairs.indices.astype(np.int32), best.D) if pairs.nnz else None
     return replace(model, W=best.W, features=Features(best.R, best.b), V=best.V, D=D), done
 
 
@@ -135,9 +135,9 @@ def pairs_of(X: Any, Y: sp.csr_array, live: Array, request: Request) -> sp.csr_a
     if not request.sparse_weights or not sp.issparse(X):
         return none
     work = int(np.diff(X.indptr)[live] @ np.diff(Y.indptr)[live])
-    return seen_with(X, Y, live) if work <= MOST_PAIRS else none
+    return cooccurring_labels(X, Y, live) if work <= MOST_PAIRS else none
 
 
 def scaled(rows: Rows) -> Any:
     """The rows (n, d + 1), scaled and with their constant, as one matrix of the host."""
-    return stack([b.X.csr if hasattr(b.X, "csr") else host(b.X.array) for b in rows.each()])
+    return stack([b.X.csr if hasattr(b.X, "csr") else to_host(b.X.array) for b in rows.each()])

@@ -17,7 +17,7 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
-from smoothlink.machines.arrays import host, sent
+from smoothlink.machines.arrays import copy_to_device, to_host
 from smoothlink.machines.host_and_device import Device
 
 HostArray = NDArray[Any]
@@ -35,10 +35,13 @@ class Rows:
     def __init__(self, A: Any, device: str) -> None:
         self.device, self.sparse = device, not isinstance(A, np.ndarray)
         if self.sparse:
-            self.lengths, self.indptr = np.diff(A.indptr), sent(A.indptr.astype(np.int64), device)
-            self.names, self.values = sent(A.indices, device), sent(A.data.astype(np.float32), device)
+            self.lengths, self.indptr = np.diff(A.indptr), copy_to_device(A.indptr.astype(np.int64), device)
+            self.names, self.values = (
+                copy_to_device(A.indices, device),
+                copy_to_device(A.data.astype(np.float32), device),
+            )
         else:
-            self.array = sent(A, device)
+            self.array = copy_to_device(A, device)
 
     def entries(self, rows: HostArray, there: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Position in `rows`, column and value of each entry of some sparse rows, which are `there` on the device."""
@@ -115,13 +118,13 @@ class Joint:
         self.machine, self.softmax, self.normalize = machine, softmax, normalize
         self.ranking = ranking  # weight of the softmax loss beside the logistic one
         self.last = start[0].shape[0] - 1  # the constant
-        self.W, self.R, self.b, V, self.D = (sent(part, machine.name) for part in start)
+        self.W, self.R, self.b, V, self.D = (copy_to_device(part, machine.name) for part in start)
         self.linear, self.shape = self.R.shape[1] == 0, (V.shape[0] - 1, V.shape[1])
         self.V, self.constant = self.padded(V[:-1]), self.padded(V[-1:])[0]
-        self.X, self.Y, self.w = Rows(X, machine.name), Rows(Y, machine.name), sent(w, machine.name)
+        self.X, self.Y, self.w = Rows(X, machine.name), Rows(Y, machine.name), copy_to_device(w, machine.name)
         indptr, labels = (part.astype(np.int64) for part in pairs)
         met = pattern(X) @ np.diff(indptr) if len(labels) else np.zeros(0, np.int64)
-        self.pairs = Pairs(sent(indptr, machine.name), sent(labels, machine.name), met)
+        self.pairs = Pairs(copy_to_device(indptr, machine.name), copy_to_device(labels, machine.name), met)
         self.squares, self.slope = torch.full_like(self.D, begun), torch.zeros_like(self.D)
         self.w_squares, self.v_squares = torch.zeros_like(self.W[:, 0]), torch.zeros_like(self.constant)
         self.slope_W, self.met = torch.zeros_like(self.W), self.pairs.labels[:0]  # and the features that it is of
@@ -135,7 +138,7 @@ class Joint:
 
         `kept(count)` are factors of the features that the embedding sees; D sees all of them.
         """
-        there = sent(rows, self.machine.name)
+        there = copy_to_device(rows, self.machine.name)
         whole = self.seen(rows, there)
         x = self.dropped(whole, kept)
         h, lengths, angles, Phi = self.link(x, len(rows))
@@ -157,14 +160,14 @@ class Joint:
     def restart(self, constant: HostArray) -> None:
         """V = 0 but for the constant (c,)."""
         self.V.zero_()
-        self.constant[: self.shape[1]] = sent(constant.astype(np.float32), self.machine.name)
+        self.constant[: self.shape[1]] = copy_to_device(constant.astype(np.float32), self.machine.name)
 
     def scores(self, rows: HostArray) -> HostArray:
         """Scores (b, c) of some rows with all their features, on the host."""
-        x = self.seen(rows, sent(rows, self.machine.name))
+        x = self.seen(rows, copy_to_device(rows, self.machine.name))
         Phi = self.link(x, len(rows))[3]
         met = self.pairs.of(rows, *x) if len(self.D) else None
-        return host(self.scored(self.half(Phi), self.half(self.V), met)[:, : self.shape[1]])
+        return to_host(self.scored(self.half(Phi), self.half(self.V), met)[:, : self.shape[1]])
 
     def seen(self, rows: HostArray, there: Tensor) -> Any:
         """Some rows: an array, or position, column and value of each entry."""
@@ -173,11 +176,11 @@ class Joint:
     def dropped(self, x: Any, kept: Callable[[int], HostArray]) -> Any:
         """The same with each feature multiplied by a factor; the constant stays."""
         if not self.X.sparse:
-            x = x * sent(kept(x.numel()).reshape(tuple(x.shape)), self.machine.name)
+            x = x * copy_to_device(kept(x.numel()).reshape(tuple(x.shape)), self.machine.name)
             x[:, -1] = 1
             return x
         places, names, values = x
-        factors = sent(kept(len(values)), self.machine.name)
+        factors = copy_to_device(kept(len(values)), self.machine.name)
         return places, names, torch.where(names == self.last, values, values * factors)
 
     def link(self, x: Any, count: int) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor]:
@@ -287,4 +290,4 @@ class Joint:
         """W, R, b, V and D on the host."""
         s, c = self.shape
         V = torch.vstack([self.V[:s, :c], self.constant[:c]])
-        return [np.array(host(part)) for part in (self.W, self.R, self.b, V, self.D)]
+        return [np.array(to_host(part)) for part in (self.W, self.R, self.b, V, self.D)]

@@ -13,25 +13,25 @@ from smoothlink.fitting.embedding import Embedded
 from smoothlink.fitting.link import label_totals
 from smoothlink.fitting.settings import Choice, Clock, Problem, Request, Settings
 from smoothlink.fitting.validate import LOGISTIC_FLOPS
-from smoothlink.machines.sparse_weights import Direct
+from smoothlink.joint.negatives import (
+    GROUP_ROWS,
+    JointState,
+    Sampling,
+    cluster_rows,
+    cooccurring_pairs,
+    initial_state,
+    no_pairs,
+    sparse_weights_of,
+    start_weights,
+    train_with_negatives,
+)
 from smoothlink.machines.matrices import Sparse
 from smoothlink.machines.rows import Rows, stack
+from smoothlink.machines.sparse_weights import SparseWeights
 from smoothlink.model import Model
 from smoothlink.solve import ConjugateGradient
 from smoothlink.steps.calibrate import no_calibration
 from smoothlink.steps.featurize import Features, parse_kernel
-from smoothlink.joint.negatives import (
-    GROUP_ROWS,
-    State,
-    Together,
-    alike,
-    beginning,
-    direct_weights,
-    no_pairs,
-    seen_pairs,
-    start_weights,
-    train_together,
-)
 
 Array = NDArray[Any]
 
@@ -75,9 +75,9 @@ def joint_choice(problem: Problem, settings: Settings, request: Request) -> Choi
     return Choice(problem, settings, {name: "rule" for name, value in given.items() if value == "auto"})
 
 
-def sampling(settings: Settings, request: Request) -> Together:
+def sampling(settings: Settings, request: Request) -> Sampling:
     """Returns the parameters of the SGD with sampled negatives."""
-    found = Together(passes=settings.passes, learning_rate=float(request.training_rate), direct=request.sparse_weights)
+    found = Sampling(passes=settings.passes, learning_rate=float(request.training_rate), direct=request.sparse_weights)
     if request.negatives != "auto":
         found = found._replace(negatives=int(request.negatives))
     return found if request.training_batch is None else found._replace(batch=int(request.training_batch))
@@ -92,19 +92,19 @@ def fit_joint(choice: Choice, rows: Rows, name: str, request: Request, clock: Cl
     live = np.flatnonzero((w > 0) & (np.diff(X.indptr) > 0))
     with clock.step("embed"):
         first = rough_embedding(rows, settings)
-        groups = alike(first.H, live, GROUP_ROWS, request.seed)
+        groups = cluster_rows(first.H, live, GROUP_ROWS, request.seed)
     with clock.step("fit"):
         pairs_met = int(np.diff(X.indptr)[live] @ np.diff(Y.indptr)[live])
-        pairs = seen_pairs(X, Y, live) if knobs.direct and pairs_met <= MOST_PAIRS else no_pairs(rows.c)
+        pairs = cooccurring_pairs(X, Y, live) if knobs.direct and pairs_met <= MOST_PAIRS else no_pairs(rows.c)
         totals = label_totals(rows)
         saved = state_of_fit.load(f"{name}-together")
         if saved is None:
             rng = np.random.default_rng([request.seed, 9])
             W = start_weights(first.W[:-1], first.H[live], settings.rank, rng)
-            state = beginning(W, totals["counts"], totals["total"], pairs, softmax=problem.multiclass)
+            state = initial_state(W, totals["counts"], totals["total"], pairs, softmax=problem.multiclass)
         else:
-            state = State(done=int(saved[0]["done"]), **saved[1])
-        passes = train_together(
+            state = JointState(done=int(saved[0]["done"]), **saved[1])
+        passes = train_with_negatives(
             *(X, Y, w, groups, state, pairs),
             softmax=problem.multiclass,
             knobs=knobs,
@@ -114,7 +114,7 @@ def fit_joint(choice: Choice, rows: Rows, name: str, request: Request, clock: Cl
         for state in passes:
             arrays = {key: value for key, value in vars(state).items() if key != "done"}
             state_of_fit.save(f"{name}-together", {"done": state.done}, **arrays)
-    D = direct_weights(state, pairs, X.shape[1] + 1)
+    D = sparse_weights_of(state, pairs, X.shape[1] + 1)
     k = settings.rank
     return Model(
         scaling=problem.scaling,
@@ -128,7 +128,7 @@ def fit_joint(choice: Choice, rows: Rows, name: str, request: Request, clock: Cl
         multiclass=problem.multiclass,
         calibration=no_calibration(),
         thresholds=np.full(rows.c, 0.5),
-        D=Direct(D.indptr.astype(np.int64), D.indices.astype(np.int32), D.data) if len(pairs.features) else None,
+        D=SparseWeights(D.indptr.astype(np.int64), D.indices.astype(np.int32), D.data) if len(pairs.features) else None,
         **totals,
     )
 

@@ -34,7 +34,7 @@ DIRECT_SHARE, DIRECT_ROWS = 0.002, 500  # features of more rows than either have
 LEAST_SHARE = 1e-4
 
 
-class Together(NamedTuple):
+class Sampling(NamedTuple):
     """The knobs of the joint descent."""
 
     passes: int = 4
@@ -44,7 +44,7 @@ class Together(NamedTuple):
     direct: bool = True  # whether labels have weights for single features
 
 
-class Pairs(NamedTuple):
+class LabelFeaturePairs(NamedTuple):
     """The pairs of a label and a feature that were seen in one row, label by label."""
 
     indptr: Array  # (c + 1,)
@@ -52,7 +52,7 @@ class Pairs(NamedTuple):
 
 
 @dataclass
-class State:
+class JointState:
     """All that a descent needs to go on: weights, the squares of their gradients, and how many passes are done."""
 
     W: Array  # (d, k)
@@ -79,7 +79,7 @@ def start_weights(first: Array, H: Array, k: int, rng: np.random.Generator) -> A
     return W
 
 
-def beginning(W: Array, counts: Array, total: float, pairs: Pairs, *, softmax: bool) -> State:
+def initial_state(W: Array, counts: Array, total: float, pairs: LabelFeaturePairs, *, softmax: bool) -> JointState:
     """W as it is, V and D at zero, the constant at the labels' frequencies."""
     d, k, c = *W.shape, len(counts)
     p = prior(counts, total)
@@ -87,10 +87,10 @@ def beginning(W: Array, counts: Array, total: float, pairs: Pairs, *, softmax: b
     zeros = [np.zeros(shape, np.float32) for shape in ((c, k), len(pairs.features), d, c, c)]
     V, D, w_squares, v_squares, b_squares = zeros
     d_squares = np.full(len(D), DIRECT_START, np.float32)
-    return State(W, V, b.astype(np.float32)[:, None], D, w_squares, v_squares, b_squares, d_squares)
+    return JointState(W, V, b.astype(np.float32)[:, None], D, w_squares, v_squares, b_squares, d_squares)
 
 
-def seen_pairs(X: sp.csr_array, Y: sp.csr_array, rows: Array) -> Pairs:
+def cooccurring_pairs(X: sp.csr_array, Y: sp.csr_array, rows: Array) -> LabelFeaturePairs:
     """Which features (n, d) each label (n, c) was seen with in these rows, but for those that many rows have."""
     X, Y = X[rows], Y[rows]
     often = np.bincount(X.indices, minlength=X.shape[1]) > max(DIRECT_ROWS, DIRECT_SHARE * len(rows))
@@ -99,7 +99,7 @@ def seen_pairs(X: sp.csr_array, Y: sp.csr_array, rows: Array) -> Pairs:
     X, Y = (sp.csr_array((one, A.indices, A.indptr), A.shape) for one, A in zip(ones, (X, Y), strict=True))
     P = sp.csr_array(Y.T.tocsr() @ X)
     P.sort_indices()
-    return Pairs(P.indptr.astype(np.int64), P.indices.astype(np.int32))
+    return LabelFeaturePairs(P.indptr.astype(np.int64), P.indices.astype(np.int32))
 
 
 def without_columns(X: sp.csr_array, columns: Array) -> sp.csr_array:
@@ -109,23 +109,23 @@ def without_columns(X: sp.csr_array, columns: Array) -> sp.csr_array:
     return sp.csr_array((X.data[keep], X.indices[keep], indptr), X.shape)
 
 
-def no_pairs(c: int) -> Pairs:
-    return Pairs(np.zeros(c + 1, np.int64), np.zeros(0, np.int32))
+def no_pairs(c: int) -> LabelFeaturePairs:
+    return LabelFeaturePairs(np.zeros(c + 1, np.int64), np.zeros(0, np.int32))
 
 
-def train_together(
+def train_with_negatives(
     X: sp.csr_array,
     Y: sp.csr_array,
     w: Array,
     groups: list[Array],
-    state: State,
-    pairs: Pairs,
+    state: JointState,
+    pairs: LabelFeaturePairs,
     *,
     softmax: bool,
-    knobs: Together,
+    knobs: Sampling,
     seed: int,
     tell: Callable[[float], None] = lambda share: None,
-) -> Iterator[State]:
+) -> Iterator[JointState]:
     """The state after each pass over `groups` of alike rows, trained in place; it goes on after those done."""
     together = max(1, round(knobs.batch * len(groups) / max(1, sum(map(len, groups)))))
     a_pass = -(-len(groups) // together)
@@ -149,11 +149,11 @@ class Step:
         X: sp.csr_array,
         Y: sp.csr_array,
         w: Array,
-        state: State,
-        pairs: Pairs,
+        state: JointState,
+        pairs: LabelFeaturePairs,
         missed: Array,
         softmax: bool,
-        knobs: Together,
+        knobs: Sampling,
     ) -> None:
         from smoothlink.joint import kernels_for_negatives as kernels
 
@@ -166,8 +166,8 @@ class Step:
     def __call__(self, rows: Array, group: Array, pace: float, rng: np.random.Generator) -> None:
         """Moves all weights by one step; `pace` is a multiple of the rates."""
         K, A, s = self.kernels, self.X, self.state
-        labels, at, who = shared_labels(rows, self.Y, self.negatives, rng, self.place)
-        words, starts, places, values = by_word(*K.entries(rows, A.indptr, A.indices, A.data))
+        labels, at, who = batch_labels(rows, self.Y, self.negatives, rng, self.place)
+        words, starts, places, values = by_feature(*K.entries(rows, A.indptr, A.indices, A.data))
         H, lengths = np.empty((len(rows), s.W.shape[1]), np.float32), np.empty(len(rows), np.float32)
         K.rows_dot(rows, A.indptr, A.indices, A.data, s.W, H)
         K.to_length(H, lengths, LENGTH)
@@ -214,7 +214,7 @@ def batches(groups: list[Array], together: int, sweep: int, seed: int) -> Iterat
         yield np.concatenate(part), np.repeat(np.arange(len(part)), [len(rows) for rows in part])
 
 
-def shared_labels(
+def batch_labels(
     rows: Array, Y: sp.csr_array, negatives: int, rng: np.random.Generator, place: Array
 ) -> tuple[Array, Array, Array]:
     """The labels (m,) that a batch sees, and of each 1 in its rows the place of the label and of the row."""
@@ -250,7 +250,7 @@ def unseen_logs(groups: list[Array], Y: sp.csr_array, together: int, negatives: 
     return np.log(np.clip(1 - missed, LEAST_SHARE, 1)).astype(np.float32)
 
 
-def by_word(columns: Array, places: Array, values: Array) -> tuple[Array, Array, Array, Array]:
+def by_feature(columns: Array, places: Array, values: Array) -> tuple[Array, Array, Array, Array]:
     """The entries of a batch sorted by column: columns, where each begins, rows and values."""
     order = np.argsort(columns, kind="stable")
     columns = columns[order]
@@ -258,7 +258,7 @@ def by_word(columns: Array, places: Array, values: Array) -> tuple[Array, Array,
     return columns[begins], np.append(begins, len(columns)), places[order], values[order]
 
 
-def alike(H: Array, rows: Array, size: int, seed: int) -> list[Array]:
+def cluster_rows(H: Array, rows: Array, size: int, seed: int) -> list[Array]:
     """`rows` in groups of about `size` whose embeddings H (n, k) point the same way: halved by 2-means again and again.
 
     Each half has as many rows as the other, so the cost is n k log2(n / size), a few times.
@@ -267,11 +267,11 @@ def alike(H: Array, rows: Array, size: int, seed: int) -> list[Array]:
     Z = unit_rows(np.ascontiguousarray(H[order], np.float32))
     parts = [np.arange(len(order))]
     for _ in range(max(0, int(np.ceil(np.log2(max(1, len(order)) / size))))):
-        parts = [half for part in parts for half in halves(Z, part)]
+        parts = [half for part in parts for half in split_in_two(Z, part)]
     return [np.sort(order[part]) for part in parts if len(part)]
 
 
-def halves(Z: Array, part: Array, rounds: int = 3) -> tuple[Array, Array]:
+def split_in_two(Z: Array, part: Array, rounds: int = 3) -> tuple[Array, Array]:
     """Two halves of some rows, apart along the line between their means."""
     if len(part) < 2:
         return part, part[:0]
@@ -284,7 +284,7 @@ def halves(Z: Array, part: Array, rounds: int = 3) -> tuple[Array, Array]:
     return part[cut[:middle]], part[cut[middle:]]
 
 
-def direct_weights(state: State, pairs: Pairs, d: int) -> sp.csr_array:
+def sparse_weights_of(state: JointState, pairs: LabelFeaturePairs, d: int) -> sp.csr_array:
     """D (d, c), feature by feature, without the pairs that stayed at zero."""
     D = sp.csr_array((state.D, pairs.features, pairs.indptr), (len(state.V), d)).T.tocsr()
     D.eliminate_zeros()

@@ -15,9 +15,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from smoothlink.joint.negatives import without_columns
 from smoothlink.machines.arrays import unit_rows
 from smoothlink.steps.featurize import Features
-from smoothlink.joint.negatives import without_columns
 
 Array = NDArray[Any]
 
@@ -91,7 +91,7 @@ def rms(A: Array) -> float:
     return float(np.sqrt(np.mean(np.square(A, dtype=np.float64)))) if A.size else 0.0
 
 
-def seen_with(X: sp.csr_array, Y: sp.csr_array, rows: Array) -> sp.csr_array:
+def cooccurring_labels(X: sp.csr_array, Y: sp.csr_array, rows: Array) -> sp.csr_array:
     """Which labels (d + 1, c) each feature was seen with in these rows, but for features that many rows have."""
     X, Y = X[rows], Y[rows]
     often = np.bincount(X.indices, minlength=X.shape[1]) > max(DIRECT_ROWS, DIRECT_SHARE * len(rows))

@@ -26,15 +26,15 @@ def on_host(A: Any) -> bool:
     return not hasattr(A, "is_sparse")
 
 
-def host(A: Array) -> HostArray:
+def to_host(A: Array) -> HostArray:
     """The same numbers as an array of NumPy."""
     if on_host(A):
         return np.asarray(A)
     A = A.detach()
-    return brought(A) if A.is_cuda and A.ndim == 2 and A.nbytes > BROUGHT else np.asarray(A.cpu().numpy())
+    return copy_to_host(A) if A.is_cuda and A.ndim == 2 and A.nbytes > BROUGHT else np.asarray(A.cpu().numpy())
 
 
-def brought(A: Array) -> HostArray:
+def copy_to_host(A: Array) -> HostArray:
     """A matrix of a card, rows at a time through pinned memory by several threads: new memory of the host is slow to
     touch first, and one thread alone brings 1 GB/s."""
     import torch
@@ -58,12 +58,12 @@ def brought(A: Array) -> HostArray:
     return out
 
 
-def beside(A: Array, B: Any) -> Array:
+def to_device_of(A: Array, B: Any) -> Array:
     """B, an array of the host, where A is."""
-    return B if on_host(A) or not isinstance(B, np.ndarray) else sent(B, str(A.device))
+    return B if on_host(A) or not isinstance(B, np.ndarray) else copy_to_device(B, str(A.device))
 
 
-def sent(A: HostArray, device: str) -> Array:
+def copy_to_device(A: HostArray, device: str) -> Array:
     """A copy of an array of the host on a device of torch, through pinned memory where that is a card."""
     import torch
 
@@ -80,7 +80,7 @@ def zeros(A: Array, shape: tuple[int, ...]) -> Array:
     return np.zeros(shape, A.dtype) if on_host(A) else A.new_zeros(shape)
 
 
-def kind(A: Array, dtype: Any) -> Any:
+def number_type(A: Array, dtype: Any) -> Any:
     """NumPy's float32 or float64 as A's library calls it."""
     if on_host(A):
         return dtype
@@ -91,7 +91,7 @@ def kind(A: Array, dtype: Any) -> Any:
 
 def astype(A: Array, dtype: Any, *, copy: bool = False) -> Array:
     """A as np.float32 or np.float64."""
-    return A.astype(dtype, copy=copy) if on_host(A) else A.to(kind(A, dtype), copy=copy)
+    return A.astype(dtype, copy=copy) if on_host(A) else A.to(number_type(A, dtype), copy=copy)
 
 
 def like(A: Array, B: Array) -> Array:
@@ -106,14 +106,14 @@ def contiguous(A: Array, *, copy: bool = False) -> Array:
     return A.contiguous() if not copy or not A.is_contiguous() else A.clone()
 
 
-def columns(A: Array, some: HostArray) -> Array:
+def take_columns(A: Array, some: HostArray) -> Array:
     """Some columns, by number or by a mask."""
-    return A[:, beside(A, some)]
+    return A[:, to_device_of(A, some)]
 
 
-def rows_at(A: Array, numbers: HostArray) -> Array:
+def take_rows(A: Array, numbers: HostArray) -> Array:
     """Some rows by number."""
-    return A[beside(A, numbers)]
+    return A[to_device_of(A, numbers)]
 
 
 def hstack(parts: list[Array]) -> Array:
@@ -127,7 +127,7 @@ def hstack(parts: list[Array]) -> Array:
 
 def diagonal(A: Array) -> HostArray:
     """The diagonal of a matrix, on the host."""
-    return np.diag(A) if on_host(A) else host(A.diagonal())
+    return np.diag(A) if on_host(A) else to_host(A.diagonal())
 
 
 def with_diagonal(A: Array, d: HostArray) -> Array:
@@ -137,7 +137,7 @@ def with_diagonal(A: Array, d: HostArray) -> Array:
         np.fill_diagonal(B, d)
         return B
     B = A.clone()
-    B.diagonal().copy_(beside(A, d))
+    B.diagonal().copy_(to_device_of(A, d))
     return B
 
 
@@ -159,14 +159,14 @@ def column_dots(A: Array, B: Array, M: Array | None = None) -> HostArray:
         products = A[i : i + SUM_ROWS] * B[i : i + SUM_ROWS]
         products = products if M is None else products.mul_(M[i : i + SUM_ROWS, None])
         total += products.sum(0, dtype=torch.float64)
-    return host(total)
+    return to_host(total)
 
 
 def extremes(A: Array) -> tuple[HostArray, HostArray]:
     """The least and the largest entry of each column, on the host."""
     if on_host(A):
         return A.min(axis=0), A.max(axis=0)
-    return host(A.amin(0)), host(A.amax(0))
+    return to_host(A.amin(0)), to_host(A.amax(0))
 
 
 def square_root(A: Array) -> Array:
@@ -257,10 +257,10 @@ def full_eigh(A: Array) -> tuple[HostArray, Array]:
     import torch
 
     lam, E = torch.linalg.eigh(A)
-    return host(lam), E
+    return to_host(lam), E
 
 
-def rounded(A: Array, B: Array | None = None) -> Array:
+def half_product(A: Array, B: Array | None = None) -> Array:
     """A B in float32, on a card from halves; without B, A rounded to halves."""
     if on_host(A) or not A.is_cuda:
         return A if B is None else A @ B
@@ -272,7 +272,7 @@ def rounded(A: Array, B: Array | None = None) -> Array:
 
 def eigh(A: Array) -> tuple[HostArray, HostArray]:
     """Eigenvalues, ascending, and eigenvectors of a small symmetric matrix, on the host: all machines see the same."""
-    A = host(A)
+    A = to_host(A)
     with calm(len(A)):
         lam, E = np.linalg.eigh(A)
     return lam, E

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from smoothlink.machines.arrays import Array, HostArray, beside, column_dots, on_host
+from smoothlink.machines.arrays import Array, HostArray, column_dots, on_host, to_device_of
 
 
 def curvature(P: Array, AP: Array, rho: Array) -> HostArray:
@@ -26,7 +26,7 @@ def advance(Z: Array, R: Array, P: Array, AP: Array, M: Array, step: HostArray) 
         from smoothlink.machines.kernels import cg_advance
 
         return cg_advance(Z, R, P, AP, M, step.astype(np.float32))
-    step = beside(P, step.astype(np.float32))
+    step = to_device_of(P, step.astype(np.float32))
     Z.addcmul_(P, step)
     R.addcmul_(AP, step, value=-1)
     return column_dots(R, R, M)
@@ -39,7 +39,7 @@ def turn(P: Array, R: Array, M: Array, beta: HostArray) -> None:
 
         cg_turn(P, R, M, beta.astype(np.float32))
         return
-    P.mul_(beside(P, beta.astype(np.float32))).addcmul_(M[:, None], R)
+    P.mul_(to_device_of(P, beta.astype(np.float32))).addcmul_(M[:, None], R)
 
 
 def weighted_squares(R: Array, M: Array) -> HostArray:

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
-from smoothlink.machines.arrays import sent
+from smoothlink.machines.arrays import copy_to_device
 from smoothlink.machines.matrices import GRAM_ROWS
 
 Tensor = torch.Tensor
@@ -24,7 +24,7 @@ def tensor_matrix(A: Any, device: str) -> TensorSparse | TensorDense:
     """The kind that suits A, an array or sparse matrix of the host, or a tensor."""
     if sp.issparse(A):
         return TensorSparse(A, device)
-    return TensorDense(sent(A, device) if isinstance(A, np.ndarray) else A)
+    return TensorDense(copy_to_device(A, device) if isinstance(A, np.ndarray) else A)
 
 
 def csr_tensor(indptr: Tensor, indices: Tensor, data: Tensor, shape: tuple[int, int]) -> Tensor:
@@ -44,7 +44,9 @@ class TensorSparse:
     @cached_property
     def forward(self) -> Tensor:
         A = self.csr
-        parts = [sent(a, self.device) for a in (A.indptr.astype(np.int32), A.indices.astype(np.int32), A.data)]
+        parts = [
+            copy_to_device(a, self.device) for a in (A.indptr.astype(np.int32), A.indices.astype(np.int32), A.data)
+        ]
         return csr_tensor(parts[0], parts[1], parts[2].float(), self.shape)
 
     @cached_property
@@ -58,7 +60,7 @@ class TensorSparse:
         A = self.forward
         return TensorTranspose(transposed(self.places, A.col_indices(), A.values(), (self.shape[1], self.shape[0])))
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Forgets what was prepared for products, which can be made again."""
         for name in ("forward", "places", "T"):
             self.__dict__.pop(name, None)
@@ -137,7 +139,7 @@ class TensorDense:
         self.shape: tuple[int, int] = (A.shape[0], A.shape[1])
         self.nbytes: int = A.nbytes
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Nothing was prepared."""
 
     @property

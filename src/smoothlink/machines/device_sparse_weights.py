@@ -7,16 +7,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from smoothlink.machines.arrays import sent
-from smoothlink.machines.sparse_weights import Direct
+from smoothlink.machines.arrays import copy_to_device
 from smoothlink.machines.host_and_device import Device
+from smoothlink.machines.sparse_weights import SparseWeights
 
 Tensor = torch.Tensor
 
 PAIR_BYTES = 64  # that a pair takes on its way
 
 
-class Entries(NamedTuple):
+class WeightedEntries(NamedTuple):
     """Some entries of X, and how many labels have a weight for the feature of each."""
 
     rows: Any
@@ -24,18 +24,18 @@ class Entries(NamedTuple):
     x: Any
     counts: Any
 
-    def part(self, some: slice, device: Any) -> Entries:
+    def part(self, some: slice, device: Any) -> WeightedEntries:
         """Some of them on a device."""
-        return Entries(*(sent(np.ascontiguousarray(a[some]), str(device)) for a in self))
+        return WeightedEntries(*(copy_to_device(np.ascontiguousarray(a[some]), str(device)) for a in self))
 
 
-class Pairs:
+class DeviceSparseWeights:
     """D (d + 1, c) on a device."""
 
-    def __init__(self, D: Direct, machine: Device) -> None:
+    def __init__(self, D: SparseWeights, machine: Device) -> None:
         self.counts = np.diff(D.indptr)  # (d + 1,) labels of each feature, on the host
-        self.starts = sent(np.asarray(D.indptr[:-1], np.int64), machine.name)
-        self.labels, self.values = sent(D.labels, machine.name), sent(D.values, machine.name)
+        self.starts = copy_to_device(np.asarray(D.indptr[:-1], np.int64), machine.name)
+        self.labels, self.values = copy_to_device(D.labels, machine.name), copy_to_device(D.values, machine.name)
 
     def add(self, Z: Tensor, X: Any, row: Tensor, scale: Tensor, first: int, room: int) -> None:
         """Z (b, m) += X D / (row scale) for the labels from `first` on; X (b, d + 1) are sparse rows of the host.
@@ -43,7 +43,7 @@ class Pairs:
         So many pairs go together as take `room` bytes. A card adds them in any order: the last bits may change.
         """
         rows, features = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr)), X.indices.astype(np.int64)
-        entries = Entries(rows, features, X.data.astype(np.float32), self.counts[features])
+        entries = WeightedEntries(rows, features, X.data.astype(np.float32), self.counts[features])
         ends, start = np.cumsum(entries.counts), 0
         while start < len(rows):
             before = int(ends[start - 1]) if start else 0
@@ -52,7 +52,7 @@ class Pairs:
             self._add_some(Z, some, int(ends[stop - 1]) - before, row, scale, first)
             start = stop
 
-    def _add_some(self, Z: Tensor, some: Entries, total: int, row: Tensor, scale: Tensor, first: int) -> None:
+    def _add_some(self, Z: Tensor, some: WeightedEntries, total: int, row: Tensor, scale: Tensor, first: int) -> None:
         """All pairs of some entries of X, `total` in number."""
         entry = torch.repeat_interleave(torch.arange(len(some.x), device=Z.device), some.counts, output_size=total)
         starts = self.starts[some.features] - some.counts.cumsum(0) + some.counts

@@ -15,12 +15,12 @@ import torch
 from numpy.typing import NDArray
 
 from smoothlink.errors import DataError
-from smoothlink.machines.arrays import host, sent
-from smoothlink.machines.sparse_weights import Direct
+from smoothlink.machines.arrays import copy_to_device, to_host
+from smoothlink.machines.device_sparse_weights import DeviceSparseWeights
 from smoothlink.machines.half_precision import Half
 from smoothlink.machines.host_and_device import Device
-from smoothlink.machines.device_sparse_weights import Pairs
 from smoothlink.machines.shards import Shards
+from smoothlink.machines.sparse_weights import SparseWeights
 
 Tensor = torch.Tensor
 HostArray = NDArray[Any]
@@ -35,7 +35,7 @@ EXPONENT = 0x7F800000  # bits of a float32
 LEAST = 2.0**-50  # scale
 
 
-class Scaled(NamedTuple):
+class ScaledFeatures(NamedTuple):
     """Features as the products want them: without the constant, each row divided by a power of two."""
 
     values: Tensor  # (b, S), of V's type
@@ -43,7 +43,7 @@ class Scaled(NamedTuple):
     X: Any = None  # (b, d + 1) the rows themselves, on the host, where labels have weights for single features
 
 
-class Best(NamedTuple):
+class TopOnDevice(NamedTuple):
     """The k best labels of some rows, on the device, where they may still be in the making."""
 
     keys: Tensor  # (b, k)
@@ -57,63 +57,63 @@ class Best(NamedTuple):
             raise DataError(
                 f"{spoilt} of {len(self.spoilt)} rows have scores that are NaN. Check the features and the model."
             )
-        scores, ids = opened(self.keys)
-        return host(ids), host(scores), None if self.totals is None else host(self.totals)
+        scores, ids = unpack_keys(self.keys)
+        return to_host(ids), to_host(scores), None if self.totals is None else to_host(self.totals)
 
 
-class Placed:
+class DeviceWeights:
     """V on a device. Labels never seen, and those that only pad the matrix, have a constant of minus infinity."""
 
-    def __init__(self, V: HostArray | Half, unseen: HostArray, machine: Device, D: Direct | None = None) -> None:
+    def __init__(self, V: HostArray | Half, unseen: HostArray, machine: Device, D: SparseWeights | None = None) -> None:
         self.shape, self.machine = (int(V.shape[0]), int(V.shape[1])), machine
-        (s, c), wide = (self.shape[0] - 1, self.shape[1]), up(self.shape[1], GROUP)
+        (s, c), wide = (self.shape[0] - 1, self.shape[1]), round_up(self.shape[1], GROUP)
         kind = torch.float16 if machine.half else torch.float32
-        self.values = torch.zeros((up(s, FEATURES), wide), dtype=kind, device=machine.name)
+        self.values = torch.zeros((round_up(s, FEATURES), wide), dtype=kind, device=machine.name)
         self.scale = torch.ones(wide, device=machine.name)
         for labels in slices(c, max(GROUP, SENT_BYTES // (4 * max(1, s)))):
             self._take(V, labels)
         constant = np.full(wide, -np.inf, np.float32)
         last = V.rows(np.array([s]))[0] if isinstance(V, Half | Shards) else V[s]
         constant[:c] = np.where(unseen, -np.inf, last)
-        self.constant = sent(constant, machine.name)
-        self.pairs = None if D is None else Pairs(D, machine)
+        self.constant = copy_to_device(constant, machine.name)
+        self.pairs = None if D is None else DeviceSparseWeights(D, machine)
 
     def _take(self, V: HostArray | Half, labels: slice) -> None:
         """Some columns of V, without the constant's row."""
         s = self.shape[0] - 1
         if isinstance(V, Half) and self.values.dtype == torch.float16:
-            self.values[:s, labels] = sent(V.values[:s, labels], self.machine.name)
-            self.scale[labels] = sent(V.scale[labels], self.machine.name)
+            self.values[:s, labels] = copy_to_device(V.values[:s, labels], self.machine.name)
+            self.scale[labels] = copy_to_device(V.scale[labels], self.machine.name)
             return
-        A = sent(V.wide(labels)[:s] if isinstance(V, Half | Shards) else V[:s, labels], self.machine.name)
+        A = copy_to_device(V.wide(labels)[:s] if isinstance(V, Half | Shards) else V[:s, labels], self.machine.name)
         self.scale[labels] = powers(A.abs().amax(0))
         self.values[:s, labels] = A.div_(self.scale[labels])
 
-    def see(self, Phi: Tensor, X: Any = None) -> Scaled:
+    def see(self, Phi: Tensor, X: Any = None) -> ScaledFeatures:
         """Features (b, s + 1), the constant last, and where there are weights D the rows X (b, d + 1)."""
         s = Phi.shape[1] - 1
         scale = powers(Phi[:, :s].abs().amax(1))
         values = torch.zeros((len(Phi), len(self.values)), dtype=self.values.dtype, device=Phi.device)
         values[:, :s] = Phi[:, :s] / scale[:, None]
-        return Scaled(values, scale, X)
+        return ScaledFeatures(values, scale, X)
 
-    def left(self, Phi: Scaled, labels: Any, out: HostArray | None = None) -> HostArray:
+    def left(self, Phi: ScaledFeatures, labels: Any, out: HostArray | None = None) -> HostArray:
         """Scores (b, m) of these labels without X D, on the host, as `Half.left`; never-seen ones: minus infinity."""
         if isinstance(labels, slice):
             start, stop, _ = labels.indices(self.shape[1])
-            first, m = start // FEATURES * FEATURES, stop - start
-            some: Any = slice(first, up(stop, FEATURES))
+            highest_keys, m = start // FEATURES * FEATURES, stop - start
+            some: Any = slice(highest_keys, round_up(stop, FEATURES))
         else:
-            start, first, m = 0, 0, len(labels)
-            some = sent(np.append(labels, np.zeros(-m % FEATURES, np.int64)), self.machine.name)
+            start, highest_keys, m = 0, 0, len(labels)
+            some = copy_to_device(np.append(labels, np.zeros(-m % FEATURES, np.int64)), self.machine.name)
         Z = product(Phi.values, self.values[:, some])
-        S = host(finished(Z, Phi.scale, self.scale[some], self.constant[some])[:, start - first :][:, :m])
+        S = to_host(finished(Z, Phi.scale, self.scale[some], self.constant[some])[:, start - highest_keys :][:, :m])
         if out is None:
             return np.ascontiguousarray(S)
         out[:] = S
         return out
 
-    def best(self, Phi: Scaled, k: int, temperature: float | None = None) -> Best:
+    def best(self, Phi: ScaledFeatures, k: int, temperature: float | None = None) -> TopOnDevice:
         """The k best labels of each row, with the rows' totals where scores have a temperature."""
         b = len(Phi.values)
         keys = totals = None
@@ -129,15 +129,15 @@ class Placed:
                 part = sums.logsumexp(1)
                 totals = part if totals is None else totals.logaddexp(part)
             new = contenders(Z, Phi.scale, scale, constant, tops, labels.start, k)
-            keys = new if keys is None else first(torch.hstack([keys, new]), k)
+            keys = new if keys is None else highest_keys(torch.hstack([keys, new]), k)
         assert keys is not None
-        return Best(keys[:, : self.shape[1]], totals, spoilt)
+        return TopOnDevice(keys[:, : self.shape[1]], totals, spoilt)
 
-    def normalisers(self, Phi: Scaled, temperature: float) -> HostArray:
+    def normalisers(self, Phi: ScaledFeatures, temperature: float) -> HostArray:
         """log sum exp (b,) over all labels of the tempered scores, on the host."""
         totals = self.best(Phi, 1, temperature).totals
         assert totals is not None
-        return host(totals)
+        return to_host(totals)
 
     def row_blocks(self, n: int, k: int) -> Iterator[slice]:
         """Rows whose features, and the scores of whose best groups of labels, take an eighth of a block."""
@@ -148,7 +148,7 @@ class Placed:
         """Labels whose scores for so many rows are a block: as few blocks as can be, about equally wide."""
         wide = self.values.shape[1]
         most = max(GROUP, min(self.machine.scores() // 4, MOST_SCORES) // rows // GROUP * GROUP)
-        yield from slices(wide, up(-(-wide // -(-wide // most)), GROUP))
+        yield from slices(wide, round_up(-(-wide // -(-wide // most)), GROUP))
 
 
 def product(A: Tensor, B: Tensor) -> Tensor:
@@ -182,28 +182,30 @@ def contenders(Z: Tensor, row: Tensor, scale: Tensor, constant: Tensor, tops: Te
     b, groups = tops.shape
     lanes = torch.arange(GROUP, device=Z.device)
     if groups <= 2 * k:
-        return first(keyed(finished(Z, row, scale, constant), start + torch.arange(Z.shape[1], device=Z.device)), k)
-    _, which = opened(first(keyed(tops, torch.arange(groups, device=Z.device)), k))
+        return highest_keys(
+            pack_keys(finished(Z, row, scale, constant), start + torch.arange(Z.shape[1], device=Z.device)), k
+        )
+    _, which = unpack_keys(highest_keys(pack_keys(tops, torch.arange(groups, device=Z.device)), k))
     S = Z.view(b, groups, GROUP)[torch.arange(b, device=Z.device)[:, None], which]  # (b, k, GROUP)
     S.mul_(row[:, None, None]).mul_(scale.view(groups, GROUP)[which]).add_(constant.view(groups, GROUP)[which])
     ids = start + which[:, :, None] * GROUP + lanes
-    return first(keyed(S, ids).flatten(1), k)
+    return highest_keys(pack_keys(S, ids).flatten(1), k)
 
 
-def keyed(S: Tensor, ids: Tensor) -> Tensor:
+def pack_keys(S: Tensor, ids: Tensor) -> Tensor:
     """Whole numbers that are ordered as scores are, and where these are equal as ids from high to low."""
     bits = (S + 0.0).view(torch.int32)  # + 0: minus zero is zero
     ordered = bits ^ ((bits >> 31) & LAST)
     return (ordered.long() << 32) | (LAST - ids)
 
 
-def opened(keys: Tensor) -> tuple[Tensor, Tensor]:
+def unpack_keys(keys: Tensor) -> tuple[Tensor, Tensor]:
     """The scores and the ids of keys."""
     ordered = (keys >> 32).int()
     return (ordered ^ ((ordered >> 31) & LAST)).view(torch.float32), LAST - (keys & 0xFFFFFFFF)
 
 
-def first(keys: Tensor, k: int) -> Tensor:
+def highest_keys(keys: Tensor, k: int) -> Tensor:
     """The k highest keys of each row, in order."""
     return keys.topk(min(k, keys.shape[1]), dim=1).values
 
@@ -215,7 +217,7 @@ def powers(largest: Tensor) -> Tensor:
     return scale.masked_fill_(scale == 0, 1).clamp_(min=LEAST)
 
 
-def up(n: int, step: int) -> int:
+def round_up(n: int, step: int) -> int:
     """The next multiple of a step."""
     return -(-n // step) * step
 

@@ -30,11 +30,11 @@ class Half(NamedTuple):
 
     def wide(self, columns: Any = slice(None)) -> Array:
         """These columns in float32."""
-        return widened(self.values[:, columns], self.scale[columns])
+        return from_half(self.values[:, columns], self.scale[columns])
 
     def rows(self, numbers: Array) -> Array:
         """These rows in float32."""
-        return widened(self.values[numbers], self.scale)
+        return from_half(self.values[numbers], self.scale)
 
     def left(self, A: Array, columns: Any = slice(None), out: Array | None = None) -> Array:
         """A @ self[:, columns] in float32."""
@@ -46,7 +46,7 @@ class Half(NamedTuple):
         return np.stack([selection.half_dot(np.ascontiguousarray(row), halves, scale) for row in A], out=out)
 
 
-def halved(A: Array) -> Half:
+def to_half(A: Array) -> Half:
     """A (a, b) with each column scaled to at most 1 and rounded to float16; many halves are in a temporary file."""
     largest = np.zeros(A.shape[1], A.dtype)
     for part in pieces(A):
@@ -64,7 +64,7 @@ def halved(A: Array) -> Half:
         return Half(np.memmap(file, np.float16, "r", shape=A.shape), scale)
 
 
-def widened(values: Array, scale: Array) -> Array:
+def from_half(values: Array, scale: Array) -> Array:
     """Float16 values (a, b) times the scale of their column, in float32."""
     if values.size <= SMALL:
         return values.astype(np.float32) * scale

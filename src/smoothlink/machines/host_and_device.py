@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from smoothlink.errors import DeviceError
-from smoothlink.machines.arrays import Array, sent
+from smoothlink.machines.arrays import Array, copy_to_device
 from smoothlink.machines.matrices import matrix
 
 BLOCK_ROWS = 65536  # of X that are seen together on the host
@@ -121,7 +121,7 @@ class Device:
     def place(self, A: Any) -> Any:
         """Arrays of the host, alone or in named tuples, on the device; anything else as it is."""
         if isinstance(A, np.ndarray):
-            return sent(A, self.name)
+            return copy_to_device(A, self.name)
         if isinstance(A, tuple) and hasattr(A, "_fields"):
             return type(A)(*map(self.place, A))
         return A
@@ -216,7 +216,7 @@ def out_of_memory(error: BaseException) -> bool:
     return type(error).__name__ == "OutOfMemoryError"
 
 
-def forget(machine: Machine) -> None:
+def release_memory(machine: Machine) -> None:
     """Gives the memory back that a device's library keeps for what comes next."""
     gc.collect()
     if machine.half:

@@ -32,7 +32,7 @@ class Sparse:
         """What is sent is the matrix, not what was prepared of it."""
         return Sparse, (self.csr,)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Forgets what was prepared for products, which can be made again."""
         self._forward = self._transpose = None
 
@@ -135,7 +135,7 @@ class Dense:
         self.shape: tuple[int, int] = (A.shape[0], A.shape[1])
         self.nbytes: int = A.nbytes
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Nothing was prepared."""
 
     @property

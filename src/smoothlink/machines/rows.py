@@ -9,9 +9,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from smoothlink.machines.arrays import host, zeros
-from smoothlink.machines.rows_in_files import Elsewhere, FileArray, Room, Scaled, here
+from smoothlink.machines.arrays import to_host, zeros
 from smoothlink.machines.host_and_device import HOST, Machine
+from smoothlink.machines.rows_in_files import FileArray, LazyBlock, Room, ScaledRows, loaded
 
 Array = NDArray[Any]
 
@@ -72,12 +72,12 @@ class Rows:
         for start in range(0, n, block_rows):
             part = slice(start, min(n, start + block_rows))
             whole = part == slice(0, n)
-            if isinstance(X, Scaled):
+            if isinstance(X, ScaledRows):
                 inputs: Any = X.block(part, machine)
             elif room.left is None:
                 inputs = machine.matrix(X if whole else X[part])
             else:
-                inputs = Elsewhere(X, part, None, room, machine)
+                inputs = LazyBlock(X, part, None, room, machine)
             blocks.append(Block(inputs, machine.matrix(Y if whole else Y[part]), machine.place(w[part]), start))
         table = X if isinstance(X, np.ndarray) and machine is HOST else None
         return cls(blocks, X.shape[1], Y.shape[1], table, machine)
@@ -89,13 +89,13 @@ class Rows:
     def each(self) -> Iterator[Block]:
         """The blocks one after the other, each in memory while it is looked at."""
         for block in self.blocks:
-            yield block._replace(X=here(block.X))
+            yield block._replace(X=loaded(block.X))
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Keeps no block in memory that can be read again."""
         for block in self.blocks:
-            if isinstance(block.X, Elsewhere):
-                block.X.let_go()
+            if isinstance(block.X, LazyBlock):
+                block.X.release()
 
     def weighted(self, w: Array) -> Rows:
         """The same blocks under other weights; weight 0 leaves a row out without a copy of X."""
@@ -109,7 +109,7 @@ class Rows:
         blocks = []
         for b in self.blocks:
             part = slice(b.start, b.start + len(b.w))
-            inputs = Elsewhere(H, part, machine=self.machine) if isinstance(H, FileArray) else H[part]
+            inputs = LazyBlock(H, part, machine=self.machine) if isinstance(H, FileArray) else H[part]
             blocks.append(b._replace(X=inputs if isinstance(H, FileArray) else self.machine.matrix(inputs)))
         return Rows(blocks, H.shape[1], self.c, H, self.machine)
 
@@ -155,10 +155,10 @@ class Rows:
             end = block.start + len(block.w)
             if end <= done:
                 continue
-            f(block._replace(X=here(block.X)), *arrays, *totals)
+            f(block._replace(X=loaded(block.X)), *arrays, *totals)
             if saved is not None:
-                saved.put(end, [host(total) for total in totals], last=end == self.n)
-        return [host(total) if total.ndim == 1 else total for total in totals]
+                saved.put(end, [to_host(total) for total in totals], last=end == self.n)
+        return [to_host(total) if total.ndim == 1 else total for total in totals]
 
     def columnwise(self, f: Callable[..., None], A: Any, side: int, dtype: Any = np.float32) -> Any:
         """The sum (side, m) of f(block, A, out) over all blocks, where column j of it depends on column j of A alone:
@@ -182,13 +182,13 @@ class Rows:
             if out is None and len(part) == self.n:
                 return part
             out = zeros(part, (self.n, *part.shape[1:])) if out is None else out
-            out[block.start : block.start + len(block.w)] = part if into is None else host(part)
+            out[block.start : block.start + len(block.w)] = part if into is None else to_host(part)
         return out
 
     @property
     def w(self) -> Array:
         """All weights (n,)."""
-        return np.concatenate([host(b.w) for b in self.blocks])
+        return np.concatenate([to_host(b.w) for b in self.blocks])
 
     def sample(self, count: int, seed: int) -> Array:
         """Numbers of up to `count` rows of positive weight, the same on every machine: the smallest hashes."""

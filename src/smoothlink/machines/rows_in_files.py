@@ -25,7 +25,7 @@ PIECE = 16 << 20  # bytes that go at a time
 TURNED_ROWS = 4096  # of a file read at a time, where one column of it is wanted
 
 
-def mapping(array: Array) -> mmap.mmap | None:
+def mapped_file(array: Array) -> mmap.mmap | None:
     """The mapped file that an array is a view of."""
     base: Any = array
     while isinstance(base, np.ndarray):
@@ -35,7 +35,7 @@ def mapping(array: Array) -> mmap.mmap | None:
 
 def pieces(array: Array, size: int = PIECE) -> Iterator[Array]:
     """Rows, or entries, in pieces of about `size` bytes; those of a mapped file leave memory again."""
-    file = mapping(array)
+    file = mapped_file(array)
     step = max(1, size * len(array) // max(1, array.nbytes))
     for start in range(0, len(array), step):
         yield array[start : start + step]
@@ -43,11 +43,11 @@ def pieces(array: Array, size: int = PIECE) -> Iterator[Array]:
             file.madvise(mmap.MADV_DONTNEED)
 
 
-class Mapped(sp.csr_array):
+class MappedMatrix(sp.csr_array):
     """A CSR matrix over memory-mapped arrays. A slice of rows is read; anything else is as in scipy."""
 
     @classmethod
-    def over(cls, indptr: Array, indices: Array, data: Array | None, columns: int) -> Mapped:
+    def over(cls, indptr: Array, indices: Array, data: Array | None, columns: int) -> MappedMatrix:
         """The matrix of these arrays as they are, without a copy; data None: ones.
 
         scipy's constructor would copy 32-bit indices to 64 bits where there are more than 2^31 entries.
@@ -129,7 +129,7 @@ class Room:
             self.left += X.nbytes
 
 
-class Scaled:
+class ScaledRows:
     """X (n, d) scaled and with its constant, one block of rows at a time; the whole is never made."""
 
     def __init__(self, X: Any, scaling: Callable[[Any], Any], keep: int) -> None:
@@ -137,12 +137,12 @@ class Scaled:
         self.shape: tuple[int, int] = (X.shape[0], X.shape[1] + 1)
         self.nnz: int = (X.nnz if sp.issparse(X) else X.size) + X.shape[0]
 
-    def block(self, part: slice, machine: Machine = HOST) -> Elsewhere:
+    def block(self, part: slice, machine: Machine = HOST) -> LazyBlock:
         """These rows, kept once read where there is room left."""
-        return Elsewhere(self.X, part, self.scaling, self.room, machine)
+        return LazyBlock(self.X, part, self.scaling, self.room, machine)
 
 
-class Elsewhere:
+class LazyBlock:
     """Some consecutive rows of a matrix that is in a file, on another machine, or not yet scaled: `here` makes them a
     Matrix."""
 
@@ -157,7 +157,7 @@ class Elsewhere:
         self.source, self.part, self.prepare, self.room, self.machine = source, part, prepare, room, machine
         self.kept: Any = None
 
-    def here(self) -> Any:
+    def load(self) -> Any:
         if self.kept is not None:
             return self.kept
         whole = type(self.source) in (np.ndarray, sp.csr_array) and self.part == slice(0, self.source.shape[0])
@@ -167,15 +167,15 @@ class Elsewhere:
             self.kept = found
         return found
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Gives the room up again."""
         if self.room is not None and self.kept is not None:
             self.room.gives(self.kept)
             self.kept = None
 
 
-def here(X: Any) -> Any:
-    return X.here() if isinstance(X, Elsewhere) else X
+def loaded(X: Any) -> Any:
+    return X.load() if isinstance(X, LazyBlock) else X
 
 
 class FileArray:
@@ -241,11 +241,11 @@ class FileArray:
             os.fsync(file.fileno())
 
     @property
-    def T(self) -> Turned:
-        return Turned(self)
+    def T(self) -> TransposedFile:
+        return TransposedFile(self)
 
 
-class Turned:
+class TransposedFile:
     """The transpose (m, n) of a file's array: `[:, labels]` and `[-1]` are what is asked of it."""
 
     def __init__(self, file: FileArray) -> None:
@@ -258,7 +258,7 @@ class Turned:
         return self.file.column(key)
 
 
-def fresh(path: str | os.PathLike[str], shape: tuple[int, int]) -> FileArray:
+def new_file_array(path: str | os.PathLike[str], shape: tuple[int, int]) -> FileArray:
     """A new array of zeros in a file."""
     if os.path.exists(path):
         os.unlink(path)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 
-class Direct(NamedTuple):
+class SparseWeights(NamedTuple):
     """D in CSR; the last feature is the constant, which has no weights here."""
 
     indptr: Array  # (d + 2,) int64

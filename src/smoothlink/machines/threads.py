@@ -27,7 +27,7 @@ def calm(size: int) -> Iterator[None]:
 
 
 @contextmanager
-def alone(operations: float) -> Iterator[None]:
+def single_thread(operations: float) -> Iterator[None]:
     """One thread, of BLAS and of numba, for a fit whose largest product has so many operations, unless it is large.
 
     A fit of 40 rows makes thousands of products that take microseconds; the two thread pools take turns at them and

@@ -18,9 +18,9 @@ from scipy.sparse import csr_array, issparse
 
 from smoothlink.errors import DataError
 from smoothlink.metrics.bootstrap import BinnedGap, MeanLabelF1, Metric, Ratio, Statistic, divide, draw, interval
-from smoothlink.steps.infer import propensities
 from smoothlink.metrics.reliability import BINS as ECE_BINS
 from smoothlink.metrics.reliability import equal_mass_bins
+from smoothlink.steps.infer import propensities
 
 Array = NDArray[Any]
 Task = Literal["multilabel", "multiclass"]

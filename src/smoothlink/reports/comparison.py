@@ -11,11 +11,11 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from smoothlink.errors import DataError, plural
+from smoothlink.metrics.evaluate import Paired, Predictions, paired
+from smoothlink.reports.comparison_page import rendered
 from smoothlink.reports.measurements import Measured, measure
 from smoothlink.reports.report_page import Drawn, save_page
-from smoothlink.reports.comparison_page import rendered
 from smoothlink.reports.test_data import Trial, given_trial
-from smoothlink.metrics.evaluate import Paired, Predictions, paired
 
 Array = NDArray[Any]
 

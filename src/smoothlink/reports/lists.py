@@ -9,10 +9,10 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from smoothlink.reports.html import Safe, name_of, pair, section, table, tag
-from smoothlink.reports.measurements import Measured
 from smoothlink.explanation import explain, words_of
 from smoothlink.metrics.evaluate import row_sums
+from smoothlink.reports.html import Safe, name_of, pair, section, table, tag
+from smoothlink.reports.measurements import Measured
 
 if TYPE_CHECKING:
     from smoothlink.estimator import SmoothLinkClassifier

@@ -9,10 +9,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from smoothlink.data.matching import label_names
-from smoothlink.predict import predictions
 from smoothlink.metrics.bootstrap import divide
 from smoothlink.metrics.evaluate import Evaluation, Predictions, evaluate, is_true, ranked_labels
 from smoothlink.metrics.reliability import Cuts, Pairs, Reliability, reliability
+from smoothlink.predict import predictions
 
 if TYPE_CHECKING:
     from smoothlink.estimator import SmoothLinkClassifier
@@ -118,7 +118,7 @@ def measure(
     Y = sp.csr_array(Y)
     ks = tuple(range(1, min(DEPTH, c) + 1))
     pairs = Pairs(c)
-    said = classifier._ask(X, predictions, Y, k=max(ks), rank_by=rank_by, watch=pairs)
+    said = classifier._run_prediction(X, predictions, Y, k=max(ks), rank_by=rank_by, watch=pairs)
     evaluation = evaluate(
         Y,
         said,

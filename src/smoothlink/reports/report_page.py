@@ -10,13 +10,13 @@ from importlib.metadata import version
 from typing import Any, NamedTuple
 
 from smoothlink import __version__
+from smoothlink.data.files_on_disk import replacing
 from smoothlink.errors import plural
 from smoothlink.reports.html import Safe, page, prose, tag
 from smoothlink.reports.lists import Case, examples, labels, settings
 from smoothlink.reports.measurements import Measured, measure
 from smoothlink.reports.sections import cut, frequency, headline, points, ranking, spectrum, trust
 from smoothlink.reports.test_data import Trial, given_trial
-from smoothlink.data.files_on_disk import replacing
 
 PARTS = {
     "headline": "Metrics",

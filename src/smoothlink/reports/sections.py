@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from smoothlink.metrics.names import meaning
+from smoothlink.metrics.reliability import WORTH_SAYING, Cuts, Reliability, wilson
 from smoothlink.reports.charts import Chart, Scale, above, percent, short
 from smoothlink.reports.html import Safe, details, pair, section, table, tag
 from smoothlink.reports.measurements import FOUND, Group, Measured
-from smoothlink.metrics.reliability import WORTH_SAYING, Cuts, Reliability, wilson
 
 NAMED = 82  # room for the names of curves at their right ends
 CARDS = {

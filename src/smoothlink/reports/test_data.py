@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import scipy.sparse as sp
 
 from smoothlink.data.matching import Reading, inside, unnamed
-from smoothlink.machines.rows import stack
 from smoothlink.distributed.tasks import fetched
 from smoothlink.evaluate_files import all_labels, read_test
-from smoothlink.predict_files import Question, asked
+from smoothlink.machines.rows import stack
+from smoothlink.predict_files import FileRequest, file_request
 from smoothlink.reports.lists import Case
 from smoothlink.text.documents import from_meta, read_documents
 
@@ -32,7 +32,7 @@ def given_trial(model: Any, X: Any, y: Any) -> Trial:
         texts = list(model._texts(X))
         return Trial(Case(inner, model.transform(texts), model.features_, texts), model._read_labels(y).Y)
     with unnamed():
-        return Trial(Case(model, model._checked(X)), model._truth(y))
+        return Trial(Case(model, model._validated_rows(X)), model._true_labels(y))
 
 
 def trial_in_files(
@@ -46,18 +46,18 @@ def trial_in_files(
     note: Callable[[str], None] | None = None,
 ) -> Trial:
     """The rows of data files for the model in a file."""
-    question, inputs = asked(model, paths, rank_by, how, strict, device)
+    question, inputs = file_request(model, paths, rank_by, how, strict, device)
     found = [read_test(question, path) for path in inputs]
     Y = all_labels([tested.truth for tested in found], inputs, note)
     whole = question.whole()
     loaded = inside(whole)
     with unnamed():
-        X = loaded._checked(stack([tested.rows for tested in found]))
+        X = loaded._validated_rows(stack([tested.rows for tested in found]))
     texts = [text for path in inputs for text in texts_in(path, question)] if whole is not loaded else None
     return Trial(Case(loaded, X, getattr(whole, "features_", None), texts), Y, rank_by)
 
 
-def texts_in(path: str, question: Question) -> list[str]:
+def texts_in(path: str, question: FileRequest) -> list[str]:
     """The documents of a file, in the order of its rows."""
     trained = from_meta(getattr(question.whole(), "source_", None))
     local = fetched(path)

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from smoothlink.search.trials import Bench
-from smoothlink.search.processes import Asked, run_apart, run_here
+from smoothlink.search.processes import SearchRequest, run_in_process, run_in_processes
 from smoothlink.search.space import LOWER_IS_BETTER, Best, Space, Tuned, better, half_decades
 from smoothlink.search.study import check_same_search, check_study, give_up_unfinished, open_study, outcome
+from smoothlink.search.trials import TrialRunner
 
-__all__ = ["LOWER_IS_BETTER", "Bench", "Best", "Space", "Tuned", "better", "half_decades", "tune"]
+__all__ = ["LOWER_IS_BETTER", "Best", "Space", "TrialRunner", "Tuned", "better", "half_decades", "tune"]
 
 Notify = Callable[[int, dict[str, Best]], None]
 
@@ -48,7 +48,7 @@ def tune(
     check_study(study, resume, sampler)
     if multiclass is None:
         multiclass = bool((np.diff(Y.indptr) == 1).all())
-    asked = Asked(tuple(metrics), space or Space(), seed, multiclass, holdouts, sampler)
+    asked = SearchRequest(tuple(metrics), space or Space(), seed, multiclass, holdouts, sampler)
     with ExitStack() as stack:
         journal = None if study is None else Path(study)
         if jobs > 1 and journal is None:
@@ -70,7 +70,7 @@ def tune(
                 notify(sum(t.state.is_finished() for t in run.trials), outcome(run, metrics).best)
 
         if jobs > 1 and journal is not None and left > 1:
-            run_apart(X, Y, asked, journal, left, jobs, tell)
+            run_in_processes(X, Y, asked, journal, left, jobs, tell)
         else:
-            run_here(X, Y, asked, run, left, [tell])
+            run_in_process(X, Y, asked, run, left, [tell])
         return outcome(run, metrics)

@@ -17,15 +17,15 @@ import numpy as np
 import scipy.sparse as sp
 
 from smoothlink.fitting.checkpoint import checksum
-from smoothlink.search.trials import Bench
 from smoothlink.search.space import Space
 from smoothlink.search.study import open_study
+from smoothlink.search.trials import TrialRunner
 
 NUMERICAL = (np.linalg.LinAlgError, FloatingPointError, OverflowError, MemoryError, ValueError)
 POLL_SECONDS = 0.5
 
 
-class Asked(NamedTuple):
+class SearchRequest(NamedTuple):
     """What trials need to know; it travels to other processes, the data beside it as files."""
 
     metrics: tuple[str, ...]
@@ -52,9 +52,9 @@ class Asked(NamedTuple):
         }
 
 
-def run_here(X: Any, Y: sp.csr_array, asked: Asked, run: Any, trials: int, callbacks: list[Any]) -> None:
+def run_in_process(X: Any, Y: sp.csr_array, asked: SearchRequest, run: Any, trials: int, callbacks: list[Any]) -> None:
     """So many trials in this process. One that fails numerically is recorded with its reason."""
-    bench = Bench.of(X, Y, asked.metrics, asked.space, asked.seed, asked.multiclass, asked.holdouts)
+    bench = TrialRunner.of(X, Y, asked.metrics, asked.space, asked.seed, asked.multiclass, asked.holdouts)
 
     def objective(trial: Any) -> float:
         try:
@@ -68,8 +68,8 @@ def run_here(X: Any, Y: sp.csr_array, asked: Asked, run: Any, trials: int, callb
     run.optimize(objective, n_trials=trials, catch=NUMERICAL, callbacks=callbacks)
 
 
-def run_apart(
-    X: Any, Y: sp.csr_array, asked: Asked, journal: Path, trials: int, jobs: int, tell: Callable[[], None]
+def run_in_processes(
+    X: Any, Y: sp.csr_array, asked: SearchRequest, journal: Path, trials: int, jobs: int, tell: Callable[[], None]
 ) -> None:
     """The trials shared out among `jobs` processes; `tell` is called now and then, and at the end."""
     context = multiprocessing.get_context("spawn")  # numba's and BLAS's threads do not survive a fork
@@ -103,7 +103,7 @@ def run_apart(
         )
 
 
-def work(folder: Path, asked: Asked, journal: Path, trials: int, number: int, threads: int) -> None:
+def work(folder: Path, asked: SearchRequest, journal: Path, trials: int, number: int, threads: int) -> None:
     """One process: its own draws, its part of the cores."""
     import numba
     from threadpoolctl import threadpool_limits
@@ -113,7 +113,7 @@ def work(folder: Path, asked: Asked, journal: Path, trials: int, number: int, th
         X, Y = fetch(folder / "X"), sp.csr_array(fetch(folder / "Y"))
         seed = asked.seed + 1000 * asked.drawn + 7919 * (number + 1)
         run = open_study(journal, asked.sampler, seed, asked.metrics[0])
-        run_here(X, Y, asked, run, trials, [])
+        run_in_process(X, Y, asked, run, trials, [])
 
 
 def store(path: Path, X: Any) -> None:

@@ -15,24 +15,24 @@ from smoothlink.fitting.checkpoint import FitState
 from smoothlink.fitting.choose import Fold, Trials, make_fold
 from smoothlink.fitting.holdout import hold_out
 from smoothlink.fitting.input_kernel import worth_trying
-from smoothlink.fitting.link import Link, sgd_passes
+from smoothlink.fitting.link import Link, decoder_passes
 from smoothlink.fitting.prepare import make_problem, number_of_entries, start_settings
 from smoothlink.fitting.settings import Problem, Request, Settings, TrainingData
+from smoothlink.metrics.evaluate import evaluate
 from smoothlink.model import Model
 from smoothlink.predict import predictions
 from smoothlink.search.space import Params, Space, better, half_decades, half_octaves
 from smoothlink.steps.calibrate import no_calibration
-from smoothlink.steps.sgd import Descent
 from smoothlink.steps.embed import rank_for_share
-from smoothlink.metrics.evaluate import evaluate
 from smoothlink.steps.featurize import parse_kernel
-from smoothlink.steps.squared import Smoothing, squared
 from smoothlink.steps.scale import Scaling, choose_scaling
+from smoothlink.steps.sgd import SGD
+from smoothlink.steps.squared import Smoothing, squared
 
 Array = NDArray[Any]
 
 
-class Stand(NamedTuple):
+class ValidationSet(NamedTuple):
     """The rows as the first stage sees them, and the holdouts cut from them."""
 
     problem: Problem
@@ -41,7 +41,7 @@ class Stand(NamedTuple):
 
 
 @dataclass
-class Bench:
+class TrialRunner:
     """The holdouts, and what the trials on them share."""
 
     A: Any  # (n, d + 1) scaled rows
@@ -52,10 +52,10 @@ class Bench:
     metrics: tuple[str, ...]
     space: Space
     holdouts: int
-    plain: Stand = field(init=False)
+    plain: ValidationSet = field(init=False)
     ranks: dict[str, int] = field(init=False)
     kernels: list[str | None] = field(init=False)
-    curved: dict[tuple[str, float], Stand] = field(default_factory=dict)  # the last kernel of x only: it is large
+    curved: dict[tuple[str, float], ValidationSet] = field(default_factory=dict)  # of the last kernel of x
 
     @classmethod
     def of(
@@ -67,7 +67,7 @@ class Bench:
         seed: int,
         multiclass: bool,
         holdouts: int = 1,
-    ) -> Bench:
+    ) -> TrialRunner:
         from smoothlink.estimator import SmoothLinkClassifier
 
         request = SmoothLinkClassifier(rank="auto", random_state=seed)._request()
@@ -89,14 +89,14 @@ class Bench:
                 rng = np.random.default_rng([self.request.seed, 5])
                 self.ranks[str(rank)] = rank_for_share(rows, rank, most, rng)
 
-    def stand(self, request: Request) -> Stand:
+    def stand(self, request: Request) -> ValidationSet:
         data = TrainingData(self.A, self.Y, None, self.multiclass)
         problem = make_problem(self.A, data, self.scaling, request, FitState())
         settings = start_settings(problem, request, number_of_entries(self.A))
         held = hold_out(problem.rows.w, request.holdout, request.seed, self.holdouts)
-        return Stand(problem, settings, [make_fold(problem.rows, self.Y, h, settings.embedder) for h in held])
+        return ValidationSet(problem, settings, [make_fold(problem.rows, self.Y, h, settings.embedder) for h in held])
 
-    def seen_through(self, drawn: Params) -> Stand:
+    def seen_through(self, drawn: Params) -> ValidationSet:
         """The rows through the input kernel drawn, if any; trials with the same one in a row share it."""
         if drawn.get("input_kernel") is None:
             return self.plain
@@ -158,7 +158,7 @@ class Bench:
             drawn["decay"] = trial.suggest_float("decay", *s.decay)
         return drawn
 
-    def settings(self, stand: Stand, drawn: Params) -> Settings:
+    def settings(self, stand: ValidationSet, drawn: Params) -> Settings:
         """Returns the settings of a draw, complete but for a final ridge or passes that are tried in turn."""
         return replace(
             stand.settings,
@@ -169,7 +169,7 @@ class Bench:
             features=drawn["n_features"],
             final_ridge=drawn.get("final_ridge", 0.0),
             loss=drawn["loss"],
-            sgd=Descent(*(drawn[name] for name in ("learning_rate", "momentum", "decay") if name in drawn)),
+            sgd=SGD(*(drawn[name] for name in ("learning_rate", "momentum", "decay") if name in drawn)),
             smoothing=Smoothing.of(drawn["label_smoothing"], self.Y.shape[1], multiclass=self.multiclass),
         )
 
@@ -180,12 +180,12 @@ class Bench:
 
     def passes(self, link: Link, settings: Settings, drawn: Params) -> Iterator[tuple[Array, Params]]:
         """Yields V after each pass of the SGD."""
-        run = sgd_passes(link, settings)
+        run = decoder_passes(link, settings)
         for done in range(1, self.space.passes + 1):
             yield next(run), {**drawn, "passes": done}
 
     def judge(
-        self, stand: Stand, links: list[Link], Vs: list[Array], params: Params
+        self, stand: ValidationSet, links: list[Link], Vs: list[Array], params: Params
     ) -> Iterator[tuple[bool, dict[str, float]]]:
         """Yields the metrics of held-out rows, a mean over holdouts, with scores as they are and after calibration."""
         if not all(np.isfinite(V).all() for V in Vs):

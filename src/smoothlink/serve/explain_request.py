@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 from typing import Any, NamedTuple
 
-from smoothlink.data.predictions import Ask
+from smoothlink.data.predictions import LabelRequest
 from smoothlink.explanation import Explained, explain
 from smoothlink.serve.http_errors import Refused
-from smoothlink.serve.service import Oracle, Question
 from smoothlink.serve.schema import ExplainRequest, Vector
+from smoothlink.serve.service import Oracle, Question
 
 BEST = 3  # labels, where none are named
 
@@ -66,4 +66,4 @@ def warm_up(oracle: Oracle) -> None:
     """Loads and compiles what the first explanation would wait for."""
     row: Any = "a" if oracle.takes == "texts" else Vector(indices=[0], values=[1.0])
     with contextlib.suppress(Refused):
-        explained(oracle, Wanted(Question([row], Ask()), (), 1))
+        explained(oracle, Wanted(Question([row], LabelRequest()), (), 1))

@@ -17,10 +17,10 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from smoothlink.errors import DataError, SmoothLinkError
-from smoothlink.serve.web_app import create_app
 from smoothlink.serve.prometheus import ROWS, Shared
 from smoothlink.serve.server_settings import Settings
 from smoothlink.serve.watch import Reloading, Watched, fingerprint
+from smoothlink.serve.web_app import create_app
 from smoothlink.serve.workers import supervise
 
 BACKLOG = 2048  # connections that wait to be accepted

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from smoothlink.data.predictions import BEST, Ask, answers
 from smoothlink.data.matching import label_names, unnamed
+from smoothlink.data.predictions import DEFAULT_K, LabelRequest, predicted_labels
 from smoothlink.serve.http_errors import Refused
 from smoothlink.serve.schema import Example, Vector
 from smoothlink.serve.server_settings import Settings
@@ -22,7 +22,7 @@ class Question(NamedTuple):
     """Rows and which of their labels are wanted."""
 
     rows: Sequence[Any]  # texts, or vectors
-    ask: Ask
+    ask: LabelRequest
 
 
 class Answer(NamedTuple):
@@ -93,8 +93,8 @@ class Oracle:
         most = min(self.settings.max_labels, len(self.names))
         if k is not None and k > self.settings.max_labels:
             raise Refused(422, f"k is {k}; at most {self.settings.max_labels} labels are answered.")
-        k = k or (BEST if threshold is None else most)
-        return Question(rows, Ask(min(k, most), threshold, only=self.positions(only)))
+        k = k or (DEFAULT_K if threshold is None else most)
+        return Question(rows, LabelRequest(min(k, most), threshold, only=self.positions(only)))
 
     def check(self, vectors: list[Vector]) -> None:
         """Whether the model has these features."""
@@ -121,14 +121,16 @@ class Oracle:
         """The answers to several questions, a list of rows each; those that ask alike are put to the model together."""
         starts = np.cumsum([0, *(len(question.rows) for question in questions)])
         X = self.rows([row for question in questions for row in question.rows])
-        groups: dict[Ask, list[int]] = {}
+        groups: dict[LabelRequest, list[int]] = {}
         for i, question in enumerate(questions):
             groups.setdefault(self.alike(question.ask), []).append(i)
         said: list[list[Answer] | Exception] = [[] for _ in questions]
         for ask, members in groups.items():
-            asked = ask if ask.only or ask.whole else Ask(max(questions[i].ask.k or BEST for i in members))
+            asked = (
+                ask if ask.only or ask.whole else LabelRequest(max(questions[i].ask.k or DEFAULT_K for i in members))
+            )
             rows = np.concatenate([np.arange(starts[i], starts[i + 1]) for i in members])
-            found = self.answers(X[rows] if len(groups) > 1 else X, asked)
+            found = self.predicted_labels(X[rows] if len(groups) > 1 else X, asked)
             at = 0
             for i in members:
                 n = len(questions[i].rows)
@@ -136,17 +138,17 @@ class Oracle:
                 at += n
         return said
 
-    def alike(self, ask: Ask) -> Ask:
+    def alike(self, ask: LabelRequest) -> LabelRequest:
         """What two questions share if one answer serves both: of labels in the order of their probability the k best
         and those above a threshold are first parts of one list."""
-        return ask if ask.only else Ask()
+        return ask if ask.only else LabelRequest()
 
-    def answers(self, X: sp.csr_array, ask: Ask) -> list[Answer]:
+    def predicted_labels(self, X: sp.csr_array, ask: LabelRequest) -> list[Answer]:
         """A row each, in blocks that have room."""
         known = np.diff(X.indptr).tolist()
         blocks = self.classifier.model_.row_blocks(X.shape[0]) if ask.only or ask.whole else [slice(None)]
         with unnamed():
-            found = [pair for part in blocks for pair in answers(self.classifier, X[part], ask)]
+            found = [pair for part in blocks for pair in predicted_labels(self.classifier, X[part], ask)]
         return [
             Answer([self.names[j] for j in labels], probabilities, n)
             for (labels, probabilities), n in zip(found, known, strict=True)
@@ -165,7 +167,11 @@ class Oracle:
         """Compiles and reads what the first requests would wait for: one row and several, some labels and all."""
         row: Any = "a" if self.takes == "texts" else Vector(indices=[0], values=[1.0])
         for n in (1, 3):
-            for ask in (Ask(BEST), Ask(BEST, only=(0,)), Ask(BEST, threshold=0.5)):
+            for ask in (
+                LabelRequest(DEFAULT_K),
+                LabelRequest(DEFAULT_K, only=(0,)),
+                LabelRequest(DEFAULT_K, threshold=0.5),
+            ):
                 self.answer_all([Question([row] * n, ask)])
 
 
@@ -181,7 +187,7 @@ def stacked(vectors: Sequence[Vector], d: int) -> sp.csr_array:
     return X
 
 
-def cut(answer: Answer, ask: Ask) -> Answer:
+def cut(answer: Answer, ask: LabelRequest) -> Answer:
     """The first labels of an answer: at most k, and none below the threshold."""
     kept = len(answer.names) if ask.k is None else ask.k
     if ask.threshold is not None:

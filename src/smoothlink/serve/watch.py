@@ -16,8 +16,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from smoothlink.errors import ModelFileError
 from smoothlink.machines.shards import Shards
 from smoothlink.modelfile import load
-from smoothlink.serve.http_errors import Refused
 from smoothlink.safetensors_file import MAX_HEADER
+from smoothlink.serve.http_errors import Refused
 
 EVERY = 1.0  # seconds between two looks at the file, where it is loaded again
 Stamp = tuple[int, int, int, int] | None  # device, inode, size and time of a file; None: there is none

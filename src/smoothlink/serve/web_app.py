@@ -20,12 +20,11 @@ from smoothlink import __version__
 from smoothlink.errors import ModelFileError
 from smoothlink.machines.threads import limited
 from smoothlink.serve.batching import Anything, Batcher
-from smoothlink.serve.http_errors import complaints, problem
 from smoothlink.serve.explain_request import explained, wanted, warm_up
-from smoothlink.serve.page_files import add_page
+from smoothlink.serve.http_errors import complaints, problem
 from smoothlink.serve.limits import Guard
+from smoothlink.serve.page_files import add_page
 from smoothlink.serve.prometheus import Metrics, Shared
-from smoothlink.serve.service import Answer, Oracle, Question
 from smoothlink.serve.schema import (
     About,
     Explained,
@@ -38,6 +37,7 @@ from smoothlink.serve.schema import (
     Problem,
 )
 from smoothlink.serve.server_settings import Settings
+from smoothlink.serve.service import Answer, Oracle, Question
 
 log = logging.getLogger("smoothlink.serve")
 REFUSALS: dict[int | str, dict[str, Any]] = {

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothlink.machines.arrays import Array, beside, columns, contiguous, empty_as, like, zeros
+from smoothlink.machines.arrays import Array, contiguous, empty_as, like, take_columns, to_device_of, zeros
 from smoothlink.machines.cg_updates import advance, curvature, turn, weighted_squares
 from smoothlink.machines.rows import Block, Rows
 from smoothlink.solve.nystrom import Correction, Sketch, correction
@@ -86,7 +86,7 @@ class Group:
     def keep(self, some: HostArray) -> None:
         """Lets the other columns go, of one array after the other: they are large."""
         for name in ("z", "r", "p"):
-            setattr(self, name, contiguous(columns(getattr(self, name), some)))
+            setattr(self, name, contiguous(take_columns(getattr(self, name), some)))
         self.columns, self.goal = self.columns[some], self.goal[some]
         self.zeta, self.size = self.zeta[some], self.size[some]
 
@@ -163,7 +163,7 @@ class GradientSolve:
             left = group.size > group.goal
             stop = count == self.knobs.iterations or not left.any()
             if stop or 2 * np.count_nonzero(left) <= len(left):  # columns leave by halves: odd widths are slow
-                Z[:, beside(Z, group.columns)] = group.z
+                Z[:, to_device_of(Z, group.columns)] = group.z
                 shares[group.columns] = group.size / np.maximum(group.goal, TINY)
                 group.keep(left)
             if stop:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothlink.machines.arrays import SUM_ROWS, Array, beside, column_dots, eigh, host, lower_inverse
+from smoothlink.machines.arrays import SUM_ROWS, Array, column_dots, eigh, lower_inverse, to_device_of, to_host
 
 HostArray = NDArray[Any]
 
@@ -39,23 +39,23 @@ class Correction(NamedTuple):
 
 def correction(sketch: Sketch, rho: HostArray, root: HostArray) -> Correction:
     """The correction for A = X'WX + rho, where `root` (d,) is the inverse square root of its diagonal."""
-    probes, scale = sketch.probes, beside(sketch.probes, root)[:, None]
+    probes, scale = sketch.probes, to_device_of(sketch.probes, root)[:, None]
     inverse = np.divide(1, root, out=np.zeros_like(root), where=root > 0)
-    image = (sketch.image + beside(probes, rho)[:, None] * probes) * scale
-    probes = probes * beside(probes, inverse)[:, None]  # of the scaled matrix: scaled back, one serves every ridge
+    image = (sketch.image + to_device_of(probes, rho)[:, None] * probes) * scale
+    probes = probes * to_device_of(probes, inverse)[:, None]  # scaled back, one serves every ridge
     nu = float(np.sqrt(len(root)) * np.finfo(np.float32).eps * np.sqrt(column_dots(image, image).sum()))
     image += nu * probes  # the shift that keeps the next factor stable
     K = products(probes, image)
-    B = image @ beside(image, lower_inverse((K + K.T) / 2).T.astype(np.float32))  # BB' is the Nystrom approximation
+    B = image @ to_device_of(image, lower_inverse((K + K.T) / 2).T.astype(np.float32))  # BB' approximates
     lam, E = eigh(products(B, B))
     keep = lam > 2 * nu
     lam, E = lam[keep], E[:, keep] / np.sqrt(lam[keep])
     level = np.maximum(lam - nu, nu)
-    V = (B @ beside(B, E.astype(np.float32))) * scale
-    return Correction(V, beside(V, (level.min(initial=1.0) / level - 1).astype(np.float32)), level)
+    V = (B @ to_device_of(B, E.astype(np.float32))) * scale
+    return Correction(V, to_device_of(V, (level.min(initial=1.0) / level - 1).astype(np.float32)), level)
 
 
 def products(A: Array, B: Array) -> HostArray:
     """A'B (r, r) in float64."""
     parts = range(0, len(A), SUM_ROWS)
-    return np.sum([host(A[i : i + SUM_ROWS].T @ B[i : i + SUM_ROWS]).astype(np.float64) for i in parts], axis=0)
+    return np.sum([to_host(A[i : i + SUM_ROWS].T @ B[i : i + SUM_ROWS]).astype(np.float64) for i in parts], axis=0)

@@ -129,7 +129,7 @@ class Histogram:
         return full, np.concatenate([[0], np.cumsum(np.diff(fitted) > 0)]).astype(np.int64)
 
 
-class Firsts:
+class TopLabels:
     """The best label of each of n held-out rows, while blocks of labels come: its score, and whether it is true."""
 
     def __init__(self, n: int) -> None:

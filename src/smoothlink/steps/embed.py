@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from smoothlink.machines.arrays import Array, astype, beside, column_dots, dot, eigh, extremes, hstack, zeros
+from smoothlink.machines.arrays import Array, astype, column_dots, dot, eigh, extremes, hstack, to_device_of, zeros
 from smoothlink.machines.rows import Block, Rows
 from smoothlink.solve import Solve
 
@@ -144,7 +144,7 @@ def projected_columns(rows: Rows, Q: Array, recipe: Any) -> tuple[Array, Array, 
         warnings.simplefilter("ignore", RuntimeWarning)  # the caller knows of all columns
         B = rows.columnwise(xt_yq, Q, rows.d)
         for block in rows.blocks:  # the solve does not see Y
-            block.Y.let_go()
+            block.Y.release()
         Z = solve(B, overwrite=True)
         T = rows.columnwise(yt_xz, Z, rows.c)
     return np.outer(solve.effort, np.ones(Q.shape[1])), T, Z
@@ -171,7 +171,7 @@ def yt_xz(block: Block, Z: Array, out: Array) -> None:
 def best_directions(Q: Array, Z: Array, T: Array, rank: int, trace: float | None, half_step: bool) -> Embedding:
     """Rotates the basis Q to the top eigenvectors of F = T'T; W needs no further solve: W = ZE, in Z's memory."""
     if not Q.shape[1]:  # no row has a label: one direction, of which nothing is predicted
-        Q, Z, T = beside(Q, np.eye(len(Q), 1, dtype=np.float32)), zeros(Z, (len(Z), 1)), zeros(T, (len(T), 1))
+        Q, Z, T = to_device_of(Q, np.eye(len(Q), 1, dtype=np.float32)), zeros(Z, (len(Z), 1)), zeros(T, (len(T), 1))
     lam, E = eigh(inner(T))  # F has the squares of Y'PY's eigenvalues
     order = np.argsort(-lam, kind="stable")[: max(1, rank)]
     keep = order[lam[order] > 1e-12 * max(lam.max(), np.finfo(np.float64).tiny)]
@@ -180,7 +180,7 @@ def best_directions(Q: Array, Z: Array, T: Array, rank: int, trace: float | None
     trace = dot(Q, T) if trace is None else trace
     U = rotated(T, E / np.maximum(sigma, np.finfo(np.float64).tiny)) if half_step else rotated(Q, E)
     sign = upright(U)
-    U *= beside(U, sign)
+    U *= to_device_of(U, sign)
     captured = min(1.0, float(sigma.sum() / trace)) if trace > 0 else 0.0
     return Embedding(astype(U, np.float32), astype(rotated(Z, E * sign), np.float32), sigma, captured)
 
@@ -196,7 +196,7 @@ def inner(A: Array, B: Array | None = None) -> Array:
 
 def rotated(A: Array, E: Array) -> Array:
     """A E in float64, rounded to A's type, in the memory of A, which is used up; E (m, k) with k <= m."""
-    k, E = E.shape[1], beside(A, E)
+    k, E = E.shape[1], to_device_of(A, E)
     out = A.reshape(-1)[: len(A) * k].reshape(len(A), k)
     for start in range(0, len(A), ROTATED_ROWS):  # a row of the result ends before the rows of A that are still to come
         out[start : start + ROTATED_ROWS] = astype(A[start : start + ROTATED_ROWS], np.float64) @ E
@@ -281,13 +281,13 @@ def label_eigenvectors(rows: Rows, rank: int, rng: np.random.Generator, *, means
     trace = float(rows.sum(label_counts, out=(rows.c,), dtype=np.float64).sum())
     trace -= 0.0 if means is None else total * float(means @ means)
     U = rotated(Q, E[:, order])
-    U *= beside(U, upright(U))
+    U *= to_device_of(U, upright(U))
     return LabelSpectrum(U, np.maximum(lam[order], 0), trace)
 
 
 def centred(T: Array, Q: Array, means: Array, total: float) -> Array:
     """T - total means means'Q: what T = Y'AYQ becomes when label means are taken from Y and A keeps the constant."""
-    means = beside(T, means.astype(np.float32))[:, None]
+    means = to_device_of(T, means.astype(np.float32))[:, None]
     return T - (total * means) @ (means.T @ Q)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtri, ndtri
 
-from smoothlink.machines.arrays import beside, cosines, empty
+from smoothlink.machines.arrays import cosines, empty, to_device_of
 
 Array = NDArray[Any]
 
@@ -66,7 +66,7 @@ class Features(NamedTuple):
         if self.linear:
             Phi[:, :-1] = H
         else:
-            cosines(H, beside(H, self.R), beside(H, self.b), Phi[:, :-1])
+            cosines(H, to_device_of(H, self.R), to_device_of(H, self.b), Phi[:, :-1])
         return Phi
 
 

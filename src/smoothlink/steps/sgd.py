@@ -9,20 +9,20 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothlink.machines.arrays import Array, astype, beside, dot, full_eigh, rounded, rows_at, zeros
+from smoothlink.machines.arrays import Array, astype, dot, full_eigh, half_product, take_rows, to_device_of, zeros
 from smoothlink.machines.decoder_state import decoder
 from smoothlink.machines.rows import Rows
 from smoothlink.steps.featurize import Features
 from smoothlink.steps.squared import LinkSums, Smoothing, prior_scores, smoothed_targets
 
 HostArray = NDArray[Any]
-Gradients = Callable[[HostArray, HostArray, Any], Iterator[tuple[slice, Array]]]  # (batch, weights, decoder)
+BatchGradients = Callable[[HostArray, HostArray, Any], Iterator[tuple[slice, Array]]]  # (batch, weights, decoder)
 
 SOFTMAX_BYTES = 512 << 20  # of the scores of a batch, which must all be there before any is a probability
 STEPS = 64  # of a pass, at least, where rows are very many
 
 
-class Descent(NamedTuple):
+class SGD(NamedTuple):
     """The knobs of the preconditioned stochastic gradient."""
 
     learning_rate: float = 1.0  # in units of the rate that stays stable
@@ -32,7 +32,7 @@ class Descent(NamedTuple):
 
 
 @dataclass
-class Run:
+class SGDState:
     """Where a descent stands: what it needs to go on as if it had not stopped."""
 
     V: Array | None = None  # (s + 1, c) as seen in its frame; None before the first pass
@@ -40,7 +40,7 @@ class Run:
     sweep: int = 0  # passes done
 
 
-class Frame(NamedTuple):
+class Coordinates(NamedTuple):
     """Coordinates of the features in which the preconditioner M = (Phi'Phi + rho)^-1 is applied.
 
     As they are, M is a matrix and the gradient is multiplied by it: s^2 c a step. Where labels are many, the features
@@ -58,7 +58,7 @@ class Frame(NamedTuple):
         """Features (b, s + 1) in these coordinates, the constant last."""
         if self.E is None:
             return Phi
-        Phi[:, :-1] = rounded(Phi[:, :-1], self.E) - self.mean
+        Phi[:, :-1] = half_product(Phi[:, :-1], self.E) - self.mean
         return Phi
 
     def back(self, V: Array) -> Array:
@@ -71,38 +71,38 @@ class Frame(NamedTuple):
         return out
 
 
-def frame_of(sums: LinkSums, ridge: float, *, turned: bool, half: bool) -> Frame:
+def coordinates_of(sums: LinkSums, ridge: float, *, turned: bool, half: bool) -> Coordinates:
     """The coordinates that M is applied in; `half` products see the axes rounded, so they are rounded here."""
     if not turned:
         solve = sums.gram.at(ridge)
         M = solve.inverse()
-        return Frame(M, beside(M, solve.rho.astype(np.float32)[:, None]), dot(M, sums.gram.G))
+        return Coordinates(M, to_device_of(M, solve.rho.astype(np.float32)[:, None]), dot(M, sums.gram.G))
     G, rho = sums.gram.G, float(sums.gram.penalties(ridge)[0])
     total, mean = float(G[-1, -1]), G[:-1, -1:] / float(G[-1, -1])  # (s, 1)
     lam, E = full_eigh(G[:-1, :-1] - total * (mean @ mean.T))
     lam = np.maximum(lam, 0)
-    E = astype(rounded(E) if half else E, np.float32)
+    E = astype(half_product(E) if half else E, np.float32)
     curvature = np.append(lam + rho, total)
     penalties = np.append(np.full(len(lam), rho), 0.0)
     inverse = np.divide(1, curvature, out=np.zeros_like(curvature), where=curvature > 0)
-    M, ridges = (beside(E, column.astype(np.float32)[:, None]) for column in (inverse, penalties))
+    M, ridges = (to_device_of(E, column.astype(np.float32)[:, None]) for column in (inverse, penalties))
     freedom = float(inverse @ np.append(lam, total))
-    return Frame(M, ridges, freedom, E, astype(mean, np.float32).T @ E)
+    return Coordinates(M, ridges, freedom, E, astype(mean, np.float32).T @ E)
 
 
-def sweeps(
+def sgd_passes(
     rows: Rows,
     features: Features,
     sums: LinkSums,
     ridge: float,
     *,
     softmax: bool,
-    descent: Descent = Descent(),
+    descent: SGD = SGD(),
     smoothing: Smoothing = Smoothing(),
     seed: int = 0,
-    run: Run | None = None,
+    run: SGDState | None = None,
     turned: bool | None = None,
-    gradients: Gradients | None = None,
+    gradients: BatchGradients | None = None,
 ) -> Iterator[Array]:
     """V (s + 1, c) after each pass of logistic (or softmax) descent, without end: the caller stops.
 
@@ -112,22 +112,24 @@ def sweeps(
     The array yielded may be overwritten by the next pass. A `run` is kept up to date, and gone on with. `turned` forces
     the coordinates, which else follow from the sizes. `gradients` are those of a batch, where rows are elsewhere.
     """
-    s, run = features.width(rows.d), Run() if run is None else run
+    s, run = features.width(rows.d), SGDState() if run is None else run
     size = descent.batch or default_batch(rows.n, rows.c, s, softmax=softmax)
-    turned = turning_pays(rows.n, rows.c, s, size) if turned is None else turned
-    frame = frame_of(sums, ridge, turned=turned, half=rows.machine.half)
+    turned = rotation_pays(rows.n, rows.c, s, size) if turned is None else turned
+    frame = coordinates_of(sums, ridge, turned=turned, half=rows.machine.half)
     start = prior_scores(sums.label_weights, sums.weight, smoothing, softmax=softmax)
-    p = beside(sums.targets, predictions(start, softmax=softmax)[None])
+    p = to_device_of(sums.targets, predictions(start, softmax=softmax)[None])
     if run.V is None:
         run.V = zeros(sums.targets, tuple(sums.targets.shape))
-        run.V[-1] = beside(run.V, start.astype(np.float32))
+        run.V[-1] = to_device_of(run.V, start.astype(np.float32))
         run.velocity = zeros(run.V, tuple(run.V.shape)) if descent.momentum else None
-    state = decoder(rows.place(run.V), rows.place(run.velocity), aims(sums, smoothing, p, frame), p, rows.machine)
+    state = decoder(
+        rows.place(run.V), rows.place(run.velocity), gradient_targets(sums, smoothing, p, frame), p, rows.machine
+    )
     eta = descent.learning_rate * stable_rate(frame.freedom, size, descent.momentum) * descent.decay**run.sweep
     w, features = rows.w, rows.place(features)
 
     def block_gradients(batch: HostArray, weights: HostArray, state: Any) -> Iterator[tuple[slice, Array]]:
-        Phi, weights = state.see(frame.turn(features(rows.place(rows_at(rows.table, batch))))), rows.place(weights)
+        Phi, weights = state.see(frame.turn(features(rows.place(take_rows(rows.table, batch))))), rows.place(weights)
         blocks = list(state.blocks(len(batch)))
         total = state.normalisers(Phi) if softmax and len(blocks) > 1 else None
         for labels in blocks:
@@ -144,7 +146,7 @@ def sweeps(
         eta *= descent.decay
 
 
-def aims(sums: LinkSums, smoothing: Smoothing, p: Array, frame: Frame) -> Array:
+def gradient_targets(sums: LinkSums, smoothing: Smoothing, p: Array, frame: Coordinates) -> Array:
     """Phi'W(Y - 1p') (s + 1, c) of the smoothed labels, as seen in a frame."""
     targets = smoothed_targets(sums, smoothing) - astype(sums.gram.G[:, -1:], np.float32) * p
     if frame.E is None:
@@ -161,7 +163,7 @@ def predictions(start: HostArray, *, softmax: bool) -> HostArray:
     return (np.exp(z - z.max()) / np.exp(z - z.max()).sum() if softmax else 1 / (1 + np.exp(-z))).astype(np.float32)
 
 
-def turning_pays(n: int, c: int, s: int, batch: int) -> bool:
+def rotation_pays(n: int, c: int, s: int, batch: int) -> bool:
     """Whether turning the features of some passes, and finding the axes, costs less than multiplying gradients by M."""
     return c > 2 * batch and n / batch * c > 50 * s
 

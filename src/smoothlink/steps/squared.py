@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothlink.machines.arrays import Array, astype, beside, empty, host, square_root
-from smoothlink.machines.rows_in_files import FileArray
+from smoothlink.machines.arrays import Array, astype, empty, square_root, to_device_of, to_host
 from smoothlink.machines.rows import Block, Rows, SavedSums
+from smoothlink.machines.rows_in_files import FileArray
 from smoothlink.solve.cholesky import GramSystem
 from smoothlink.steps.featurize import Features
 
@@ -32,7 +32,7 @@ class LinkSums(NamedTuple):
     @property
     def label_weights(self) -> HostArray:
         """The weighted count (c,) of each label: the constant feature's targets."""
-        return host(self.targets[-1])
+        return to_host(self.targets[-1])
 
 
 class Smoothing(NamedTuple):
@@ -78,7 +78,7 @@ def link_sums(
         side = s if start == 0 else 0  # the Gram matrix is summed with the first labels
         outs = [((side, side), np.float64), ((part.stop - start, s), np.float32)]
         gram, targets = rows.sums(add_link_sums, features, part, outs=outs, saved=kept(f"sums{start}"))
-        into[part] = host(targets)
+        into[part] = to_host(targets)
         G = gram if start == 0 else G
     return LinkSums(GramSystem(G), into.T, weight)
 
@@ -104,7 +104,7 @@ def phi_parts(block: Block) -> Iterator[slice]:
 def smoothed_targets(sums: LinkSums, smoothing: Smoothing) -> Array:
     """Phi'W of the smoothed labels: the shift adds (Phi'w) 1', which is a column of the Gram matrix."""
     G = sums.gram.G
-    targets = beside(G, sums.targets)  # some of them may come from a file
+    targets = to_device_of(G, sums.targets)  # some of them may come from a file
     if smoothing == Smoothing():
         return targets
     return smoothing.scale * targets + astype(smoothing.shift * G[:, -1:], np.float32)

@@ -19,13 +19,13 @@ from smoothlink.choices import check_names
 from smoothlink.errors import DataError, plural
 from smoothlink.estimator import SmoothLinkClassifier
 from smoothlink.metrics.evaluate import Evaluation
-from smoothlink.text.label_cells import NONE, guess_separator, shown, unlikely_labels
+from smoothlink.text.data_frames import Texts, column_names, list_names, read_texts, values_of
+from smoothlink.text.documents import TABLE, Source, as_meta, from_meta
 from smoothlink.text.examples import Example, some_examples
 from smoothlink.text.features import TextFeatures
-from smoothlink.text.documents import TABLE, Source, as_meta, from_meta
+from smoothlink.text.label_cells import NONE, guess_separator, shown, unlikely_labels
 from smoothlink.text.label_names import Named, names_of, read_labels
 from smoothlink.text.model_section import section
-from smoothlink.text.data_frames import Texts, column_names, list_names, read_texts, values_of
 
 Array = NDArray[Any]
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from smoothlink.errors import DataError
 from smoothlink.labels import read_indicator
-from smoothlink.text.label_cells import NONE, names_in_text
 from smoothlink.text.data_frames import column_names, list_names, values_of
+from smoothlink.text.label_cells import NONE, names_in_text
 
 Array = NDArray[Any]
 

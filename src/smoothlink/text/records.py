@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from smoothlink.errors import DataError
 from smoothlink.data.files_on_disk import SUFFIXES, bare_name, head, load
+from smoothlink.errors import DataError
 
 MARK = "__label__"
 FORMATS = {

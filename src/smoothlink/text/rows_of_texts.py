@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from smoothlink.errors import plural
 from smoothlink.data.read import Data
+from smoothlink.errors import plural
 from smoothlink.text.documents import Documents, from_meta, read_documents
 from smoothlink.text.label_names import read_labels
 

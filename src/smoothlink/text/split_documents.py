@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothlink.errors import DataError
 from smoothlink.data.files_on_disk import replacing
+from smoothlink.errors import DataError
 from smoothlink.text.documents import Source
 from smoothlink.text.records import content, delimiter_of, documents_in, keys_of, lines, table_rows
 
