@@ -134,17 +134,16 @@ def at_home(f):
     return lambda *args, **options: home(f(*args, **options))
 
 
-def options(**changes):
-    """The estimator's defaults with some changed."""
-    from smoothlink.fitting.options import Options
-
+def request(**changes):
+    """The estimator's defaults, as a fit gets them, with some changed."""
     from smoothlink.estimator import SmoothLinkClassifier
+    from smoothlink.fitting.settings import Request
 
-    return replace(Options.of(SmoothLinkClassifier().get_params(deep=False), seed=0), **changes)
+    return replace(Request.of(SmoothLinkClassifier().get_params(deep=False), seed=0), **changes)
 
 
-def settled(**changes):
-    """Options that leave nothing to held-out rows."""
+def complete(**changes):
+    """A request that leaves nothing to held-out rows."""
     given = {
         "rank": 5,
         "ridge": 0.5,
@@ -155,4 +154,18 @@ def settled(**changes):
         "scale": "none",
         "calibrate": False,
     }
-    return options(**given | changes)
+    return request(**given | changes)
+
+
+def posed(p, asked, Y=None, multiclass=False, plan=None, state=None, label_weight=None):
+    """The problem that a request poses with the rows of p, and the settings with which a search begins."""
+    from smoothlink.fitting.checkpoint import FitState
+    from smoothlink.fitting.prepare import make_problem, number_of_entries, start_settings
+    from smoothlink.fitting.settings import TrainingData
+    from smoothlink.steps.scale import Scaling
+
+    none = np.zeros(0, np.float32)
+    scaling = Scaling("none", none, none, not sp.issparse(p.X))
+    data = TrainingData(p.X, p.Y if Y is None else Y, p.w, multiclass, label_weight)
+    problem = make_problem(p.X, data, scaling, asked, state or FitState(plan))
+    return problem, start_settings(problem, asked, number_of_entries(p.X))

@@ -1,35 +1,37 @@
-"""Choices on held-out rows: the climb finds minima, and what is held out is not seen."""
+"""Choices on held-out rows: the climb finds minima, and held-out rows do not reach what is fitted."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from problems import class_problem, options, settled, sparse_problem
-from smoothlink.fitting.plan import Plan
-from smoothlink.fitting.setup import set_up
+from problems import class_problem, complete, posed, request, sparse_problem
 
 from smoothlink.fitting import choose as choosing
-from smoothlink.fitting.checkpoint import Work
 from smoothlink.fitting.choose import (
     RIDGES,
+    SEARCH_TOLERANCE,
     Trials,
-    axis,
+    candidate_ranks,
     choose,
     climb,
-    cut,
-    holdouts,
-    judged_labels,
+    grid,
+    make_fold,
     nearest,
     search_trials,
-    shaped,
-    trials_over,
+    validated_labels,
 )
+from smoothlink.fitting.embedding import leading_coordinates
+from smoothlink.fitting.holdout import holdouts
+from smoothlink.fitting.memory import Plan
 from smoothlink.solve import ConjugateGradient
 from smoothlink.steps.calibrate import Histogram
 from smoothlink.steps.squared import squared
 
 
-def setup_of(p, asked, Y=None, multiclass=False):
-    return set_up(p.X, p.Y if Y is None else Y, p.w, asked, multiclass, None)
+def at(settings, *point):
+    """The settings at (ridge, rank, bandwidth, final ridge)."""
+    return Trials([], settings).at(point)
 
 
 # The climb
@@ -81,54 +83,22 @@ def test_nearest_is_in_ratio():
 
 
 def test_an_axis_is_the_grid_or_the_value_given():
-    assert axis("auto", RIDGES) == RIDGES
-    assert axis(3, RIDGES) == (3.0,)
-
-
-# Held-out rows
-
-
-@pytest.mark.parametrize("n", [2, 3, 19, 400])
-@pytest.mark.parametrize("share", [0.1, 0.5])
-def test_few_rows_are_each_held_out_once(n, share, seed):
-    held = holdouts(np.ones(n), options(holdout=share, seed=seed))
-    assert 2 <= len(held) <= round(1 / share)
-    np.testing.assert_array_equal(np.sort(np.concatenate(held)), np.arange(n))  # disjoint, and all of them
-
-
-def test_rows_of_weight_zero_are_never_held_out(rng):
-    w = (rng.random(300) < 0.5).astype(np.float32)
-    np.testing.assert_array_equal(np.sort(np.concatenate(holdouts(w, options()))), np.flatnonzero(w))
-
-
-def test_many_rows_have_as_many_folds_as_reach_a_thousand_rows():
-    held = holdouts(np.ones(4000), options())
-    assert [len(h) for h in held] == [400, 400, 400]
-    assert len(np.unique(np.concatenate(held))) == 1200
-    assert [len(h) for h in holdouts(np.ones(30_000), options())] == [3000]
-
-
-def test_where_everything_is_given_one_fold_is_enough_to_calibrate():
-    assert len(holdouts(np.ones(4000), settled())) == 1
-
-
-@pytest.mark.parametrize("w", [np.ones(1), np.array([1.0, 0, 0, 0])])
-def test_one_row_cannot_be_held_out(w):
-    assert holdouts(w, options()) == []
+    assert grid("auto", RIDGES) == RIDGES
+    assert grid(3, RIDGES) == (3.0,)
 
 
 @pytest.mark.parametrize("embedding", ["randomized", "principal", "per_label", "random", "none"])
 def test_labels_of_held_out_rows_change_nothing_that_is_fitted(rng, embedding):
     p = sparse_problem(rng, c=40)
-    asked = settled(embedding=embedding, oversample=5)
+    asked = complete(embedding=embedding, oversample=5)
     (held, *_) = holdouts(p.w, asked)
     other = p.Y.toarray()
     other[held] = 1 - other[held]
     fits = []
     for Y in (p.Y, sp.csr_array(other)):
-        setup = setup_of(p, asked, Y)
-        fold = cut(setup.rows, setup.Y, held, setup.stage)
-        link = trials_over([fold], setup, asked, 100).link(fold, 0.5, 5, 1.5)
+        problem, settings = posed(p, asked, Y)
+        fold = make_fold(problem.rows, problem.Y, held, settings.embedder)
+        link = Trials([fold], settings).link(fold, at(settings, 0.5, 5, 1.5, 0.1))
         embedded = fold.embedded[0.5]
         fits.append((embedded, link.features.R, link.sums.gram.G, link.held, squared(link.sums, 0.1)))
         np.testing.assert_array_equal(fold.held_labels.toarray(), Y.toarray()[held])
@@ -140,22 +110,22 @@ def test_labels_of_held_out_rows_change_nothing_that_is_fitted(rng, embedding):
 # Trials
 
 
-def trials_of(p, asked, multiclass=False) -> Trials:
-    return search_trials(setup_of(p, asked, multiclass=multiclass), asked)
+def trials_of(p, asked, multiclass=False, plan=None) -> Trials:
+    return search_trials(*posed(p, asked, multiclass=multiclass, plan=plan), asked)
 
 
 def test_the_loss_of_a_point_is_the_brier_score_of_fits_that_have_not_seen_the_rows(rng):
     p = sparse_problem(rng)
-    asked = settled()
+    asked = complete()
     trials = trials_of(p, asked)
     assert len(trials.folds) == 10
     histogram = Histogram("squared")
     for fold, held in zip(trials.folds, holdouts(p.w, asked), strict=True):
         kept = np.setdiff1d(np.arange(120), held)
         part = p._replace(X=p.X[kept], Y=p.Y[kept], w=p.w[kept])
-        setup = setup_of(part, asked)
-        first = setup.stage.fit(setup.rows, setup.stage.prepare(setup.rows), 0.5)
-        link = trials.link(fold, 0.5, 5, 1.5)
+        problem, settings = posed(part, asked)
+        first = settings.embedder.fit(problem.rows, settings.embedder.prepare(problem.rows), 0.5)
+        link = trials.link(fold, trials.at((0.5, 5, 1.5, 0.05)))
         # The embedding of the rows kept, fitted on them alone, is the fold's up to signs.
         np.testing.assert_allclose(np.abs(first.H), np.abs(fold.embedded[0.5][kept]), atol=2e-3)
         V = squared(link.sums, 0.05)
@@ -165,7 +135,7 @@ def test_the_loss_of_a_point_is_the_brier_score_of_fits_that_have_not_seen_the_r
 
 def test_points_that_share_a_gram_matrix_share_it(rng, monkeypatch):
     p = sparse_problem(rng)
-    trials = trials_of(p, settled())
+    trials = trials_of(p, complete())
     count = []
     monkeypatch.setattr(choosing, "link_sums", lambda *a, _f=choosing.link_sums, **k: count.append(1) or _f(*a, **k))
     for final in (0.01, 0.1, 1.0):
@@ -178,8 +148,7 @@ def test_points_that_share_a_gram_matrix_share_it(rng, monkeypatch):
 
 def test_many_rows_are_searched_by_a_sample(rng):
     p = sparse_problem(rng)
-    setup = setup_of(p, settled())._replace(work=Work(Plan(search_rows=60)))
-    trials = search_trials(setup, settled())
+    trials = trials_of(p, complete(), plan=Plan(search_rows=60))
     assert {fold.train.n for fold in trials.folds} == {60}
     rows = p.rows()
     numbers = rows.sample(60, 0)
@@ -188,76 +157,87 @@ def test_many_rows_are_searched_by_a_sample(rng):
 
 def test_the_search_solves_only_as_well_as_it_needs(rng):
     p = sparse_problem(rng)
-    assert trials_of(p, settled(solver=ConjugateGradient(tol=1e-6))).stage.solver.tol == choosing.SEARCH_TOL
+    assert trials_of(p, complete(solver=ConjugateGradient(tol=1e-6))).settings.embedder.solver.tol == SEARCH_TOLERANCE
 
 
-def test_very_many_labels_are_judged_by_some_of_every_frequency(rng, monkeypatch):
-    p = sparse_problem(rng)
-    setup = setup_of(p, settled())
-    fold = cut(setup.rows, setup.Y, np.arange(10), setup.stage)
-    trials = trials_over([fold], setup, settled(), 50)
-    sums = trials.link(fold, 0.5, 5, 1.5).sums
-    np.testing.assert_array_equal(judged_labels(sums.label_weights), np.arange(12))
-    monkeypatch.setattr(choosing, "JUDGED_LABELS", 5)
-    judged = judged_labels(sums.label_weights)
-    fold.links.clear()
-    fewer = trials.link(fold, 0.5, 5, 1.5)
-    np.testing.assert_array_equal(fewer.judged, judged)
-    np.testing.assert_allclose(fewer.sums.targets, sums.targets[:, judged], rtol=1e-6)
-    assert len(judged) == 4
-    assert (np.diff(judged) > 0).all()
-    assert np.argmax(sums.label_weights) in judged
-    assert trials_over([fold], setup, settled(), 50).loss((0.5, 5, 1.5, 0.1)) > 0
+def test_very_many_labels_are_compared_by_some_of_every_frequency(rng):
+    counts = rng.permutation(1000).astype(float)
+    np.testing.assert_array_equal(validated_labels(counts), np.arange(1000))
+    some = validated_labels(counts, 300)
+    assert len(some) == 250
+    assert (np.diff(some) > 0).all()
+    assert np.argmax(counts) in some
+    np.testing.assert_allclose(np.sort(counts[some]), np.arange(3, 1000, 4))
 
 
-def test_shaped_cuts_and_scales_to_unit_length(rng):
+def test_leading_coordinates_may_have_unit_length(rng):
     H = rng.standard_normal((9, 5)).astype(np.float32)
-    np.testing.assert_array_equal(shaped(H, 3, False), H[:, :3])
-    np.testing.assert_allclose(np.linalg.norm(shaped(H, 3, True), axis=1), 1, rtol=1e-6)
-    assert shaped(H, 99, False).shape == (9, 5)
+    np.testing.assert_array_equal(leading_coordinates(H, 3, False), H[:, :3])
+    np.testing.assert_allclose(np.linalg.norm(leading_coordinates(H, 3, True), axis=1), 1, rtol=1e-6)
+    assert leading_coordinates(H, 99, False).shape == (9, 5)
+
+
+@pytest.mark.parametrize(("c", "ranks"), [(90, (90,)), (600, (32, 64, 128, 256, 500))])
+def test_with_many_labels_auto_chooses_among_powers_of_two(rng, c, ranks):
+    embedder = replace(posed(sparse_problem(rng), complete())[1].embedder, rank=min(c, 500))
+    assert candidate_ranks(c, embedder, request()) == ranks
+    for fixed in ({"rank": 3}, {"rank": "adaptive"}):
+        assert len(candidate_ranks(c, embedder, request(**fixed))) == 1
+    assert len(candidate_ranks(c, replace(embedder, embedding="per_label"), request())) == 1
+
+
+def test_the_rank_is_chosen_on_held_out_rows_where_labels_are_many(rng):
+    p = sparse_problem(rng, n=60, d=200, c=520, density=0.1)
+    asked = complete(rank="auto")
+    problem, settings = posed(p, asked)
+    found = choose(problem, settings, asked)
+    assert found.settings.rank in candidate_ranks(520, settings.embedder, asked) == (32, 60)
+    assert found.chosen_by["rank"] == "held-out rows"
 
 
 # The choice
 
 
+def searched(settings):
+    return settings.ridge, settings.rank, settings.bandwidth, settings.final_ridge
+
+
 def test_given_values_are_taken_as_they_are(rng):
-    p = sparse_problem(rng)
-    chosen, how = choose(setup_of(p, settled()), settled())[:2]
-    assert chosen[:4] == (0.5, 5, 1.5, 0.05)
-    assert set(how.values()) == {"given"}
+    found = choose(*posed(sparse_problem(rng), complete()), complete())
+    assert searched(found.settings) == (0.5, 5, 1.5, 0.05)
+    assert set(found.chosen_by.values()) == {"given"}
 
 
 @pytest.mark.parametrize("multiclass", [False, True])
 def test_auto_is_the_least_loss_among_its_neighbours(rng, multiclass):
     p = class_problem(rng, n=80) if multiclass else sparse_problem(rng, n=80)
-    asked = settled(ridge="auto", final_ridge="auto", bandwidth=2.0)
-    setup = setup_of(p, asked, multiclass=multiclass)
-    chosen, how = choose(setup, asked)[:2]
-    assert (how["ridge"], how["final_ridge"], how["bandwidth"]) == ("held-out rows", "held-out rows", "given")
-    trials = search_trials(setup, asked)
-    best = trials.loss(chosen[:4])
+    asked = complete(ridge="auto", final_ridge="auto", bandwidth=2.0)
+    problem, settings = posed(p, asked, multiclass=multiclass)
+    found = choose(problem, settings, asked)
+    by = found.chosen_by
+    assert (by["ridge"], by["final_ridge"], by["bandwidth"]) == ("held-out rows", "held-out rows", "given")
+    trials, best = search_trials(problem, settings, asked), searched(found.settings)
+    loss = trials.loss(best)
     for factor in (0.1, 10.0):
-        assert trials.loss((chosen.ridge, chosen.rank, 2.0, chosen.final_ridge * factor)) >= best * (1 - 1e-9)
+        assert trials.loss((*best[:3], best[3] * factor)) >= loss * (1 - 1e-9)
 
 
 def test_where_no_row_can_be_held_out_auto_is_its_start(rng):
     p = sparse_problem(rng)
-    asked = options(scale="none")
+    asked = request(scale="none")
     one = p._replace(X=p.X[:1], Y=p.Y[:1], w=p.w[:1])
-    chosen = choose(setup_of(one, asked), asked).chosen
-    assert chosen[:4] == (1.0, 1, 2.0, pytest.approx(0.1))
+    found = choose(*posed(one, asked), asked)
+    assert searched(found.settings) == (1.0, 1, 2.0, pytest.approx(0.1))
 
 
-def test_stages_without_a_ridge_and_links_without_a_bandwidth_have_none_to_choose(rng):
-    p = sparse_problem(rng, n=60)
-    asked = options(embedding="none", kernel="linear", scale="none", final_ridge=0.1)
-    chosen, how = choose(setup_of(p, asked), asked)[:2]
-    assert (chosen.ridge, chosen.bandwidth) == (1.0, 1.0)
-    assert how["ridge"] == how["bandwidth"] == "given"
+def test_embeddings_without_a_ridge_and_links_without_a_bandwidth_have_none_to_choose(rng):
+    asked = request(embedding="none", kernel="linear", scale="none", final_ridge=0.1)
+    found = choose(*posed(sparse_problem(rng, n=60), asked), asked)
+    assert (found.settings.ridge, found.settings.bandwidth) == (1.0, 1.0)
+    assert found.chosen_by["ridge"] == found.chosen_by["bandwidth"] == "given"
 
 
-@pytest.mark.parametrize(("rank", "said"), [("auto", "every direction"), ("adaptive", "adaptive"), (3, "given")])
-def test_the_summary_says_what_settled_the_rank(rng, rank, said):
-    p = sparse_problem(rng)
-    how = choose(setup_of(p, settled(rank=rank)), settled(rank=rank)).how
-    assert how["rank"] == said
+@pytest.mark.parametrize(("rank", "by"), [("auto", "every direction"), ("adaptive", "adaptive"), (3, "given")])
+def test_the_choice_says_what_chose_the_rank(rng, rank, by):
+    asked = complete(rank=rank)
+    assert choose(*posed(sparse_problem(rng), asked), asked).chosen_by["rank"] == by

@@ -179,13 +179,13 @@ class Trials:
         return fold.links[key]
 
 
-def validated_labels(counts: Array) -> Array:
+def validated_labels(counts: Array, most: int = VALIDATED_LABELS) -> Array:
     """Returns the labels by which settings are compared: all, or of very many a few of every frequency.
 
     The squared loss fits each label on its own, so the others need not be fitted at all.
     """
     by_frequency = np.argsort(-counts, kind="stable")
-    return np.sort(by_frequency[:: -(-len(counts) // VALIDATED_LABELS)])
+    return np.sort(by_frequency[:: -(-len(counts) // most)])
 
 
 def choose(problem: Problem, settings: Settings, request: Request, near: Settings | None = None) -> Choice:

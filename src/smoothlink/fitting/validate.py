@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,8 +45,11 @@ class ValidationFit(NamedTuple):
     passes: int
 
 
-def validate(choice: Choice, request: Request) -> Validation:
-    """Fits the link at full size without the held-out rows, compares losses, and calibrates the best."""
+def validate(choice: Choice, request: Request, compared_rows: int = COMPARED_ROWS) -> Validation:
+    """Fits the link at full size without the held-out rows, compares losses, and calibrates the best.
+
+    Losses are compared on as many folds as have `compared_rows` held-out rows; all of them calibrate.
+    """
     problem, settings, state = choice.problem, choice.settings, choice.problem.state
     losses = candidate_losses(problem, settings, request)
     complete = request.loss != "auto" and (request.loss == "squared" or request.passes != "auto")
@@ -63,7 +66,7 @@ def validate(choice: Choice, request: Request) -> Validation:
         start: Point = (settings.ridge, settings.rank, settings.bandwidth, settings.final_ridge)
         best = climb(trials.loss, [*((v,) for v in start[:3]), around], start)
         settings = replace(settings, final_ridge=float(best.point[3]))
-    few = 1 + int(np.searchsorted(np.cumsum([len(h) for h in held]), COMPARED_ROWS))
+    few = 1 + int(np.searchsorted(np.cumsum([len(h) for h in held]), compared_rows))
     fits: dict[str, ValidationFit] = {}
     for loss in losses:
         to_beat = min((f.criterion for f in fits.values()), default=None)
@@ -89,14 +92,16 @@ def validate(choice: Choice, request: Request) -> Validation:
     )
 
 
-def candidate_losses(problem: Problem, settings: Settings, request: Request) -> list[str]:
+def candidate_losses(
+    problem: Problem, settings: Settings, request: Request, affordable: float = LOGISTIC_FLOPS
+) -> list[str]:
     """Returns the loss given, or squared and, where a pass over the rows is affordable, that of the SGD."""
     if request.loss != "auto":
         return [request.loss]
     rows = problem.rows
     flops = 4.0 * rows.n * settings.features * rows.c / rows.machine.speed
     sgd = ["softmax" if problem.multiclass else "logistic"]
-    return ["squared", *(sgd if flops <= LOGISTIC_FLOPS and problem.state.plan.sgd else [])]
+    return ["squared", *(sgd if flops <= affordable and problem.state.plan.sgd else [])]
 
 
 def held_out(folds: list[Fold], links: list[Link], Vs: list[Any]) -> list[HeldOut]:
@@ -122,24 +127,52 @@ def fit_folds(
     if settings.loss == "squared":
         Vs: list[Any] = [solve_fold(i, link, settings, problem) for i, link in enumerate(links)]
         return ValidationFit(value(Vs), Vs, 0)
-    most = MOST_PASSES if request.passes == "auto" else int(request.passes)
+    auto = request.passes == "auto"
+    progress = EarlyStopping(to_beat)
     runs = [decoder_passes(link, settings) for link in links]
-    best: ValidationFit | None = None
-    idle = 0
-    for done in range(1, most + 1):
+    best: list[Any] = []
+    for _ in range(MOST_PASSES if auto else int(request.passes)):
         Vs = [next(run) for run in runs]
-        now = value(Vs)
-        if request.passes != "auto" or best is None or now < best.criterion:
-            gain = 1.0 if best is None or best.criterion == 0 else 1 - now / best.criterion
-            best = ValidationFit(now, [contiguous(V, copy=True) for V in Vs], done)
-        else:
-            gain = 0.0
-        idle = idle + 1 if gain < GAIN else 0
-        hopeless = to_beat is not None and done > 1 and best.criterion * (1 - gain) ** HOPE > to_beat
-        if request.passes == "auto" and (idle == PATIENCE or hopeless):
+        if progress.improves(value(Vs)) or not auto:
+            best = [contiguous(V, copy=True) for V in Vs]
+        if auto and progress.stops:
             break
-    assert best is not None
-    return best
+    return (
+        ValidationFit(progress.best, best, progress.best_pass)
+        if auto
+        else ValidationFit(progress.latest, best, progress.passes)
+    )
+
+
+@dataclass
+class EarlyStopping:
+    """The best pass of an SGD so far by its criterion, and whether more passes are worth it."""
+
+    to_beat: float | None = None  # the criterion of another loss
+    best: float = np.inf
+    best_pass: int = 0
+    latest: float = np.inf
+    passes: int = 0
+    gain: float = 1.0  # of the latest pass, as a share of the criterion
+    idle: int = 0  # passes in a row that brought too little
+
+    def improves(self, value: float) -> bool:
+        """Takes note of the criterion after one more pass; returns whether it is the best so far."""
+        self.passes, self.latest = self.passes + 1, value
+        better = value < self.best or self.passes == 1
+        if better:
+            self.gain = 1.0 if self.passes == 1 or self.best == 0 else 1 - value / self.best
+            self.best, self.best_pass = value, self.passes
+        else:
+            self.gain = 0.0
+        self.idle = self.idle + 1 if self.gain < GAIN else 0
+        return better
+
+    @property
+    def stops(self) -> bool:
+        """Whether passes bring too little, or would not get below `to_beat` soon at the latest pace."""
+        hopeless = self.to_beat is not None and self.passes > 1 and self.best * (1 - self.gain) ** HOPE > self.to_beat
+        return self.idle == PATIENCE or hopeless
 
 
 def solve_fold(number: int, link: Link, settings: Settings, problem: Problem) -> Any:
