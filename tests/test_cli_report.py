@@ -11,7 +11,17 @@ import smoothlink
 @pytest.fixture(scope="module")
 def files(tmp_path_factory, pytestconfig):
     files = prepared(tmp_path_factory.mktemp("report"), pytestconfig.getoption("--seed"))
-    succeed("train", files.train, "-o", files.folder / "other.safetensors", *FIXED, "--rank", 1, "--set", "kernel.features=9")
+    succeed(
+        "train",
+        files.train,
+        "-o",
+        files.folder / "other.safetensors",
+        *FIXED,
+        "--rank",
+        1,
+        "--set",
+        "kernel.features=9",
+    )
     return files
 
 
