@@ -174,5 +174,5 @@ def test_a_first_stage_that_is_not_linear_is_refused(rng):
 
     X, Y = multilabel(rng)
     model = fixed(embedding=PerLabel(DecisionTreeClassifier(max_depth=2))).fit(X, Y)
-    with pytest.raises(ValueError, match="DecisionTreeClassifier, which is not looked into"):
+    with pytest.raises(ValueError, match="DecisionTreeClassifier, which cannot be explained"):
         explain(model, X[[0]])

@@ -86,8 +86,12 @@ class Values:
         return "matern(NU)" if self.pattern else ""
 
     def __str__(self) -> str:
-        *most, last = self.listed
-        return f"{', '.join(most)} or {last}" if most else last
+        return alternatives(self.listed)
+
+    @property
+    def typed(self) -> str:
+        """What the command line can give, in words: all but objects."""
+        return alternatives([text for text in self.listed if "(...)" not in text])
 
     def parse(self, text: str) -> Any:
         """The value that text from the command line stands for; ValueError where it is none of the possible ones."""
@@ -102,6 +106,12 @@ class Values:
         if not found:
             raise ValueError(text)
         return found[0]
+
+
+def alternatives(texts: list[str]) -> str:
+    """Returns "a, b or c"."""
+    *most, last = texts
+    return f"{', '.join(most)} or {last}" if most else last
 
 
 class Parameter(NamedTuple):
@@ -746,7 +756,7 @@ def parse_setting(text: str) -> tuple[str, Any]:
             return name, values.parse(value.strip())
         except ValueError:
             continue
-    raise ValueError(f"{name} is {value.strip()!r}; possible are {possible[0]}.")
+    raise ValueError(f"{name} is {value.strip()!r}; possible are {possible[0].typed}.")
 
 
 def every_parameter(name: str) -> list[Parameter]:

@@ -16,6 +16,7 @@ from smoothlink.fitting.plan import Plan
 
 import smoothlink
 from smoothlink import Logistic, Randomized, SmoothLinkClassifier, Softmax
+from smoothlink.choices import to_json
 from smoothlink.data.read import Data, read, write
 from smoothlink.fitting import checkpoint as keeping
 from smoothlink.fitting.checkpoint import Work, job_of
@@ -36,12 +37,14 @@ CHILD = """
 import json, os, signal, sys
 import numpy as np
 from small import classes, words
-from smoothlink import SmoothLinkClassifier
+from smoothlink import Softmax, SmoothLinkClassifier
+from smoothlink.choices import from_json
 from smoothlink.fitting import checkpoint
 from smoothlink.machines.rows_in_files import FileArray
 from smoothlink.steps import squared as fit
 
-settings, folder, model, deaths, moment = json.loads(sys.argv[1]), *sys.argv[2:4], int(sys.argv[4]), sys.argv[5]
+settings = {name: from_json(value) for name, value in json.loads(sys.argv[1]).items()}
+folder, model, deaths, moment = *sys.argv[2:4], int(sys.argv[4]), sys.argv[5]
 checkpoint.EVERY, fit.SOLVED_LABELS, left = 0.0, 2, [deaths]
 
 def dies(now):
@@ -79,7 +82,7 @@ sync, checkpoint.os.fsync = checkpoint.os.fsync, synced
 save, checkpoint.np.savez = checkpoint.np.savez, saved
 place, FileArray.put_columns = FileArray.put_columns, put
 rng = np.random.default_rng(5)
-X, Y = classes(rng, c=6) if settings["loss"] == "softmax" else words(rng, n=90, d=40, c=6)
+X, Y = classes(rng, c=6) if isinstance(settings["loss"], Softmax) else words(rng, n=90, d=40, c=6)
 print("began", flush=True)
 fitted = SmoothLinkClassifier(block_rows=30, checkpoint=folder, verbose=1, **settings).fit(X, Y)
 fitted.save(model)
@@ -88,7 +91,13 @@ fitted.save(model)
 
 def start(settings, folder, model, deaths=0, moment="kept", **options):
     path = os.pathsep.join([os.path.dirname(os.path.dirname(__file__)), os.environ.get("PYTHONPATH", "")])
-    args = [json.dumps(settings), str(folder), str(model), str(deaths), moment]
+    args = [
+        json.dumps({name: to_json(value) for name, value in settings.items()}),
+        str(folder),
+        str(model),
+        str(deaths),
+        moment,
+    ]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "text": True}
     return subprocess.Popen(
         [sys.executable, "-c", CHILD, *args], env=os.environ | {"PYTHONPATH": path}, **quiet | options

@@ -181,5 +181,5 @@ def test_a_classifier_without_weights_takes_equal_ones_and_refuses_others(rng):
     found = fitted(p, stage("per_label", classifier=KNeighborsClassifier(3)))
     assert found.H.shape == (120, 3)
     p.w[0] = 2
-    with pytest.raises(ValueError, match="KNeighborsClassifier takes no sample_weight"):
+    with pytest.raises(ValueError, match="KNeighborsClassifier of PerLabel takes no sample_weight"):
         fitted(p, stage("per_label", classifier=KNeighborsClassifier(3)))

@@ -136,7 +136,7 @@ def test_every_label_drawn_is_the_exact_descent(data):
         ({"loss": "squared"}, "loss is 'squared'"),
         ({"kernel": Gaussian(1.0)}, r"kernel is Gaussian\(bandwidth=1.0\)"),
         ({"final_ridge": 0.1}, "final_ridge is 0.1"),
-        ({"kernel": Gaussian(features=10)}, "n_features is 10"),
+        ({"kernel": Gaussian(features=10)}, r"kernel is Gaussian\(features=10\)"),
         ({"embedding": "random"}, "embedding is 'random'"),
         ({"normalize_embedding": True}, "normalize_embedding is True"),
         ({"rank": 0.5}, "rank is 0.5"),

@@ -79,7 +79,11 @@ def test_a_first_stage_that_is_not_looked_into_is_told(rng):
     with client(model) as made:
         vector = {"indices": [1], "values": [1.0]}
         assert made.post("/predict", json={"vectors": [vector]}).status_code == 200
-        refused(made.post("/explain", json={"vector": vector}), 422, "first stage")
+        refused(
+            made.post("/explain", json={"vector": vector}),
+            422,
+            "fitted DecisionTreeClassifier, which cannot be explained",
+        )
 
 
 def test_labels_are_searched_in_pages(texts):

@@ -127,6 +127,19 @@ def test_parameters_are_those_of_both_parts():
         TextSmoothLink(ngrams=3)
 
 
+def test_ranking_by_propensity_is_that_of_the_classifier(fitted):
+    texts, labels = documents()
+    order = fitted.classifier_.predict_topk(fitted.transform(texts), k=4, rank_by="psp").indices.reshape(-1, 4)
+    found = fitted.predict_topk(texts, k=4, rank_by="psp")
+    assert [[name for name, _ in row] for row in found] == fitted.classes_[order].tolist()
+    for ask in (
+        lambda by: fitted.predict_topk(texts, rank_by=by),
+        lambda by: fitted.evaluate(texts, labels, rank_by=by),
+    ):
+        with pytest.raises(ValueError, match="rank_by is 'luck'; possible are 'probability' or 'psp'"):
+            ask("luck")
+
+
 def test_a_model_that_is_not_fitted_says_so():
     with pytest.raises(NotFittedError):
         TextSmoothLink().predict(["a"])

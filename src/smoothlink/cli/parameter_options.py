@@ -66,7 +66,7 @@ def chosen(*, set_: list[str] | None = None, **given: Any) -> dict[str, Any]:
         try:
             found[p.name] = value if p.values.flag and isinstance(value, bool) else p.values.parse(value)
         except ValueError:
-            raise typer.BadParameter(f"{value!r} is none of {p.values}.", param_hint=option_of(p)) from None
+            raise typer.BadParameter(f"{value!r} is none of {p.values.typed}.", param_hint=option_of(p)) from None
     for text in set_ or []:
         try:
             name, value = parse_setting(text)

@@ -192,12 +192,12 @@ class TextSmoothLink(BaseEstimator):
             return []
         return names_of(sp.csr_array(getattr(self.classifier_, method)(X, **given)), self.classes_)
 
-    def predict_topk(self, texts: Any, k: int = 5) -> list[list[tuple[str, float]]]:
-        """The k best names of each text with their probabilities, the best first."""
+    def predict_topk(self, texts: Any, k: int = 5, *, rank_by: str = "probability") -> list[list[tuple[str, float]]]:
+        """Returns the k best names of each text with their probabilities, the best first; "psp" favours rare ones."""
         X = self.transform(texts)
         if not X.shape[0]:
             return []
-        best, names = self.classifier_.predict_topk(X, k=k), self.classifier_.label_names_ or []
+        best, names = self.classifier_.predict_topk(X, k=k, rank_by=rank_by), self.classifier_.label_names_ or []
         width = best.indptr[1]
         pairs = [(names[j], p) for j, p in zip(best.indices.tolist(), best.data.tolist(), strict=True)]
         return [pairs[start : start + width] for start in range(0, len(pairs), width)]
@@ -220,10 +220,12 @@ class TextSmoothLink(BaseEstimator):
             raise DataError(f"The model knows no label {unknown[0]!r}; it has {len(place)}, in classes_.")
         return [place[name] for name in wanted]
 
-    def evaluate(self, texts: Any, labels: Any, *, bootstraps: int = 1000, seed: int = 0) -> Evaluation:
+    def evaluate(
+        self, texts: Any, labels: Any, *, bootstraps: int = 1000, seed: int = 0, rank_by: str = "probability"
+    ) -> Evaluation:
         """All metrics with 90 % intervals; labels as in `fit`, those unknown to the model count as misses."""
-        X = self.transform(texts)
-        return self.classifier_.evaluate(X, self._read_labels(labels).Y, bootstraps=bootstraps, seed=seed)
+        X, Y = self.transform(texts), self._read_labels(labels).Y
+        return self.classifier_.evaluate(X, Y, bootstraps=bootstraps, seed=seed, rank_by=rank_by)
 
     def score(self, texts: Any, labels: Any) -> float:
         """Micro-F1 of `predict`, which of one label a row is the accuracy."""
