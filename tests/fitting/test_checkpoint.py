@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from small import FIXED, classes, fixed, multilabel, words
-from smoothlink.fitting.plan import Plan
 
 import smoothlink
 from smoothlink import Logistic, Randomized, SmoothLinkClassifier, Softmax
 from smoothlink.choices import to_json
 from smoothlink.data.read import Data, read, write
-from smoothlink.fitting import checkpoint as keeping
-from smoothlink.fitting.checkpoint import Work, job_of
+from smoothlink.fitting import checkpoint
+from smoothlink.fitting.checkpoint import FitState, checksum, describe_fit, locked
+from smoothlink.fitting.memory import Plan
 from smoothlink.steps import squared as fitting
 
 GIVEN = FIXED | {"embedding": Randomized(oversample=1)}  # so that the embedding has a basis to seek
@@ -77,7 +77,7 @@ def put(self, part, columns):
         die()
     place(self, part, columns)
 
-keep, checkpoint.Work.keep = checkpoint.Work.keep, kept
+keep, checkpoint.FitState.save = checkpoint.FitState.save, kept
 sync, checkpoint.os.fsync = checkpoint.os.fsync, synced
 save, checkpoint.np.savez = checkpoint.np.savez, saved
 place, FileArray.put_columns = FileArray.put_columns, put
@@ -204,20 +204,20 @@ def data(rng):
 @pytest.mark.parametrize("change", [{}, {"embedding": Randomized(oversample=5)}, {"memory": "2G"}], ids=str)
 @pytest.mark.parametrize("loss", SETTINGS)
 def test_a_fit_on_a_device_stopped_after_every_state_ends_with_the_same_model(tmp_path, monkeypatch, loss, change):
-    monkeypatch.setattr(keeping, "EVERY", 0.0)
+    monkeypatch.setattr(checkpoint, "EVERY", 0.0)
     monkeypatch.setattr(fitting, "SOLVED_LABELS", 2)
     rng = np.random.default_rng(5)
     X, Y = classes(rng, c=6) if loss == "softmax" else words(rng, n=90, d=40, c=6)
     settings = SETTINGS[loss] | change | {"device": "torch", "block_rows": 30}
-    known, keep, left = SmoothLinkClassifier(**settings).fit(X, Y), Work.keep, [0]
+    known, keep, left = SmoothLinkClassifier(**settings).fit(X, Y), FitState.save, [0]
 
     def kept(self, *args, **arrays):
         keep(self, *args, **arrays)
-        left[0] -= self.keeps
-        if self.keeps and not left[0]:
+        left[0] -= self.saves
+        if self.saves and not left[0]:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(Work, "keep", kept)
+    monkeypatch.setattr(FitState, "save", kept)
     found, stops = None, 0
     while found is None and stops < 100:  # every start gets two states farther
         left[0] = 2
@@ -272,7 +272,7 @@ def test_a_folder_with_other_files_is_not_taken(data, tmp_path):
 
 
 def test_two_fits_do_not_share_a_folder(data, tmp_path):
-    with keeping.owned(tmp_path / "state"), pytest.raises(ValueError, match="is in use by another fit"):
+    with locked(tmp_path / "state"), pytest.raises(ValueError, match="is in use by another fit"):
         fixed(checkpoint=tmp_path / "state").fit(*data)
     fixed(checkpoint=tmp_path / "state").fit(*data)
 
@@ -307,24 +307,24 @@ def test_a_decoder_that_is_gone_is_not_taken_for_zeros(data, tmp_path):
 
 def test_files_and_memory_give_one_checksum(data, tmp_path):
     X = sp.csr_array(data[0].astype(np.float32))
-    assert keeping.checksum(X) == keeping.checksum(X.copy()) != keeping.checksum(X[::-1])
+    assert checksum(X) == checksum(X.copy()) != checksum(X[::-1])
     Y = sp.csr_array(data[1].astype(np.float32))
     write(Data(X, Y), tmp_path / "a.sl")
     stored = read(tmp_path / "a.sl")
-    options = fixed()._options()
-    assert job_of(stored.X, stored.Y, None, None, options) == job_of(X, Y, None, None, options)
+    asked = fixed()._request()
+    assert describe_fit(stored.X, stored.Y, None, None, asked) == describe_fit(X, Y, None, None, asked)
 
 
 def test_a_state_comes_back_as_it_was(tmp_path, rng):
-    work, A = Work(folder=tmp_path, keeps=True), rng.standard_normal((3, 4)).astype(np.float32)
-    assert work.recall("a") is None
-    work.keep("a", {"x": 0.1 + 0.2, "y": None}, A=A)
-    meta, arrays = work.recall("a")
+    state, A = FitState(folder=tmp_path, saves=True), rng.standard_normal((3, 4)).astype(np.float32)
+    assert state.load("a") is None
+    state.save("a", {"x": 0.1 + 0.2, "y": None}, A=A)
+    meta, arrays = state.load("a")
     assert meta == {"x": 0.1 + 0.2, "y": None}
     np.testing.assert_array_equal(arrays["A"], A)
-    work.forget("a")
-    assert work.recall("a") is None
-    assert Work().recall("a") is None
+    state.remove("a")
+    assert state.load("a") is None
+    assert FitState().load("a") is None
 
 
 @pytest.mark.parametrize("task", ["squared", "multiclass"])
@@ -335,8 +335,8 @@ def test_labels_in_groups_and_embeddings_in_files_are_the_same_fit(rng, tmp_path
     y = Y.argmax(axis=1) if task == "multiclass" else Y
     settings = {"calibrate": True, "normalize_embedding": True, "memory": "2G"}
     known = fixed(**settings).fit(X, y)
-    tight = Plan(2 << 30, 25, 3, 0, embedding_in_file=True, label_group=4, judged_rows=50, pairs=64)
-    monkeypatch.setattr("smoothlink.fitting.setup.make_plan", lambda *a: tight)
+    tight = Plan(2 << 30, 25, 3, 0, embedding_in_file=True, label_group=4, held_rows=50, pairs=64)
+    monkeypatch.setattr("smoothlink.fitting.prepare.make_plan", lambda *a: tight)
     found = fixed(**settings, device=str(machine)).fit(X, y)
     assert isinstance(found.model_.V, np.memmap)
     np.testing.assert_allclose(found.decision_function(X), known.decision_function(X), atol=2e-3)

@@ -1,4 +1,4 @@
-"""The first stage: every choice of U, label weights, and Algorithm 2 over scikit-learn's classifiers."""
+"""The embedding: every choice of U, label weights, and Algorithm 2 over scikit-learn's classifiers."""
 
 import numpy as np
 import pytest
@@ -10,8 +10,8 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.svm import SVC, LinearSVC
-from smoothlink.fitting.first_stage import FirstStage, fit_classifier, scaled_labels
 
+from smoothlink.fitting.embedding import Embedder, fit_classifier, scaled_labels
 from smoothlink.solve import Cholesky
 from smoothlink.steps import embed
 
@@ -19,7 +19,7 @@ RIDGE = 0.3
 
 
 def stage(embedding="randomized", rank=4, **knobs):
-    return FirstStage(embedding, Cholesky(), rank, **knobs)
+    return Embedder(embedding, Cholesky(), rank, **knobs)
 
 
 def fitted(p, s):

@@ -12,15 +12,15 @@ import pytest
 import scipy.sparse as sp
 from commands import run
 from small import FIXED, fixed, multilabel, words
-from smoothlink.fitting.budget import make_plan
-from smoothlink.fitting.needs import Sizes
-from smoothlink.fitting.plan import SEES_X, Plan, parse_memory
-from smoothlink.fitting.setup import planned, sizes_of
 
 import smoothlink
 from smoothlink.data.read import write
-from smoothlink.fitting import checkpoint, needs
+from smoothlink.fitting.checkpoint import check_disk
+from smoothlink.fitting.memory import USES_X, Plan, Sizes, file_bytes, make_plan, needs, solve_bytes
+from smoothlink.fitting.prepare import plan_memory, sizes_of
+from smoothlink.fitting.settings import TrainingData
 from smoothlink.machines.rows import Rows
+from smoothlink.parameters import memory_bytes
 from smoothlink.solve import Cholesky, ConjugateGradient, DualCholesky
 from smoothlink.steps.embed import label_embedding
 from smoothlink.synth import Shape, synthesise
@@ -34,19 +34,20 @@ LARGE = Sizes(1_000_000, 500_001, 100_000, 41_000_000, 3_000_000, 300, 320, 2001
     [("4G", 4 << 30), ("500M", 500 << 20), ("1.5g", 3 << 29), ("2GiB", 2 << 30), ("64 kB", 1 << 16), (123, 123)],
 )
 def test_memory_is_bytes_with_or_without_a_unit(text, meant):
-    assert parse_memory(text) == meant
+    assert memory_bytes(text) == meant
 
 
 @pytest.mark.parametrize("wrong", ["", "G", "4X", "-1G", "0", 0, -3, True, 1.5j, "4G 3M", []])
-def test_other_texts_are_refused(wrong):
-    with pytest.raises(ValueError, match=r"memory is .*possible are None, a number of bytes"):
-        parse_memory(wrong)
+def test_other_texts_are_refused(wrong, rng):
+    with pytest.raises(ValueError, match=r"memory is .*possible are a number of bytes"):
+        fixed(memory=wrong).fit(*multilabel(rng))
 
 
 def test_without_a_budget_nothing_is_planned(rng):
-    options = fixed(block_rows=100)._options()
-    assert planned(*words(rng), None, options, False, dense=False, weighted=False) == Plan(block_rows=100)
-    assert Plan().told() is None
+    asked = fixed(block_rows=100)._request()
+    data = TrainingData(*words(rng), None, False)
+    assert plan_memory(data, asked, dense=False, resident=lambda: 0) == Plan(block_rows=100)
+    assert Plan().for_summary() is None
 
 
 @pytest.mark.parametrize("sizes", [MIDDLE, LARGE])
@@ -57,14 +58,14 @@ def test_a_plan_needs_no_more_than_its_budget(sizes, memory, search):
     try:
         plan = make_plan(memory, sizes)
     except ValueError as error:
-        least = parse_memory(re.search(r"memory='(.*)'", str(error))[1])
+        least = memory_bytes(re.search(r"memory='(.*)'", str(error))[1])
         assert memory < least
         make_plan(least, sizes)  # what it says is enough
         return
-    assert plan.needs == needs.needs(sizes, plan)
+    assert plan.needs == needs(sizes, plan)
     assert max(plan.needs.values()) <= plan.expected <= 0.95 * memory
-    assert max(need for stage, need in plan.needs.items() if stage in SEES_X) + plan.kept <= 0.95 * memory
-    assert plan.disk == needs.file_bytes(sizes, plan)
+    assert max(need for stage, need in plan.needs.items() if stage in USES_X) + plan.kept <= 0.95 * memory
+    assert plan.disk == file_bytes(sizes, plan)
 
 
 def test_the_plan_says_what_goes_at_a_time():
@@ -76,7 +77,7 @@ def test_the_plan_says_what_goes_at_a_time():
         r"solves go 8 columns at a time, V goes 6,250 labels at a time, files take 2\.61G\.",
         str(make_plan(3 << 29, LARGE)),
     )
-    assert make_plan(3 << 29, LARGE).told()["expected"] == pytest.approx(1.41 * (1 << 30), rel=0.01)
+    assert make_plan(3 << 29, LARGE).for_summary()["expected"] == pytest.approx(1.41 * (1 << 30), rel=0.01)
 
 
 def test_a_large_budget_is_spent_on_comfort():
@@ -96,8 +97,8 @@ def test_what_the_user_sets_is_not_planned():
     assert make_plan(4 << 30, LARGE, 5000).block_rows == 5000
     with pytest.raises(ValueError, match=r"needs at least .*\nAllow memory="):
         make_plan(1 << 30, MIDDLE._replace(loss="logistic"))
-    assert not make_plan(1 << 30, MIDDLE._replace(loss="auto")).descent
-    assert make_plan(64 << 30, MIDDLE._replace(loss="auto")).descent
+    assert not make_plan(1 << 30, MIDDLE._replace(loss="auto")).sgd
+    assert make_plan(64 << 30, MIDDLE._replace(loss="auto")).sgd
     wide = MIDDLE._replace(d=500_001)
     assert make_plan(5 << 28, wide).columns < 64
     with pytest.raises(ValueError, match="needs at least"):
@@ -116,19 +117,19 @@ def test_sizes_follow_the_options(rng):
     X, Y = words(rng, n=90, d=40, c=6)
 
     def sizes(**changes):
-        options = fixed(memory="2G", **changes)._options()
-        return sizes_of(sp.csr_array(X), sp.csr_array(Y), None, options, False, dense=False, weighted=False)
+        data = TrainingData(sp.csr_array(X), sp.csr_array(Y), None, False)
+        return sizes_of(data, fixed(memory="2G", **changes)._request(), dense=False, resident=0)
 
     z = sizes()
     assert (z.n, z.d, z.c, z.entries, z.labels) == (90, 41, 6, X.nnz + 90, Y.sum())
-    assert (z.rank, z.probes, z.features, z.held, z.search_folds, z.keeps) == (4, 6, 41, 0, 0, False)
+    assert (z.rank, z.probes, z.features, z.held, z.search_folds, z.saves) == (4, 6, 41, 0, 0, False)
     assert sizes(calibrate=True, holdout=0.5)[:8] == z[:8]
     assert (sizes(calibrate=True, holdout=0.5).held, sizes(calibrate=True, holdout=0.5).folds) == (45, 2)
     assert sizes(ridge="auto").search_folds == 10
     assert sizes(rank="adaptive").spare == 6
     assert sizes(embedding="per_label").rank == 6
     assert sizes(embedding="none").rank == 40
-    assert sizes(checkpoint="state").keeps
+    assert sizes(checkpoint="state").saves
     assert [sizes(solver=s).solver for s in ("cg", Cholesky(), DualCholesky())] == ["cg", "cholesky", "dual"]
     assert sizes(solver=ConjugateGradient(group=8, preconditioner="diagonal")).group == 8
     assert sizes(solver=ConjugateGradient(group=8, rank=20)).group == 8 + 30
@@ -150,14 +151,12 @@ def test_the_embedding_holds_what_is_counted(rng, group):
     held = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert found.W.shape == (d, k)
-    assert needs.solve_bytes(z, Plan(), n) == pytest.approx(held, rel=0.15)
+    assert solve_bytes(z, Plan(), n) == pytest.approx(held, rel=0.15)
 
 
-def test_a_disk_that_is_too_full_is_told_before_the_fit(rng, monkeypatch):
-    monkeypatch.setattr(checkpoint.shutil, "disk_usage", lambda folder: SimpleNamespace(free=1 << 10))
-    monkeypatch.setattr("smoothlink.fitting.setup.make_plan", lambda *a: Plan(2 << 30, kept=0, disk=3 << 30))
-    with pytest.raises(ValueError, match=r"would write files of 3\.00G, and .* has room for 0M"):
-        fixed(memory="2G").fit(*multilabel(rng))
+def test_a_disk_that_is_too_full_is_told_before_the_fit(tmp_path):
+    with pytest.raises(ValueError, match=r"would write files of \d+\.00G, and .* has room for"):
+        check_disk(tmp_path, Plan(2 << 30, kept=0, disk=1 << 60))
 
 
 # In a process of its own, whose peak is its own: ru_maxrss would start at the peak of this one.
@@ -219,7 +218,7 @@ def peak_within(budget, data, model, *options):
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="the system does not say its peak memory")
 def test_the_peak_stays_within_the_least_budget_and_the_model_is_the_same(data, tmp_path):
     refused = train_within(100 << 20, data, tmp_path / "a")
-    tight, roomy = parse_memory(re.search(r"--memory (\S+)\)", refused.stderr)[1]), 4 << 30
+    tight, roomy = memory_bytes(re.search(r"--memory (\S+)\)", refused.stderr)[1]), 4 << 30
     assert refused.returncode
     peak = peak_within(tight, data, tmp_path / "a", "--half")
     larger = peak_within(roomy, data, tmp_path / "b")

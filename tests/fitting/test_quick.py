@@ -6,7 +6,8 @@ import scipy.sparse as sp
 from small import classes, multilabel, words
 
 from smoothlink import ConjugateGradient, Gaussian, Logistic, SmoothLinkClassifier
-from smoothlink.fitting import quick
+from smoothlink.fitting.holdout import few_rows
+from smoothlink.fitting.quick import PASSES, TOLERANCE
 
 
 @pytest.fixture(params=["dense", "sparse", "classes"])
@@ -34,10 +35,10 @@ def test_given_settings_are_kept(problem):
 
 
 @pytest.mark.parametrize("passes", ["auto", 2])
-def test_a_descent_that_was_asked_for_has_few_passes(rng, passes):
+def test_the_sgd_of_a_loss_that_was_given_has_few_passes(rng, passes):
     X, Y = multilabel(rng, n=400)
     story = SmoothLinkClassifier(effort="quick", loss=Logistic(passes=passes)).fit(X, Y).summary_
-    assert (story["loss"], story["passes"]) == ("logistic", quick.PASSES if passes == "auto" else 2)
+    assert (story["loss"], story["passes"]) == ("logistic", PASSES if passes == "auto" else 2)
 
 
 def test_it_is_the_fit_of_the_other_rows_with_the_same_settings(rng):
@@ -45,7 +46,7 @@ def test_it_is_the_fit_of_the_other_rows_with_the_same_settings(rng):
     fast = SmoothLinkClassifier(effort="quick").fit(X, Y)
     story = fast.summary_
     w = np.ones(400)
-    w[quick.folds(400, quick.HELD_SHARE, 0) == 0] = 0
+    w[few_rows(w, 0)] = 0
     settings = {name: story[name] for name in ("rank", "ridge", "final_ridge", "loss")}
     kernel = Gaussian(story["bandwidth"], story["random_features"])
     same = SmoothLinkClassifier(**settings, kernel=kernel, calibrate=False)
@@ -66,7 +67,8 @@ def test_probabilities_are_calibrated_unless_told_otherwise(rng):
 
 def test_a_label_of_held_out_rows_alone_spoils_nothing(rng):
     X, Y = words(rng, n=400)
-    only = quick.folds(400, quick.HELD_SHARE, 0) == 0
+    only = np.zeros(400)
+    only[few_rows(np.ones(400), 0)] = 1
     Y = np.column_stack([Y, only])
     with np.errstate(all="raise"):
         model = SmoothLinkClassifier(effort="quick").fit(X, Y)
@@ -88,6 +90,6 @@ def test_very_few_rows_are_not_held_out(rng):
 
 def test_conjugate_gradients_stop_early_unless_they_were_given(rng):
     X, Y = words(rng, n=400)
-    for solver, least, most in (("cg", 1e-3, quick.TOL), (ConjugateGradient(tol=1e-5), 0, 1e-5)):
+    for solver, least, most in (("cg", 1e-3, TOLERANCE), (ConjugateGradient(tol=1e-5), 0, 1e-5)):
         residual = SmoothLinkClassifier(effort="quick", solver=solver).fit(X, Y).summary_["solver_residual"]
         assert least < residual <= most
