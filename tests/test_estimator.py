@@ -417,7 +417,7 @@ def test_the_same_seed_repeats_exactly_with_everything_left_to_held_out_rows(rng
 def test_the_same_seed_repeats_exactly_on_all_threads(rng):
     X, Y = words(rng, n=700, d=60)
     first, again = (fixed(kernel__features=900, loss=Logistic(passes=2)).fit(X, Y) for _ in range(2))
-    assert _largest_product(X, 6, first._options()) > threads.SMALL_FIT
+    assert _largest_product(X, 6, first._request()) > threads.SMALL_FIT
     np.testing.assert_array_equal(first.model_.V, again.model_.V)
 
 
@@ -429,7 +429,7 @@ def test_a_small_fit_runs_on_one_thread_and_gives_the_others_back(rng, monkeypat
         seen.append(numba.get_num_threads())
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(estimator, "train", train)
+    monkeypatch.setattr(estimator, "run", train)
     for n_features in (40, 10_000):
         with pytest.raises(KeyboardInterrupt):
             fixed(kernel__features=n_features).fit(X, Y)

@@ -105,13 +105,13 @@ def test_grid_search_with_sparse_labels(rng, container, scoring):
     assert sp.issparse(search.predict(X))
 
 
-def test_grid_search_reaches_into_a_first_stage(rng):
+def test_grid_search_reaches_into_the_classifier_of_an_embedding(rng):
     from sklearn.linear_model import LogisticRegression
 
     X, y = classes(rng)
     algorithm_2 = fixed(embedding=PerLabel(LogisticRegression()))
-    search = GridSearchCV(algorithm_2, {"first_stage__C": [1e-6, 1.0]}, cv=3, error_score="raise").fit(X, y)
-    assert search.best_params_["first_stage__C"] == search.best_estimator_.first_stage.C
+    search = GridSearchCV(algorithm_2, {"embedding__classifier__C": [1e-6, 1.0]}, cv=3, error_score="raise").fit(X, y)
+    assert search.best_params_["embedding__classifier__C"] == search.best_estimator_.embedding.classifier.C
 
 
 def test_cross_validation_predicts_every_row(rng):

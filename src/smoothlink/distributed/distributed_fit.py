@@ -170,7 +170,7 @@ def train_spread(
             problem = Problem(rows, labels, multiclass, scaling, Inputs(), False, label_scale, state)
             return problem, start_settings(problem, request, entries)
 
-        fitted = fit_posed(pose, replace(request, input_kernel=None), clock)
+        fitted = fit_posed(pose, replace(request, input_kernel=None), clock, state, rows.c)
     fitted.summary.update(workers=len(cluster.workers), shared_out=plan.by, bytes_moved=dict(cluster.moved))
     return fitted, multiclass
 

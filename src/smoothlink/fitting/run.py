@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from smoothlink.errors import DeviceError
 from smoothlink.fitting.calibration import Calibrated, HeldOut, calibrate, not_calibrated
-from smoothlink.fitting.checkpoint import describe_fit, open_state
+from smoothlink.fitting.checkpoint import FitState, describe_fit, open_state
 from smoothlink.fitting.embedding import Convergence, Embedded
 from smoothlink.fitting.holdout import MANY_ROWS, NOTHING, few_rows, rows_for_one_fit, without
 from smoothlink.fitting.input_kernel import Pose, choose_with_inputs, with_width
@@ -23,9 +23,9 @@ from smoothlink.fitting.prepare import make_problem, number_of_entries, plan_mem
 from smoothlink.fitting.quick import choose_quick
 from smoothlink.fitting.settings import Choice, Clock, Note, Notify, Problem, Request, Settings, TrainingData
 from smoothlink.fitting.summary import Fitted, summarise
-from smoothlink.fitting.validate import saved_validation
+from smoothlink.fitting.validate import Validation, saved_validation
 from smoothlink.joint.fine_tune import scaled, tune
-from smoothlink.joint.fit_joint import fit_joint, joint_choice, sampling, sparse_rows, trains_jointly
+from smoothlink.joint.fit_joint import considers_joint, fit_joint, joint_choice, sampling, sparse_rows, trains_jointly
 from smoothlink.joint.schedule import PASSES as FINETUNE_PASSES
 from smoothlink.machines.arrays import take_rows, to_host
 from smoothlink.machines.host_and_device import Machine, find_machine, out_of_memory, release_memory
@@ -77,20 +77,20 @@ def run_on(data: TrainingData, request: Request, notify: Notify | None, note: No
             entries = number_of_entries(A) if problem.inputs.kernel is None else problem.rows.n * problem.rows.d
             return problem, start_settings(problem, request, entries)
 
-        return fit_posed(pose, request, clock)
+        return fit_posed(pose, request, clock, state, data.Y.shape[1])
 
 
-def fit_posed(pose: Pose, request: Request, clock: Clock) -> Fitted:
+def fit_posed(pose: Pose, request: Request, clock: Clock, state: FitState, labels: int) -> Fitted:
     """Fits the problem that a request poses, by the learner that it asks for or that suits it."""
     if request.training == "finetune":
-        return fit_finetuned(pose, request, clock)
-    if request.training != "stepwise" or request.effort == "quick":
+        return fit_finetuned(pose, request, clock, state)
+    if request.effort == "quick" or considers_joint(request, labels):
         problem, settings = pose(with_width(plain_inputs(request), pose))
         if trains_jointly(problem, settings, request):
             return fit_jointly(joint_choice(problem, settings, request), request, clock)
         if request.effort == "quick":
             return fit_quickly(choose_quick(problem, settings, request), request, clock)
-    return fit_fully(pose, request, clock)
+    return fit_fully(pose, request, clock, state)
 
 
 def plain_inputs(request: Request) -> Request:
@@ -98,30 +98,28 @@ def plain_inputs(request: Request) -> Request:
     return replace(request, input_kernel=None) if request.input_kernel == "auto" else request
 
 
-def fit_fully(pose: Pose, request: Request, clock: Clock) -> Fitted:
+def fit_fully(pose: Pose, request: Request, clock: Clock, state: FitState) -> Fitted:
     """Chooses and validates settings on held-out rows, which also calibrate, then fits all rows."""
-    choice, validation = choose_fully(pose, request, clock)
+    choice, validation = choose_fully(pose, request, clock, state)
     problem, settings = choice.problem, validation.settings
     model, embedded = fit_link(problem, problem.rows, settings, validation.calibrated, clock)
     choice = choice._replace(settings=settings)
     return finish(model, embedded, choice, validation.calibrated.rows, validation.criteria, clock)
 
 
-def choose_fully(pose: Pose, request: Request, clock: Clock) -> Any:
+def choose_fully(pose: Pose, request: Request, clock: Clock, state: FitState) -> tuple[Choice, Validation]:
     """Returns what the search chose, and what held-out rows at full size say of it."""
     with warnings.catch_warnings():  # of fits to part of the rows: the one to all of them speaks for itself
         warnings.simplefilter("ignore", RuntimeWarning)
         with clock.step("choose"):
-            choice = saved_choice(request, pose)
+            choice = saved_choice(pose, request, state)
         with clock.step("calibrate"):
             return choice, saved_validation(choice, request)
 
 
-def saved_choice(request: Request, pose: Pose) -> Choice:
+def saved_choice(pose: Pose, request: Request, state: FitState) -> Choice:
     """Returns `choose_with_inputs`, or what an earlier run chose."""
-    problem, settings = pose(plain_inputs(request))
-    state, searched = problem.state, ("ridge", "rank", "bandwidth", "final_ridge")
-    saved = state.load("choose")
+    searched, saved = ("ridge", "rank", "bandwidth", "final_ridge"), state.load("choose")
     if saved is None:
         choice = choose_with_inputs(request, pose)
         inputs = choice.problem.inputs
@@ -213,7 +211,7 @@ def fit_jointly(choice: Choice, request: Request, clock: Clock) -> Fitted:
     return fitted
 
 
-def fit_finetuned(pose: Pose, request: Request, clock: Clock) -> Fitted:
+def fit_finetuned(pose: Pose, request: Request, clock: Clock, state: FitState) -> Fitted:
     """Fits stepwise, then trains all weights together until held-out rows gain no more, or for the passes given."""
     plain = with_width(plain_inputs(request), pose)
     problem, settings = pose(plain)
@@ -223,7 +221,7 @@ def fit_finetuned(pose: Pose, request: Request, clock: Clock) -> Fitted:
     if plain.effort == "quick":
         choice = choose_quick(problem, settings, plain)
     else:
-        choice, validation = choose_fully(pose, plain, clock)
+        choice, validation = choose_fully(pose, plain, clock, state)
         choice = choice._replace(settings=validation.settings)
     problem = choice.problem
     auto = request.training_passes == "auto"

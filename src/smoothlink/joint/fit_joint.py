@@ -43,9 +43,14 @@ MOST_PAIRS = 200_000_000  # of a label and a feature in one row: more would fill
 ROUGH = ConjugateGradient(tol=5e-2, iterations=20)  # the SGD goes on from there
 
 
+def considers_joint(request: Request, labels: int) -> bool:
+    """Returns whether joint training comes into question: it was asked for, or left open and labels are very many."""
+    return request.training == "joint" or (request.training == "auto" and labels >= MANY_LABELS)
+
+
 def trains_jointly(problem: Problem, settings: Settings, request: Request) -> bool:
     """Returns whether to train jointly: that was asked for, or passes over all labels would cost too much."""
-    if request.training not in ("auto", "joint") or (request.training == "auto" and problem.rows.c < MANY_LABELS):
+    if not considers_joint(request, problem.rows.c):
         return False
     reason = request.joint_conflict
     if problem.label_scale is not None:

@@ -16,12 +16,12 @@ from smoothlink.distributed.input_files import answered
 from smoothlink.distributed.rows_on_workers import Cluster, current
 from smoothlink.distributed.tasks import fetched, told
 from smoothlink.errors import DataError, plural
+from smoothlink.file_prediction import FileRequest, check_workers, file_request
 from smoothlink.machines.rows import stack
 from smoothlink.metrics.evaluate import Evaluation
 from smoothlink.model import EmbeddedRows
 from smoothlink.parameters import RANK_BY, check_value
 from smoothlink.predict import Batch, LabelPart, label_part, predictions, put_together
-from smoothlink.predict_files import FileRequest, check_workers, file_request
 
 if TYPE_CHECKING:
     pass
