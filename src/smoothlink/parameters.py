@@ -356,7 +356,8 @@ PARAMETERS = (
         "rank",
         "auto",
         Values(("auto", "adaptive"), whole=1, number=Interval(0, 1, with_low=False)),
-        "Label directions kept. A share such as 0.9 is the paper's rule: the fewest directions that hold this share "
+        "Number of label directions that the embedding keeps. A share such as 0.9 is the paper's rule: the fewest "
+        "directions that hold this share "
         'of tr Y\'Y (multiclass: of tr Y\'PY). "adaptive" adds 64 at a time while they pay. "auto": all where labels '
         "are few, else chosen on held-out rows.",
         MODEL,
@@ -377,19 +378,17 @@ PARAMETERS = (
         Values(AUTO, number=Interval(0)),
         "Relative ridge of the embedding: a multiple of the mean diagonal of X'X.",
         MODEL,
-        common=True,
     ),
     Parameter(
         "kernel",
         "auto",
         Values((*AUTO, *words_of("kernel")), pattern=MATERN, **objects_of("kernel")),
-        'Kernel of the link function. "linear" has no random features. "auto": "gaussian"; joint training is linear.',
+        'Kernel of the link function. "linear" has no random features. "auto": "gaussian", or where training is joint '
+        '"linear".',
         MODEL,
         common=True,
     ),
-    Parameter(
-        "final_ridge", "auto", Values(AUTO, number=Interval(0)), "Relative ridge of the decoder.", MODEL, common=True
-    ),
+    Parameter("final_ridge", "auto", Values(AUTO, number=Interval(0)), "Relative ridge of the decoder.", MODEL),
     Parameter(
         "loss",
         "auto",
@@ -402,7 +401,8 @@ PARAMETERS = (
         "training",
         "auto",
         Values(("auto", "stepwise", *words_of("training")), **objects_of("training")),
-        '"stepwise" fits the embedding, then the decoder, as in the paper. "joint" trains both together with sampled '
+        'How embedding and decoder are trained. "stepwise" fits one after the other, as in the paper. "joint" trains '
+        "both together with sampled "
         'negatives. "finetune" goes on from a stepwise fit with gradient steps of all weights (torch). "auto": '
         "stepwise, or from 2000 labels on, where X is sparse and passes over all labels would take too long, joint.",
         MODEL,
@@ -412,7 +412,7 @@ PARAMETERS = (
         "task",
         "auto",
         Values(("auto", "multilabel", "multiclass")),
-        '"auto" is multiclass where every training row has exactly one label, out of several.',
+        'Whether rows have any number of labels or exactly one; "auto": as the training rows do.',
         DATA,
         common=True,
     ),
@@ -437,7 +437,6 @@ PARAMETERS = (
         Values(("auto", "none", "unit", "variance")),
         "Rows scaled to unit length (text), or dense columns to unit variance; the scaling is part of the model.",
         DATA,
-        common=True,
     ),
     Parameter(
         "normalize_embedding", False, Values(flag=True), "Whether embedded rows are scaled to unit length.", MODEL
@@ -471,7 +470,8 @@ PARAMETERS = (
         "effort",
         "full",
         Values(("full", "quick")),
-        '"full": what is "auto" is chosen on held-out rows. "quick": it follows rules of thumb, and the model is '
+        'How much is tried before the fit. "full": what is "auto" is chosen on held-out rows. "quick": it follows '
+        "rules of thumb, and the model is "
         "fitted once, without the 5 % of the rows (5000 at most) that calibrate it, in a tenth of the time or so. It "
         'was 0 to 2.2 points of P@1 below "full" on the five sets of the benchmarks; on tables that mix numbers with '
         "one-hot columns more may be lost.",
@@ -496,8 +496,9 @@ PARAMETERS = (
         "device",
         "cpu",
         Values(objects="'cpu', 'cuda', 'cuda:1' and so on, 'auto' or 'torch'", accepts=lambda value: True),
-        '"cpu", a GPU ("cuda", "cuda:1" and so on, by torch), "auto" for a GPU where there is one, or "torch" for '
-        "torch on the processor. The fit and the predictions run there; results differ by rounding alone.",
+        'Where the fit and the predictions run. "cpu", a GPU ("cuda", "cuda:1" and so on, by torch), "auto" for a GPU '
+        'where there is one, or "torch" for '
+        "torch on the processor; results differ by rounding alone.",
         MACHINE,
         common=True,
     ),
@@ -505,7 +506,7 @@ PARAMETERS = (
         "memory",
         None,
         Values(none=True, objects="a number of bytes or text such as '4G'", accepts=is_memory),
-        'Memory that the process may use while it fits, such as "4G": X, the embedding and V are then kept in parts or '
+        'Memory that the process may use while it fits, such as "4G". X, the embedding and V are then kept in parts or '
         "in files. Too little is refused at once, with what is needed. None: as much as it takes.",
         MACHINE,
         common=True,
@@ -521,7 +522,7 @@ PARAMETERS = (
         "checkpoint",
         None,
         Values(none=True, objects="the path of a folder", accepts=is_path),
-        "A folder where the fit saves its state: killed and started again in the same way, it goes on from there and "
+        "A folder where the fit saves its state. Killed and started again in the same way, it goes on from there and "
         "ends with the same model. Remove the folder afterwards.",
         RUN,
         common=True,
@@ -530,7 +531,7 @@ PARAMETERS = (
         "random_state",
         0,
         Values(whole=0, none=True, objects="a RandomState", accepts=lambda value: hasattr(value, "randint")),
-        "Seed of every random draw; a number makes runs repeat exactly on one machine.",
+        "Seed of every random draw. A number makes runs repeat exactly on one machine.",
         RUN,
         common=True,
     ),

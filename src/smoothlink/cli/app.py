@@ -12,7 +12,7 @@ from smoothlink.cli.error_messages import debug, guarded
 from smoothlink.cli.evaluate_command import evaluate
 from smoothlink.cli.explain_command import explain
 from smoothlink.cli.info_command import info
-from smoothlink.cli.parameter_options import WithFormer
+from smoothlink.cli.parameter_options import TrainCommand
 from smoothlink.cli.predict_command import predict
 from smoothlink.cli.report_command import report
 from smoothlink.cli.reproduce_command import reproduce
@@ -47,7 +47,7 @@ for command in (
     split,
     synth,
 ):
-    app.command(command.__name__, cls=WithFormer if command is train else None)(guarded(command))
+    app.command(command.__name__, cls=TrainCommand if command is train else None)(guarded(command))
 
 
 def show_version(wanted: bool) -> None:

@@ -31,50 +31,69 @@ def reading(
         str,
         option(
             metavar="NAME",
-            help="xmc, xmc-new, lshtc, svmlight, arff, vw, npz or binary; of texts jsonl, csv, tsv, parquet, fasttext "
-            "or folder; else it is recognised.",
+            help="Format of the data files, if it is not recognised. Rows: xmc, xmc-new, lshtc, svmlight, arff, vw, "
+            "npz or binary. Texts: jsonl, csv, tsv, parquet, fasttext or folder.",
         ),
     ] = "auto",
     text: Annotated[
         str | None,
-        option(metavar="COLUMNS", help="The columns of the text, by name or from 1: --text title,body. (text)"),
+        option(
+            metavar="COLUMNS",
+            help="Columns that hold the text, by name or number: --text title,body. Without it: text.",
+        ),
     ] = None,
     labels: Annotated[
         str | None,
         option(
             metavar="COLUMN|auto|N",
-            help="Of texts, the column of the labels. (labels) Else how many there are, if not as the header says.",
+            help="Column that holds the labels of texts; for rows, the number of labels. Without it: labels, or as the "
+            "header says.",
         ),
     ] = None,
     label_separator: Annotated[
         str | None,
         option(
             metavar="TEXT",
-            help="What separates labels in a cell; list: cells like \\['a', 'b']; none: a cell is one label; else it "
-            "is guessed.",
+            help="Text between the labels of a cell, such as \",\". list: cells like \\['a', 'b']. none: a cell is one "
+            "label. Without it, it is guessed and said.",
         ),
     ] = None,
     label_prefix: Annotated[
-        str, option(metavar="TEXT", help="Of texts, only labels that begin so count: --label-prefix topics:.")
+        str, option(metavar="TEXT", help="Only labels of texts that begin with this count: --label-prefix topics:.")
     ] = "",
     header: Annotated[
-        bool | None, option("--header/--no-header", help="Whether tables have one; else unless columns are numbers.")
+        bool | None,
+        option(
+            "--header/--no-header",
+            help="Whether tables have a header line; without it, they have one unless columns are given by number.",
+        ),
     ] = None,
-    features: Annotated[str | None, option(metavar="auto|N", help="How many features there are, likewise.")] = None,
+    features: Annotated[
+        str | None, option(metavar="auto|N", help="Number of features, if it is not as the header says.")
+    ] = None,
     labels_file: Annotated[
-        str | None, option(metavar="FILE", help="The labels, where they are in a file of their own.")
+        str | None, option(metavar="FILE", help="File with the labels, where they are not in the data file.")
     ] = None,
     zero_based: Annotated[
         bool | None,
         option(
-            "--zero-based/--one-based", help="The first feature of svmlight files; else as in training, or guessed."
+            "--zero-based/--one-based",
+            help="Whether features of svmlight files count from 0 or 1; without it, as in training, or guessed.",
         ),
     ] = None,
     label_names: Annotated[
-        str | None, option(metavar="FILE", help="Names of the labels, one a line; else labels.txt beside the data.")
+        str | None,
+        option(
+            metavar="FILE",
+            help="File with the names of the labels, one per line; without it, labels.txt beside the data.",
+        ),
     ] = None,
     feature_names: Annotated[
-        str | None, option(metavar="FILE", help="Names of the features, one a line; else features.txt.")
+        str | None,
+        option(
+            metavar="FILE",
+            help="File with the names of the features, one per line; without it, features.txt beside the data.",
+        ),
     ] = None,
 ) -> Reading:
     """The reader options of a command."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from typing import Annotated, Any
 
 import typer
@@ -21,8 +22,26 @@ from smoothlink.parameters import (
 WIDEST = 16  # characters of a metavar
 
 
-class WithFormer(TyperCommand):
-    """A command that says what became of an option of 0.1."""
+# What `smoothlink train --help` shows beside the parameters that the table calls common.
+OFTEN_USED = (
+    *("data", "output", "format", "text", "labels", "label_separator", "params", "valid", "cluster", "set_"),
+    *("force", "quiet", "as_json", "help_all", "help"),
+)
+
+
+class TrainCommand(TyperCommand):
+    """A command whose --help shows the options that people use, in a sentence each, and --help-all the rest.
+
+    It also says what became of an option of 0.1.
+    """
+
+    def get_help(self, ctx: Any) -> str:
+        common = {*OFTEN_USED, *(p.name for p in PARAMETERS if p.common)}
+        if not ctx.meta.get("every option"):
+            for option in self.params:
+                option.hidden = option.name not in common  # type: ignore[attr-defined]
+                option.help = first_sentence(getattr(option, "help", None) or "")  # type: ignore[attr-defined]
+        return super().get_help(ctx)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         try:
@@ -47,9 +66,16 @@ def metavar(p: Parameter) -> str:
 
 def described(p: Parameter) -> str:
     """Returns the help in the markup of rich, with the words where the metavar leaves them out, and the default."""
-    listed = "" if "|" in metavar(p) or len(p.values.words) < 2 else f"{', '.join(p.values.words)}. "
-    text = (listed + p.help).replace("[", r"\[")
+    listed = "" if "|" in metavar(p) or len(p.values.words) < 2 else f" Possible: {', '.join(p.values.words)}."
+    text = (p.help + listed).replace("[", r"\[")
     return text if p.values.flag else rf"{text} [dim]\[default: {str(p.default).lower()}][/dim]"
+
+
+def first_sentence(text: str) -> str:
+    """Returns the first sentence of a help text, with the possible words and the default that stand at its end."""
+    end = re.search(r"( Possible: [^.]*\.)?( \[dim\].*)?$", text)
+    sentence = re.match(r"(?:[^.]|\.(?! ))*\.", text)
+    return text if sentence is None or end is None or end.start() <= sentence.end() else sentence[0] + end[0]
 
 
 def typed() -> list[Parameter]:
@@ -85,7 +111,6 @@ def _option(p: Parameter) -> inspect.Parameter:
         help=described(p),
         show_default=False,
         rich_help_panel=p.group,
-        hidden=not p.common,
     )
     kind: Any = Annotated[bool | None if flag else str | None, info]
     return inspect.Parameter(p.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
@@ -94,15 +119,14 @@ def _option(p: Parameter) -> inspect.Parameter:
 def show_all(context: typer.Context, wanted: bool) -> None:
     """Prints the help with the options that --help leaves out, and ends."""
     if wanted:
-        for option in context.command.params:
-            option.hidden = False  # type: ignore[attr-defined]
+        context.meta["every option"] = True
         typer.echo(context.get_help(), nl=False)
         raise typer.Exit
 
 
 HelpAll = Annotated[
     bool,
-    typer.Option("--help-all", help="Show this, with seldom used parameters too.", callback=show_all, is_eager=True),
+    typer.Option("--help-all", help="Show every option, and exit.", callback=show_all, is_eager=True),
 ]
 
 
@@ -111,7 +135,7 @@ def set_option() -> inspect.Parameter:
     info = typer.Option(
         "--set",
         metavar="NAME=VALUE",
-        help=f"Sets any parameter; those of a choice are {names}.",
+        help=f"Set any parameter, such as kernel.bandwidth=2. The parameters of choices are {names}.",
         show_default=False,
         rich_help_panel="Model",
     )

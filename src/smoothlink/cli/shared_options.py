@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A model file, as `train` writes it.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite a file that is there already, whatever it holds.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Errors only: no notes, no progress.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only: no notes, no progress.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Refuse a file with features the model does not know.")]
 RankBy = Annotated[

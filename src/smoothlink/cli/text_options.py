@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from smoothlink.text.classifier import TextSmoothLink
     from smoothlink.text.documents import Documents, Source
 
-PANEL = "The features of texts"
+PANEL = "Features of texts"
 
 
 class Texts(NamedTuple):
@@ -38,30 +38,42 @@ def option(*names: str, help: str, metavar: str | None = None, **more: Any) -> A
 def texts(
     *,
     word_ngrams: Annotated[
-        str | None, option(metavar="A,B|none", help="Runs of A to B words are features; none: no words.")
+        str | None, option(metavar="A,B|none", help="Word n-grams of length A to B are features; none: no words.")
     ] = None,
     char_ngrams: Annotated[
-        str | None, option(metavar="A,B|none", help="Runs of A to B characters within words; none: no such.")
+        str | None,
+        option(
+            metavar="A,B|none",
+            help="Character n-grams of length A to B within words are features; none: no characters.",
+        ),
     ] = None,
-    min_df: Annotated[int | None, option(min=1, metavar="N", help="Documents that a feature must be in.")] = None,
+    min_df: Annotated[
+        int | None, option(min=1, metavar="N", help="Least number of documents that a feature must be in.")
+    ] = None,
     max_features: Annotated[
-        int | None, option(min=1, metavar="N", help="The most frequent that are kept, of words and of characters.")
+        int | None,
+        option(min=1, metavar="N", help="Number of most frequent features that are kept, of words and of characters."),
     ] = None,
     hashing: Annotated[
         int | None, option(min=1, metavar="N", help="Hash features to N columns, without a vocabulary: 262144.")
     ] = None,
     token_pattern: Annotated[
-        str | None, option(metavar="REGEX", help="What a word is; else two letters or digits, or more.")
+        str | None,
+        option(metavar="REGEX", help="Regular expression for a word; without it, two or more letters or digits."),
     ] = None,
-    strip_accents: Annotated[str | None, option(metavar="unicode|ascii", help="Drop accents.")] = None,
+    strip_accents: Annotated[str | None, option(metavar="unicode|ascii", help="Remove accents from letters.")] = None,
     lowercase: Annotated[
-        bool | None, option("--lowercase/--keep-case", help="Whether capitals are small letters. (yes)")
+        bool | None,
+        option("--lowercase/--keep-case", help="Whether texts are converted to lower case, which is the default."),
     ] = None,
     examples: Annotated[
-        int | None, option(min=0, metavar="N", help="Short training texts kept in the model to show. (8)")
+        int | None,
+        option(
+            min=0, metavar="N", help="Number of short training texts that the model keeps as examples; 8 without it."
+        ),
     ] = None,
     drop_unlabelled: Annotated[
-        bool, option("--drop-unlabelled", help="Leave rows without labels out; else they count as having none.")
+        bool, option("--drop-unlabelled", help="Leave documents without labels out of training.")
     ] = False,
 ) -> Texts:
     """The options of texts."""

@@ -39,12 +39,14 @@ STAGES = ("scale", "read", "choose", "calibrate", "embed", "featurize", "fit")
 def train(
     data: Annotated[
         list[str],
-        typer.Argument(metavar="TRAIN...", help="Data files, plain or compressed; * in a name fits all."),
+        typer.Argument(metavar="TRAIN...", help="Data files, plain or compressed; * in a name stands for anything."),
     ],
-    output: Annotated[str, typer.Option("--output", "-o", metavar="MODEL", help="Where the model goes.")],
-    params: Annotated[str | None, typer.Option(metavar="FILE", help="Settings that `tune` found.")] = None,
+    output: Annotated[str, typer.Option("--output", "-o", metavar="MODEL", help="File to write the model to.")],
+    params: Annotated[
+        str | None, typer.Option(metavar="FILE", help="File of settings that `smoothlink tune` wrote.")
+    ] = None,
     params_for: Annotated[
-        str | None, typer.Option(metavar="METRIC", help="Whose settings, where the file has several.")
+        str | None, typer.Option(metavar="METRIC", help="Metric whose settings are taken, where the file has several.")
     ] = None,
     valid: Annotated[
         float,
@@ -52,19 +54,23 @@ def train(
             min=0,
             max=0.5,
             metavar="SHARE",
-            help="Fit without this share of the rows first, and show what to expect; the model then sees all rows.",
+            help="Share of the rows that a first fit leaves out, to measure it; the model is then fitted to all rows.",
             show_default=False,
         ),
     ] = 0.0,
-    half: Annotated[
-        bool, typer.Option("--half", help="Weights in half precision: half the file, about the same predictions.")
-    ] = False,
+    half: Annotated[bool, typer.Option("--half", help="Store weights in half precision, in half the space.")] = False,
     cluster: Cluster = None,
     cluster_plan: Annotated[
-        str | None, typer.Option(metavar="auto|rows|columns", help="What its workers share out, if not by sizes.")
+        str | None,
+        typer.Option(
+            metavar="auto|rows|columns", help="What is partitioned among the workers; without it, as sizes suggest."
+        ),
     ] = None,
     shards: Annotated[
-        bool, typer.Option("--shards", help="Let the workers of a cluster write the decoder in parts beside the model.")
+        bool,
+        typer.Option(
+            "--shards", help="Have the workers of a cluster write the decoder as several files beside the model."
+        ),
     ] = False,
     force: Force = False,
     quiet: Quiet = False,
@@ -75,7 +81,7 @@ def train(
     texts: Texts,
     parameters: dict[str, Any],
 ) -> None:
-    """Train a model on data files, of rows or of texts. Nothing has to be tuned.
+    """Train a model on data files of texts or of feature vectors.
 
     Example: smoothlink train train.txt.xz -o model.safetensors
 
