@@ -180,7 +180,7 @@ def nest(settings: dict[str, Any]) -> dict[str, Any]:
     """Returns parameters of the estimator from settings by dotted name.
 
     {"kernel": "gaussian", "kernel.bandwidth": 2.0} becomes {"kernel": Gaussian(bandwidth=2.0)}. Where the parameter is
-    not among the settings, or "auto", the choice is the first that has such a parameter, if all that have it are alike.
+    not among the settings, or "auto", the choice is the first that has such a parameter, if it does not matter which.
     """
     found = {name: value for name, value in settings.items() if "." not in name}
     for name, value in settings.items():

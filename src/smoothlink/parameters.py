@@ -147,7 +147,7 @@ def is_choice(*names: str) -> Callable[[Any], bool]:
 
 
 def is_weights(value: Any) -> bool:
-    """Whether a value may hold weights of labels; `targets.weigh` looks at them beside the labels."""
+    """Whether a value may hold weights of labels; `labels.weigh` checks them against the labels."""
     return not isinstance(value, (str, bool))
 
 
@@ -271,7 +271,7 @@ CHOICES = (
                 "negatives",
                 "auto",
                 Values(AUTO, whole=1),
-                'Labels sampled at random for each batch, beside those that its rows have; "auto" is 500.',
+                'Labels sampled at random for each batch, in addition to those that its rows have; "auto" is 500.',
             ),
             SPARSE_WEIGHTS,
             Parameter("passes", "auto", Values(AUTO, whole=1), 'Passes (epochs) over the rows; "auto" is 4.'),
@@ -598,7 +598,7 @@ JOINT = Limit(
 )
 CLUSTER = Limit(
     "a cluster",
-    lambda p: False,  # `check` is told
+    lambda p: False,  # an argument of `check` says so
     {
         "device": ONLY_CPU,
         "training": Values(("auto", "stepwise")),
@@ -715,7 +715,7 @@ FORMER = {
     "input_features": "input_kernel.features",
     "input_map": "input_kernel.map",
     "rank_by": "It is an argument of predict_topk and evaluate, and an option of the commands predict and evaluate.",
-    "quasi_random": "It was removed: evenly spread frequencies gained nothing on any data set.",
+    "quasi_random": "It was removed: quasi-random frequencies gained nothing on any data set.",
     "half_step": "It is an argument of the function smoothlink.steps.embed.label_embedding.",
     "penalize_constant": "It is an argument of the solvers' prepare method, in smoothlink.solve.",
 }

@@ -1,1 +1,1 @@
-"""The middle of the path put together: options -> first stage -> choices on held-out rows -> a fitted model."""
+"""Fits: a request becomes settings (choose), settings and rows a model (link), held-out rows calibrate it."""

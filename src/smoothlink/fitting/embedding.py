@@ -48,7 +48,7 @@ class Embedder:
 
     embedding: str
     solver: Solver
-    rank: int  # the largest that will be asked for
+    rank: int  # the largest that may be chosen
     adaptive: bool = False
     share: float | None = None  # of tr Y'PY: as many directions as hold it
     power: int = 1
@@ -63,7 +63,7 @@ class Embedder:
         return self.solver.prepare(rows)
 
     def fit(self, rows: Rows, system: System | None, ridge: float) -> Embedded:
-        """Fits the stage to the rows of positive weight and embeds them all."""
+        """Fits the embedding to the rows of positive weight and embeds all rows."""
         if self.classifier is not None:
             return fit_classifier(self.classifier, rows)
         if system is None:
@@ -130,18 +130,18 @@ def saved_basis(state: FitState, name: str, make: Callable[[], Basis]) -> Basis:
 
 
 def inputs_as_they_are(block: Block) -> Array:
-    """The rows themselves, without the constant."""
+    """Returns the rows themselves, without the intercept."""
     return contiguous(block.X.dense_rows(0, len(block.w))[:, :-1])
 
 
 def embed_block(block: Block, W: Array, normalize: bool) -> Array:
-    """h of each row of a block, of unit length if asked."""
+    """Returns h of each row of a block, of unit length where `normalize` says so."""
     H = block.X @ W
     return unit_rows(H) if normalize else H
 
 
 def leading_coordinates(H: Array, rank: int, normalize: bool) -> Array:
-    """Returns the first `rank` coordinates, of unit length if asked."""
+    """Returns the first `rank` coordinates, of unit length where `normalize` says so."""
     H = contiguous(H[:, :rank])
     return unit_rows(H) if normalize else H
 
@@ -200,7 +200,7 @@ def activation(f: Any, X: Any) -> Array:
 
 
 def fit_classifier(classifier: Any, rows: Rows) -> Embedded:
-    """Algorithm 2 over any scikit-learn classifier: one clone a label, fitted to the rows of positive weight."""
+    """Fits Algorithm 2's activations: one clone of any classifier per label, on the rows of positive weight."""
     from sklearn.base import clone
     from sklearn.utils.validation import has_fit_parameter
 
@@ -214,13 +214,13 @@ def fit_classifier(classifier: Any, rows: Rows) -> Embedded:
                 f"The classifier {type(classifier).__name__} of PerLabel takes no sample_weight, and weights differ."
             )
         weights = {}
-    stage = Activations()
+    activations = Activations()
     for label in range(rows.c):
         y = np.zeros(rows.n, np.int64)
         y[Y.indices[Y.indptr[label] : Y.indptr[label + 1]]] = 1
         one_sided = len(np.unique(y[live])) < 2
-        stage.fitted.append(
+        activations.fitted.append(
             float(2 * y[live][0] - 1) if one_sided else clone(classifier).fit(X[live], y[live], **weights)
         )
-    W = stage.weights()
-    return Embedded(None, W, None if W is not None else stage, stage(X), np.zeros(0), float("nan"))
+    W = activations.weights()
+    return Embedded(None, W, None if W is not None else activations, activations(X), np.zeros(0), float("nan"))

@@ -38,7 +38,7 @@ class Plan:
     pairs: int | None = None  # scores of held-out rows at a time; None: as many as calibration.py says
     factors: bool = True  # whether solver "auto" may factor X'X or XX'
     sgd: bool = True  # whether loss "auto" may try the logistic or softmax loss
-    needs: dict[str, int] | None = None  # bytes by stage, as expected, without X
+    needs: dict[str, int] | None = None  # bytes by step, as expected, without X
     inputs: int = 0  # bytes of X in memory, as expected, as far as it stays there
     whole: bool = True  # whether all of it stays
     disk: int = 0  # bytes of files, as expected
@@ -49,10 +49,10 @@ class Plan:
 
     @property
     def peak(self) -> tuple[str, int]:
-        """The stage that needs most, and its bytes, X included where it is looked at."""
-        found = {stage: need + (stage in USES_X) * self.inputs for stage, need in (self.needs or {"fit": 0}).items()}
-        stage = max(found, key=lambda name: found[name])
-        return stage, found[stage]
+        """The step that needs most, and its bytes, X included where it is read."""
+        found = {step: need + (step in USES_X) * self.inputs for step, need in (self.needs or {"fit": 0}).items()}
+        step = max(found, key=lambda name: found[name])
+        return step, found[step]
 
     @property
     def expected(self) -> int:
@@ -61,7 +61,7 @@ class Plan:
 
     def __str__(self) -> str:
         """For people."""
-        stage, expected = self.peak
+        step, expected = self.peak
         parts = [f"{'X' if self.whole else size(self.inputs) + ' of X'} stays in memory"]
         parts.append(f"blocks have {self.block_rows:,} rows")
         if self.columns:
@@ -71,7 +71,7 @@ class Plan:
         if self.disk:
             parts.append(f"files take {size(self.disk)}")
         total = size(self.memory or 0)
-        return f"Memory: {size(expected)} of {total} expected, most to {stage}; {', '.join(parts)}."
+        return f"Memory: {size(expected)} of {total} expected, most to {step}; {', '.join(parts)}."
 
 
 def size(count: float) -> str:
@@ -92,15 +92,15 @@ class Sizes(NamedTuple):
     """What the needs of a fit depend on."""
 
     n: int
-    d: int  # the constant included
+    d: int  # the intercept included
     c: int
     entries: int  # of X, constants included
     labels: int  # ones in Y
-    rank: int  # k, the largest that may be asked for
+    rank: int  # k, the largest that may be chosen
     probes: int  # m, columns of the embedding's solves
-    features: int  # s, the constant included
+    features: int  # s, the intercept included
     dense: bool = False  # whether blocks of X are dense
-    spare: int = 0  # columns (d, .) held beside those of the solves
+    spare: int = 0  # columns (d, .) held in addition to those of the solves
     ranks: int = 1  # candidates
     folds: int = 1
     search_folds: int = 0  # 0: nothing is searched for
@@ -116,7 +116,7 @@ class Sizes(NamedTuple):
 
 
 def needs(z: Sizes, plan: Plan) -> dict[str, int]:
-    """Bytes by stage, what was there before the fit included."""
+    """Returns bytes by step, what the process held before the fit included."""
     always, fitted = z.resident + SMALL + data_bytes(z, plan), 4 * z.probes * (z.d + z.c)
     embed = block_bytes(z, plan.block_rows) + solve_bytes(z, plan, plan.block_rows)
     copied = 4 * z.d * z.rank if z.ranks > 1 else 0  # W of fewer directions
@@ -132,7 +132,7 @@ def needs(z: Sizes, plan: Plan) -> dict[str, int]:
         found["embed"] += (z.folds - 1) * int(one)  # the other folds of the calibration
     if z.search_folds:
         found["choose"] = always + search_bytes(z, plan)
-    return {stage: int(need) for stage, need in found.items()}
+    return {step: int(need) for step, need in found.items()}
 
 
 def data_bytes(z: Sizes, plan: Plan) -> float:
@@ -219,7 +219,7 @@ def search_bytes(z: Sizes, plan: Plan) -> float:
 
 
 def file_bytes(z: Sizes, plan: Plan) -> int:
-    """What the files of a fit take: h, the sums Phi'Y and V, and the states put by."""
+    """Returns the bytes of a fit's files: h, the sums Phi'Y and V, and saved states."""
     wide = 4 * z.features * z.c
     files = 4 * z.n * z.rank if plan.embedding_in_file else 0
     files += 2 * wide if plan.label_group else wide if z.saves else 0
@@ -254,19 +254,19 @@ def make_plan(memory: int, sizes: Sizes, block_rows: int | None = None) -> Plan:
 
 def not_enough(memory: int, needed: dict[str, int]) -> ValueError:
     """Returns the error where no plan fits."""
-    stage = max(needed, key=lambda name: needed[name])
-    least = needed[stage] / (1 - SLACK)
+    step = max(needed, key=lambda name: needed[name])
+    least = needed[step] / (1 - SLACK)
     enough = size(1.02 * least)
     return ValueError(
-        f"memory is {size(memory)}, and this fit needs at least {size(least)} (to {stage}).\n"
-        f"Allow memory={enough!r} (--memory {enough}), or ask for a smaller rank or fewer n_features."
+        f"memory is {size(memory)}, and this fit needs at least {size(least)} (to {step}).\n"
+        f"Allow memory={enough!r} (--memory {enough}), or a smaller rank, or fewer random features."
     )
 
 
 def helps(sizes: Sizes, plan: Plan, other: Plan, least: float) -> bool:
-    """Whether the stage that needs most needs less, by more than a share."""
+    """Returns whether the step that needs most needs less, by more than a share."""
     before, after = needs(sizes, plan), needs(sizes, other)
-    worst = max(before, key=lambda stage: before[stage])
+    worst = max(before, key=lambda step: before[step])
     return after[worst] < (1 - least) * before[worst] and max(after.values()) <= max(before.values())
 
 

@@ -212,7 +212,7 @@ def sizes_of(data: TrainingData, request: Request, *, dense: bool, resident: int
 
 
 def largest_rank(request: Request, n: int, d: int, c: int) -> int:
-    """Returns the most directions that may be asked for, before rows are in blocks."""
+    """Returns the most directions that may be chosen, before rows are in blocks."""
     if request.embedding in ("none", "per_label"):
         return d if request.embedding == "none" else c
     asked = request.rank if isinstance(request.rank, (int, np.integer)) else LARGEST_RANK

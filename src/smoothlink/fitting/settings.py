@@ -1,4 +1,4 @@
-"""What is asked of a fit, the settings that it then has, and the data that it gets."""
+"""The request of a fit, its settings once nothing is left to choose, and its data."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Note = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Request:
-    """Everything that was asked of a fit, with the parameters of choices beside the others; much of it may be "auto".
+    """The parameters of a fit, those of choices among them; much of it may be "auto".
 
     Names, meanings and defaults are those of smoothlink.parameters.
     """
@@ -92,7 +92,7 @@ class Request:
         sgd = loss if isinstance(loss, (Logistic, Softmax)) else Logistic()
         probes = embedding if isinstance(embedding, Randomized) else Randomized()
         trained = training if isinstance(training, (Joint, FineTune)) else Joint()
-        seen = inputs if isinstance(inputs, InputKernel) else InputKernel(kernel=inputs)
+        input_kernel = inputs if isinstance(inputs, InputKernel) else InputKernel(kernel=inputs)
         found |= {
             "kernel": kernel_name(kernel),
             "bandwidth": getattr(kernel, "bandwidth", "auto"),
@@ -102,10 +102,10 @@ class Request:
             "embedding": chosen_word(parameters, "embedding"),
             **probes.get_params(),
             "classifier": getattr(embedding, "classifier", None),
-            "input_kernel": seen.kernel,
-            "input_bandwidth": seen.bandwidth,
-            "input_features": seen.features,
-            "input_map": seen.map,
+            "input_kernel": input_kernel.kernel,
+            "input_bandwidth": input_kernel.bandwidth,
+            "input_features": input_kernel.features,
+            "input_map": input_kernel.map,
             "training": chosen_word(parameters, "training"),
             "negatives": getattr(training, "negatives", "auto"),
             "sparse_weights": trained.sparse_weights,
@@ -156,7 +156,7 @@ class Inputs(NamedTuple):
 
 @dataclass(frozen=True)
 class Settings:
-    """Every setting of a stepwise fit, none left to choose: what `fit_link` takes beside the rows."""
+    """Every setting of a stepwise fit, none left to choose: what `fit_link` takes with the rows."""
 
     embedder: Embedder
     ridge: float
