@@ -39,7 +39,7 @@ def page(browser, address):
 
 def names(page):
     return [
-        text.removesuffix("✓ a label of this example") for text in page.locator("#labels .label").all_text_contents()
+        text.removesuffix("✓ is a label of this example") for text in page.locator("#labels .label").all_text_contents()
     ]
 
 
@@ -118,12 +118,12 @@ def test_an_example_is_a_click_away_and_its_labels_are_ticked(page):
         page.locator("#examples button").first.click()
     example = text_model().examples_[0]
     assert page.input_value("#text") == example.text
-    page.wait_for_selector("#labels .own")
-    ticked = {row.text_content().split("✓")[0] for row in page.locator("#labels .label:has(.own)").all()}
+    page.wait_for_selector("#labels .correct")
+    ticked = {row.text_content().split("✓")[0] for row in page.locator("#labels .label:has(.correct)").all()}
     assert ticked == set(example.labels) & set(names(page))
     page.locator("#text").press("End")
     type_text(page, "rain")
-    assert page.locator("#labels .own").count() == 0
+    assert page.locator("#labels .correct").count() == 0
 
 
 def test_all_can_be_done_from_the_keyboard(page):
