@@ -74,9 +74,9 @@ def test_sigterm_finishes_what_is_running(model):
             process.send_signal(signal.SIGTERM)
             time.sleep(0.3)
             connection.sendall(body[10:])
-            answer = connection.makefile("rb").read().decode()
-        assert answer.startswith("HTTP/1.1 200 OK")
-        assert '"label"' in answer
+            response = connection.makefile("rb").read().decode()
+        assert response.startswith("HTTP/1.1 200 OK")
+        assert '"label"' in response
         assert process.wait(20) == 0
         with pytest.raises(OSError, match="refused"):
             send(port, "/health")
@@ -104,7 +104,7 @@ def test_workers_share_a_port_and_their_counts_and_are_replaced_by_the_same_mode
                 workers()[0].kill()
         with pytest.raises(urllib.error.HTTPError, match="401"):
             send(port, "/metrics")
-        time.sleep(6)
+        time.sleep(8)
         assert len(workers()) == 2
         text_model(final_ridge=100.0).save(path)
         workers()[0].kill()
@@ -153,9 +153,9 @@ def test_a_request_that_does_not_arrive_is_given_up():
                 b"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
             )
             connection.sendall(head)
-            answer = connection.makefile("rb").read().decode()
-        assert answer.startswith("HTTP/1.1 408 ")
-        assert "within 0.2 s" in answer
+            response = connection.makefile("rb").read().decode()
+        assert response.startswith("HTTP/1.1 408 ")
+        assert "within 0.2 s" in response
 
 
 @pytest.fixture

@@ -116,6 +116,8 @@ class Workers(Multiprocess):
             raise SmoothLinkError(self.failure)
 
     def keep_subprocess_alive(self) -> None:
+        if self.signal_queue or self.should_exit.is_set():
+            return  # Ctrl-C reaches the workers too, which end as they should
         now = time.monotonic()
         for worker in self.processes:
             code, age = worker.process.exitcode, now - self.first_seen.setdefault(worker.pid, now)

@@ -207,7 +207,7 @@ def json_response(value: Any) -> Response:
 
 
 class PageFiles(StaticFiles):
-    """The files of the page. Browsers ask each time whether a file changed, so that no old script meets a new page."""
+    """The files of the page. Browsers check each time whether one changed, so that no old script meets a new page."""
 
     def file_response(self, *args: Any, **kwargs: Any) -> Response:
         response = super().file_response(*args, **kwargs)
