@@ -1,10 +1,10 @@
-"""How fast `smoothlink serve` answers: the demo's model, one text a request, over loopback, by wrk.
+"""Measures how fast `smoothlink serve` responds: the demo's model, one text per request, over loopback, by wrk.
 
     python benchmarks/serve.py                     # a minute at 300 requests a second, and what it can do at most
     python benchmarks/serve.py --seconds 5         # a glance
 
 Two loads. "paced": connections that pause between requests, a little more than 300 a second in all. "full": connections
-that ask again at once. The figure to reach is that of the first: 300 a second, 99 of 100 within 50 ms, no error.
+that send the next request at once. The target is for the first: 300 per second, 99 of 100 within 50 ms, no error.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 from bench.circumstances import RESULTS, Watch
 from bench.serving import circumstances, demo_model, served
 
-RATE, WITHIN = 300, 50.0  # requests a second, ms at the 99th percentile
+RATE, WITHIN = 300, 50.0  # requests per second, ms at the 99th percentile
 LUA = """
 local bodies = {}
 for line in io.lines("%(bodies)s") do bodies[#bodies + 1] = line end
@@ -43,7 +43,7 @@ end
 
 
 def bodies(texts: list[str], folder: Path, count: int = 2000) -> Path:
-    """Requests of one text each: beginnings of docstrings, a sentence to a paragraph."""
+    """Writes requests of one text each, the beginnings of docstrings of a sentence or more, and returns their file."""
     rng = random.Random(0)
     path = folder / "bodies"
     chosen = [text[: rng.randrange(40, 600)] for text in rng.sample(texts, min(count, len(texts)))]
@@ -51,11 +51,11 @@ def bodies(texts: list[str], folder: Path, count: int = 2000) -> Path:
     return path
 
 
-def load(port: int, asked: Path, seconds: int, connections: int, pause: float) -> dict[str, Any]:
-    """What wrk measures, with a mean pause (ms) of each connection between its requests; times in ms."""
+def load(port: int, requests: Path, seconds: int, connections: int, pause: float) -> dict[str, Any]:
+    """Returns what wrk measures with a mean pause (ms) per connection between its requests; times are in ms."""
     delay = f"function delay() return math.random(0, {round(2 * pause)}) end" if pause else ""
-    script = asked.with_name("load.lua")
-    script.write_text(LUA % {"bodies": asked, "delay": delay})
+    script = requests.with_name("load.lua")
+    script.write_text(LUA % {"bodies": requests, "delay": delay})
     line = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", "5s", "-s", str(script)]
     ran = subprocess.run([*line, f"http://127.0.0.1:{port}/predict"], capture_output=True, text=True, check=True)
     found = json.loads(ran.stdout.splitlines()[-1])
@@ -63,18 +63,18 @@ def load(port: int, asked: Path, seconds: int, connections: int, pause: float) -
 
 
 def cpu_seconds(pid: int) -> float:
-    """What a process has used of a core."""
+    """Returns the seconds of a core that a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def measure(model: Path, asked: Path, seconds: int, options: list[str]) -> dict[str, Any]:
+def measure(model: Path, requests: Path, seconds: int, options: list[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     with served(model, *options) as (pid, port):
-        load(port, asked, 2, 4, 0)
+        load(port, requests, 2, 4, 0)
         for name, connections, pause in (("paced", 32, 1000 * 32 / (1.15 * RATE)), ("full", 16, 0.0)):
             watch, before = Watch(), cpu_seconds(pid)
-            found[name] = load(port, asked, seconds, connections, pause)
+            found[name] = load(port, requests, seconds, connections, pause)
             found[name] |= {"cpu_ms": 1000 * (cpu_seconds(pid) - before) / found[name]["requests"], **watch.seen()}
     paced = found["paced"]
     found["reached"] = paced["rate"] >= RATE and paced["p99"] < WITHIN and paced["errors"] == 0
@@ -83,10 +83,10 @@ def measure(model: Path, asked: Path, seconds: int, options: list[str]) -> dict[
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=int, default=60, help="of each load")
-    parser.add_argument("--model", type=Path, help="a text model in place of the demo's")
+    parser.add_argument("--seconds", type=int, default=60, help="Seconds per load.")
+    parser.add_argument("--model", type=Path, help="A text model instead of the demo's.")
     parser.add_argument("--output", type=Path, default=RESULTS / "serve" / "figures.json")
-    parser.add_argument("options", nargs="*", help="of `smoothlink serve`, after --")
+    parser.add_argument("options", nargs="*", help="Options of `smoothlink serve`, after --.")
     given = parser.parse_args()
     if shutil.which("wrk") is None:
         print("wrk is not installed. Type: apt-get install wrk", file=sys.stderr)
@@ -94,8 +94,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         model = given.model or folder / "demo.safetensors"
-        asked = bodies(demo_model(model).texts, folder)
-        found = measure(model, asked, given.seconds, given.options)
+        requests = bodies(demo_model(model).texts, folder)
+        found = measure(model, requests, given.seconds, given.options)
     found = {**circumstances(), "seconds": given.seconds, "options": given.options, **found}
     given.output.write_text(json.dumps(found, indent=1) + "\n")
     for load_name in ("paced", "full"):

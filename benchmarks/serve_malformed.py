@@ -1,10 +1,10 @@
-"""Ten thousand requests that are not as they should be: a server must refuse them (4xx) and go on serving.
+"""Sends ten thousand malformed requests: a server must refuse them (4xx) and go on serving.
 
     pip install 'smoothlink[bench]'
     python benchmarks/serve_malformed.py                 # ten thousand; --count 500 for a glance
 
 A part each: requests that schemathesis makes from the server's own OpenAPI description, most of them against it; random
-bytes in place of a body; random bytes in place of HTTP. What happens to be valid is answered with 200.
+bytes in place of a body; random bytes in place of HTTP. What happens to be valid gets status 200.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ WORDS = (
 
 
 def described(port: int, count: int, seen: Counter[str]) -> None:
-    """Cases of every operation in the description, a fifth of them as it says and the others not."""
+    """Sends cases of every operation in the description, a fifth of them valid."""
     session = requests.Session()
     schema: Any = schemathesis.openapi.from_url(f"http://127.0.0.1:{port}/openapi.json")
     operations = [found.ok() for found in schema.get_all_operations()]
@@ -70,7 +70,7 @@ def described(port: int, count: int, seen: Counter[str]) -> None:
 
 
 def scrambled(rng: random.Random) -> bytes:
-    """Random bytes, or pieces of requests in any order."""
+    """Returns random bytes, or pieces of requests in any order."""
     if rng.random() < 0.5:
         return rng.randbytes(rng.randrange(200))
     return b"".join(rng.choice([*WORDS, rng.randbytes(3)]) for _ in range(rng.randrange(12)))
@@ -89,18 +89,18 @@ def random_bodies(port: int, count: int, seen: Counter[str], rng: random.Random)
 
 
 def random_streams(port: int, count: int, seen: Counter[str], rng: random.Random) -> None:
-    """Bytes that are no HTTP, or nearly none."""
+    """Sends bytes that are not HTTP, or hardly."""
     for i in range(count):
         start = b"" if i % 2 else b"POST /predict HTTP/1.1\r\nHost: a\r\n" + scrambled(rng) + b": " + scrambled(rng)
         with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
             try:
                 connection.sendall(start + (scrambled(rng) or b"\x00") + b"\r\n\r\n")
                 connection.shutdown(socket.SHUT_WR)
-                answer = connection.makefile("rb").read()
+                response = connection.makefile("rb").read()
             except ConnectionError:  # refused before all of it was sent
-                answer = b""
-        status = answer[9:12].decode("ascii", "replace") if answer.startswith(b"HTTP/1.1 ") else "closed"
-        note(seen, int(status) if status.isdigit() else status, answer)
+                response = b""
+        status = response[9:12].decode("ascii", "replace") if response.startswith(b"HTTP/1.1 ") else "closed"
+        note(seen, int(status) if status.isdigit() else status, response)
 
 
 def note(seen: Counter[str], status: int | str, content: bytes) -> None:
@@ -112,13 +112,13 @@ def note(seen: Counter[str], status: int | str, content: bytes) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=10_000)
-    parser.add_argument("--model", type=Path, help="a text model in place of the demo's")
+    parser.add_argument("--model", type=Path, help="A text model instead of the demo's.")
     parser.add_argument("--output", type=Path, default=RESULTS / "serve_malformed" / "figures.json")
-    asked = parser.parse_args()
-    third, rng = -(-asked.count // 3), random.Random(0)
+    options = parser.parse_args()
+    third, rng = -(-options.count // 3), random.Random(0)
     kinds: dict[str, Counter[str]] = {"openapi": Counter(), "bodies": Counter(), "streams": Counter()}
     with tempfile.TemporaryDirectory() as name:
-        model = asked.model or Path(name) / "demo.safetensors"
+        model = options.model or Path(name) / "demo.safetensors"
         demo_model(model)
         with served(model) as (_, port):
             described(port, third, kinds["openapi"])
@@ -129,7 +129,7 @@ def main() -> int:
     broken = sum(n for seen in kinds.values() for status, n in seen.items() if status.startswith("5"))
     total = sum(seen.total() for seen in kinds.values())
     found = {**circumstances(), "requests": total, "answers_5xx": broken, "serving_afterwards": serving, **counts}
-    asked.output.write_text(json.dumps(found, indent=1) + "\n")
+    options.output.write_text(json.dumps(found, indent=1) + "\n")
     print(json.dumps({**counts, "requests": total, "answers_5xx": broken, "serving_afterwards": serving}))
     return 0 if serving and not broken else 1
 

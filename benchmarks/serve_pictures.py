@@ -1,4 +1,4 @@
-"""The pictures of the page in docs/images, of the demo's model in a real browser.
+"""Makes the pictures of the page in docs/images, with the demo's model in a real browser.
 
 python benchmarks/serve_pictures.py            # CHROMIUM names a browser that is not called chromium
 """
@@ -23,7 +23,7 @@ VIEWS = {"light": ("light", 1180, 800), "dark": ("dark", 1180, 800), "phone": ("
 
 
 def picture(browser: Browser, port: int, name: str, folder: Path) -> None:
-    """The page with a text in it and a label explained."""
+    """Writes a picture of the page with a text and an explained label."""
     scheme, width, height = VIEWS[name]
     context = browser.new_context(viewport={"width": width, "height": height}, has_touch=name == "phone")
     page = context.new_page()
@@ -35,7 +35,7 @@ def picture(browser: Browser, port: int, name: str, folder: Path) -> None:
     row = page.locator("#labels button").first
     row.tap() if name == "phone" else row.hover()
     page.wait_for_selector("#why:visible")
-    page.wait_for_timeout(500)  # until the bars have come to rest
+    page.wait_for_timeout(500)  # until the bars have stopped moving
     page.screenshot(path=folder / f"serve-{name}.png")
     context.close()
 

@@ -1,4 +1,4 @@
-"""Small models behind HTTP, for the tests of the server: in this process, or in a thread with a real port."""
+"""Small models over HTTP, for the tests of the server: in this process, or in a thread with a real port."""
 
 import asyncio
 import contextlib
@@ -40,7 +40,7 @@ def vector_model(**changes):
 
 
 def client(model, settings=None, **more):
-    """Requests to the application without a network."""
+    """Returns a client of the application without a network."""
     from fastapi.testclient import TestClient
 
     from smoothlink.serve import create_app
@@ -50,13 +50,13 @@ def client(model, settings=None, **more):
 
 @contextlib.contextmanager
 def listening(model, settings=None):
-    """The address of a server in a thread."""
+    """Yields the address of a server in a thread."""
     import uvicorn
 
     from smoothlink.serve import create_app
-    from smoothlink.serve.server import Protocol, address_of, bound
+    from smoothlink.serve.server import Protocol, address_of, listen
 
-    socket = bound("127.0.0.1", 0)
+    socket = listen("127.0.0.1", 0)
     app = create_app(model, settings, name="topics")
     server = uvicorn.Server(uvicorn.Config(app, http=Protocol, log_level="critical", loop="asyncio", ws="none"))
     thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[socket])), daemon=True)
@@ -69,7 +69,7 @@ def listening(model, settings=None):
 
 
 def chromium():
-    """Where a browser is, or a skip that says how to get one."""
+    """Returns where a browser is, or skips the test and says how to get one."""
     found = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
     if found is None:
         pytest.skip("no Chromium: apt-get install chromium, or name one in CHROMIUM")

@@ -1,4 +1,4 @@
-"""Questions that come together are answered together, and none suffers for another."""
+"""Requests that arrive together are predicted together, and none suffers for another."""
 
 import asyncio
 import threading
@@ -6,54 +6,54 @@ import threading
 import pytest
 
 from smoothlink.serve.batching import Batcher
-from smoothlink.serve.http_errors import Refused
+from smoothlink.serve.schema import RefusedRequest
 
 
-def batcher(answer_all, **changes):
-    return Batcher(answer_all, **{"batch_rows": 100, "max_waiting": 1000, "wait": 0.0} | changes)
+def batcher(predict_batch, **changes):
+    return Batcher(predict_batch, **{"batch_rows": 100, "max_waiting": 1000, "wait": 0.0} | changes)
 
 
 def doubled(seen):
-    def answer_all(questions):
-        seen.append(list(questions))
-        return [2 * question for question in questions]
+    def predict_batch(requests):
+        seen.append(list(requests))
+        return [2 * request for request in requests]
 
-    return answer_all
+    return predict_batch
 
 
-def test_questions_of_one_moment_are_one_batch_and_each_has_its_own_answer():
+def test_requests_of_one_moment_are_one_batch_and_each_has_its_own_result():
     seen = []
 
     async def main():
-        asked = batcher(doubled(seen))
-        return await asyncio.gather(*(asked.ask(i, 1) for i in range(10)))
+        made = batcher(doubled(seen))
+        return await asyncio.gather(*(made.submit(i, 1) for i in range(10)))
 
     assert asyncio.run(main()) == list(range(0, 20, 2))
     assert seen == [list(range(10))]
 
 
-def test_a_question_to_an_idle_server_does_not_wait():
+def test_a_request_to_an_idle_server_does_not_wait():
     async def main():
-        asked = batcher(doubled([]), wait=30.0)
-        return [await asyncio.wait_for(asked.ask(i, 1), 5) for i in range(3)]
+        made = batcher(doubled([]), wait=30.0)
+        return [await asyncio.wait_for(made.submit(i, 1), 5) for i in range(3)]
 
     assert asyncio.run(main()) == [0, 2, 4]
 
 
-def test_what_comes_while_a_batch_is_answered_is_the_next_batch():
+def test_requests_that_arrive_during_a_batch_are_the_next_batch():
     seen, go = [], threading.Event()
 
-    def answer_all(questions):
-        seen.append(list(questions))
+    def predict_batch(requests):
+        seen.append(list(requests))
         go.wait(5)
-        return questions
+        return requests
 
     async def main():
-        asked = batcher(answer_all)
-        first = asyncio.create_task(asked.ask("a", 1))
+        made = batcher(predict_batch)
+        first = asyncio.create_task(made.submit("a", 1))
         while not seen:
             await asyncio.sleep(0.001)
-        later = [asyncio.create_task(asked.ask(name, 1)) for name in "bcd"]
+        later = [asyncio.create_task(made.submit(name, 1)) for name in "bcd"]
         await asyncio.sleep(0)
         go.set()
         return await asyncio.gather(first, *later)
@@ -66,36 +66,36 @@ def test_a_busy_server_waits_for_more():
     seen = []
 
     async def main():
-        asked = batcher(doubled(seen), batch_rows=2, wait=0.2)
-        early = [asyncio.create_task(asked.ask(i, 1)) for i in range(3)]  # two, and one that waits
+        made = batcher(doubled(seen), batch_rows=2, wait=0.2)
+        early = [asyncio.create_task(made.submit(i, 1)) for i in range(3)]  # two, and one that waits
         await asyncio.gather(*early[:2])
-        late = asyncio.create_task(asked.ask(3, 1))
+        late = asyncio.create_task(made.submit(3, 1))
         return await asyncio.gather(*early, late)
 
     asyncio.run(main())
     assert seen == [[0, 1], [2, 3]]
 
 
-def test_batches_are_of_whole_questions_up_to_their_size():
+def test_batches_are_of_whole_requests_up_to_their_size():
     seen = []
 
     async def main():
-        asked = batcher(doubled(seen), batch_rows=10)
-        await asyncio.gather(*(asked.ask(i, rows) for i, rows in enumerate([4, 6, 1, 50, 3])))
+        made = batcher(doubled(seen), batch_rows=10)
+        await asyncio.gather(*(made.submit(i, rows) for i, rows in enumerate([4, 6, 1, 50, 3])))
 
     asyncio.run(main())
     assert seen == [[0, 1], [2], [3], [4]]
 
 
-def test_an_error_is_told_to_the_question_that_earned_it_alone():
-    def answer_all(questions):
-        if "bad" in questions:
+def test_an_error_reaches_only_the_request_that_caused_it():
+    def predict_batch(requests):
+        if "bad" in requests:
             raise ZeroDivisionError
-        return [ValueError("mine") if question == "odd" else question for question in questions]
+        return [ValueError("mine") if request == "odd" else request for request in requests]
 
     async def main():
-        asked = batcher(answer_all)
-        return await asyncio.gather(*(asked.ask(q, 1) for q in ("a", "bad", "odd", "b")), return_exceptions=True)
+        made = batcher(predict_batch)
+        return await asyncio.gather(*(made.submit(q, 1) for q in ("a", "bad", "odd", "b")), return_exceptions=True)
 
     a, bad, odd, b = asyncio.run(main())
     assert (a, b) == ("a", "b")
@@ -103,35 +103,35 @@ def test_an_error_is_told_to_the_question_that_earned_it_alone():
     assert isinstance(odd, ValueError)
 
 
-def test_too_many_waiting_rows_are_sent_away():
+def test_requests_beyond_the_queue_are_refused():
     async def main():
-        asked = batcher(doubled([]), max_waiting=5, batch_rows=1)
-        return await asyncio.gather(*(asked.ask(i, 2) for i in range(4)), return_exceptions=True)
+        made = batcher(doubled([]), max_waiting=5, batch_rows=1)
+        return await asyncio.gather(*(made.submit(i, 2) for i in range(4)), return_exceptions=True)
 
-    said = asyncio.run(main())
-    assert said[:2] == [0, 2]
-    assert all(isinstance(one, Refused) and one.status_code == 503 for one in said[2:])
+    results = asyncio.run(main())
+    assert results[:2] == [0, 2]
+    assert all(isinstance(one, RefusedRequest) and one.status_code == 503 for one in results[2:])
 
 
-def test_questions_whose_askers_left_are_not_put():
+def test_requests_whose_clients_left_are_not_predicted():
     seen, go = [], threading.Event()
 
-    def answer_all(questions):
-        seen.append(list(questions))
+    def predict_batch(requests):
+        seen.append(list(requests))
         go.wait(5)
-        return questions
+        return requests
 
     async def main():
-        asked = batcher(answer_all)
-        first = asyncio.create_task(asked.ask("a", 1))
+        made = batcher(predict_batch)
+        first = asyncio.create_task(made.submit("a", 1))
         while not seen:
             await asyncio.sleep(0.001)
-        second = asyncio.create_task(asked.ask("b", 1))
+        second = asyncio.create_task(made.submit("b", 1))
         await asyncio.sleep(0)
         second.cancel()
         go.set()
         await first
-        assert await asked.ask("c", 1) == "c"
+        assert await made.submit("c", 1) == "c"
         with pytest.raises(asyncio.CancelledError):
             await second
 

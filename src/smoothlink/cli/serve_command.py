@@ -1,4 +1,4 @@
-"""`smoothlink serve`: a model behind HTTP, with a page."""
+"""`smoothlink serve`: serves a model over HTTP, with a page."""
 
 from __future__ import annotations
 
@@ -12,33 +12,40 @@ import typer
 from smoothlink.cli.screen import Screen
 from smoothlink.cli.shared_options import Model, Quiet
 from smoothlink.errors import DataError, SmoothLinkError, plural
-from smoothlink.serve.server_settings import Settings
+from smoothlink.serve import ServerSettings
 
-DEFAULTS = Settings()
-LARGE = 20_000_000  # numbers in a decoder that takes longer to read than threads take to meet
-LOCAL = ("127.0.0.1", "::1", "localhost")
+DEFAULTS = ServerSettings()
+LARGE_DECODER = 20_000_000  # entries of V from which a product takes longer than threads take to synchronise
+LOCAL_HOSTS = ("127.0.0.1", "::1", "localhost")
 
 
-def limit(*names: str, **more: Any) -> Any:
-    return typer.Option(*names, rich_help_panel="Limits", **more)
+def limit(**options: Any) -> Any:
+    return typer.Option(rich_help_panel="Limits", **options)
 
 
 def serve(
     model: Model,
     host: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="Where to listen; 0.0.0.0: on all addresses.")
+        str, typer.Option(metavar="ADDRESS", help="The address to listen at; 0.0.0.0 stands for all addresses.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, metavar="PORT", help="0: any that is free.")] = 8000,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, metavar="PORT", help="The port to listen at; 0 stands for any free one.")
+    ] = 8000,
     workers: Annotated[
         int,
-        typer.Option(min=1, max=32, metavar="N", help="Processes; a large model is in memory once for all of them."),
+        typer.Option(
+            min=1,
+            max=32,
+            metavar="N",
+            help="How many processes serve; a large model is in memory once for all of them.",
+        ),
     ] = 1,
     threads: Annotated[
         int | None,
         typer.Option(
             min=1,
             metavar="N",
-            help="Threads of each process: one, or for a large model its share of the cores.",
+            help="Threads per process. The default is one, or for a large model the cores divided by the processes.",
             show_default=False,
         ),
     ] = None,
@@ -47,20 +54,29 @@ def serve(
     ] = False,
     token_file: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="A file with the token that requests must bring.", show_default=False),
+        typer.Option(metavar="FILE", help="A file with the token that requests must carry.", show_default=False),
     ] = None,
-    max_body: Annotated[int, limit(min=1, metavar="BYTES", help="The largest request.")] = DEFAULTS.max_body,
+    max_body: Annotated[
+        int, limit(min=1, metavar="BYTES", help="The size of the largest request.")
+    ] = DEFAULTS.max_body,
     max_rows: Annotated[
         int, limit(min=1, metavar="N", help="The most texts or vectors in a request.")
     ] = DEFAULTS.max_rows,
-    timeout: Annotated[float, limit(min=0.1, metavar="SECONDS", help="When a request is given up.")] = DEFAULTS.timeout,
+    timeout: Annotated[
+        float, limit(min=0.1, metavar="SECONDS", help="The time for a request and its response.")
+    ] = DEFAULTS.timeout,
     batch_wait: Annotated[
         float,
-        limit(min=0, max=1000, metavar="MS", help="How long a busy server waits for more requests to answer together."),
+        limit(
+            min=0, max=1000, metavar="MS", help="How long a busy server waits for more requests to predict together."
+        ),
     ] = 1000 * DEFAULTS.batch_wait,
     in_memory: Annotated[
         str,
-        limit(metavar="SIZE", help="Models up to this size, times the processes, are read into memory, not mapped."),
+        limit(
+            metavar="SIZE",
+            help="The most memory for copies of the model, one per process; a larger model is memory-mapped.",
+        ),
     ] = "1G",
     quiet: Quiet = False,
 ) -> None:
@@ -68,67 +84,71 @@ def serve(
 
     Example: smoothlink serve model.safetensors --port 8000
     """
-    need_libraries()
+    check_libraries()
+    os.environ.setdefault("PROMETHEUS_DISABLE_CREATED_SERIES", "1")  # read when prometheus_client is imported
     from smoothlink.modelfile import load
-    from smoothlink.serve.server import address_of, bound
+    from smoothlink.serve.server import address_of, listen
     from smoothlink.serve.server import serve as run
 
-    screen, copies = Screen(quiet), memory_of(in_memory)
+    screen, memory = Screen(quiet), parse_memory(in_memory)
     loaded = load(model, verify="never")  # the processes that serve it verify it
-    settings = Settings(
+    settings = ServerSettings(
         token=None if token_file is None else read_token(token_file, screen),
         max_body=max_body,
         max_rows=max_rows,
         timeout=timeout,
         batch_wait=batch_wait / 1000,
-        threads=threads or settled_threads(loaded, workers),
-        in_memory=copies,
+        threads=threads or default_threads(loaded, workers),
+        in_memory=memory,
         reload=reload,
     )
     classifier: Any = getattr(loaded, "classifier_", loaded)
     what = f"{plural(classifier.model_.n_labels, 'label')} for {'vectors' if classifier is loaded else 'texts'}"
-    listening = bound(host, port)
-    if host not in LOCAL and token_file is None:
-        screen.note("Whoever reaches this address may ask. --token-file lets in those who have a token.")
+    listening = listen(host, port)
+    if host not in LOCAL_HOSTS and token_file is None:
+        screen.note("Whoever reaches this address may use the model. Type --token-file FILE to require a token.")
 
     def ready() -> None:
-        shared = "" if workers == 1 else f", by {workers} processes"
-        screen.note(f"{model} ({what}) is served at {address_of(listening)}{shared}")
-        screen.note("The page is at /, the API is described at /docs. Ctrl-C stops it.")
+        processes = "" if workers == 1 else f", by {workers} processes"
+        screen.note(f"{model} ({what}) is served at {address_of(listening)}{processes}")
+        screen.note("The page is at /, the API is described at /docs. Ctrl-C stops the server.")
 
     run(model, settings, listening, workers=workers, ready=ready)
 
 
-def need_libraries() -> None:
-    """Says what to install where it is missing."""
-    missing = [name for name in ("fastapi", "uvicorn", "httptools") if find_spec(name) is None]
+def check_libraries() -> None:
+    """Raises SmoothLinkError with what to install where a library is missing."""
+    needed = ("fastapi", "uvicorn", "httptools", "prometheus_client")
+    missing = [name for name in needed if find_spec(name) is None]
     if missing:
-        raise SmoothLinkError(f"serve needs {' and '.join(missing)}.\nType: pip install 'smoothlink[serve]'")
+        raise SmoothLinkError(f"smoothlink serve needs {' and '.join(missing)}.\nType: pip install 'smoothlink[serve]'")
 
 
-def memory_of(size: str) -> int:
-    """The bytes of --in-memory; 0: always mapped."""
+def parse_memory(size: str) -> int:
+    """Returns the bytes of --in-memory; with 0 the model is always mapped."""
     from smoothlink.parameters import memory_bytes
 
     found = 0 if size.strip() == "0" else memory_bytes(size)
     if found is None:
-        raise typer.BadParameter(f"{size!r} is no size: type 500M, 4G or 0.", param_hint="--in-memory")
+        raise typer.BadParameter(f"{size!r} is not a size. Type one like 500M or 4G, or 0.", param_hint="--in-memory")
     return found
 
 
-def settled_threads(model: Any, workers: int) -> int:
-    """One, unless the decoder is large: threads that meet after each small product wait for each other (on two busy
-    cores, the demo's model answered a third of the requests with two threads that it answers with one)."""
+def default_threads(model: Any, workers: int) -> int:
+    """Returns one, unless the decoder is large: threads that synchronise after each small product wait for each other
+    (on two busy cores the demo's model served a third as many requests with two threads as with one)."""
     V = getattr(model, "classifier_", model).model_.V
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return 1 if V.shape[0] * V.shape[1] < LARGE else max(1, cores // workers)
+    return 1 if V.shape[0] * V.shape[1] < LARGE_DECODER else max(1, cores // workers)
 
 
 def read_token(path: str, screen: Screen) -> str:
-    """The token in a file: one line of visible characters, as a header can hold."""
+    """Returns the token in a file: one line of visible characters, as a header can hold."""
     token = Path(path).read_text("utf-8", errors="replace").strip()
     if not token or not token.isascii() or not token.isprintable() or " " in token:
-        raise DataError(f"{path} holds no token: one line of letters and digits.\nType: openssl rand -hex 24 > {path}")
+        raise DataError(
+            f"{path} must hold a token: one line of letters and digits.\nType: openssl rand -hex 24 > {path}"
+        )
     if os.name == "posix" and os.stat(path).st_mode & 0o077:
-        screen.note(f"Others on this machine may read {path}. Type: chmod 600 {path}")
+        screen.note(f"Other users of this machine may read {path}. Type: chmod 600 {path}")
     return token

@@ -1,20 +1,37 @@
-"""A model behind HTTP: an API for programs and a page for people. Needs the extra `serve`.
+"""Serving a model over HTTP: an API for programs and a page for people. Needs the extra `serve`.
 
-`create_app(model)` is the ASGI application, to mount or to run by any server; `smoothlink serve` runs it by uvicorn.
+`create_app(model)` returns the ASGI application, to mount or to run by any server; `smoothlink serve` uses uvicorn.
 """
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-
-from smoothlink.serve.server_settings import Settings
 
 if TYPE_CHECKING:
     from smoothlink.serve.web_app import create_app
 
-__all__ = ["Settings", "create_app"]
+__all__ = ["ServerSettings", "create_app"]
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    """The limits of a server. The command line shows these defaults, the OpenAPI description states them."""
+
+    token: str | None = field(default=None, repr=False)  # that requests must carry; None: no token is needed
+    max_body: int = 1 << 20  # bytes of a request
+    max_rows: int = 1000  # texts or vectors of a request
+    max_labels: int = 1000  # labels of the prediction for one row
+    max_response_labels: int = 100_000  # labels of the response to one request
+    max_waiting: int = 10_000  # rows in the queue; requests beyond them are refused
+    batch_rows: int = 256  # rows that are predicted together
+    batch_wait: float = 0.002  # seconds that a busy server waits for more of them
+    timeout: float = 10.0  # seconds for a request to arrive and its response to be ready
+    threads: int | None = None  # of matrix products; None: all cores
+    in_memory: int = 1 << 30  # bytes of the model's copies, one in each process, up to which it is not mapped
+    reload: bool = False  # whether a changed model file is loaded
 
 
 def __getattr__(name: str) -> Any:
-    """Loads FastAPI when the application is asked for: the command line looks at the defaults only."""
+    """Returns `create_app`, loading FastAPI only then: the command line needs the defaults only."""
     if name != "create_app":
         raise AttributeError(f"module 'smoothlink.serve' has no attribute {name!r}")
     from smoothlink.serve.web_app import create_app

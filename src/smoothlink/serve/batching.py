@@ -1,7 +1,7 @@
-"""Requests that come together are answered together.
+"""Requests that arrive together are predicted together.
 
-An idle server starts at once. While one batch is answered, in the one thread that asks the model, the next one gathers;
-where the last batch had company, a busy server also waits a little, so that fewer and larger batches are made.
+An idle server starts at once. While one batch is predicted, in the one thread that uses the model, the next gathers;
+where the last batch held several requests, a busy server also waits a little, so that batches are fewer and larger.
 """
 
 from __future__ import annotations
@@ -12,59 +12,54 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, NamedTuple, TypeVar
 
-from smoothlink.serve.http_errors import Refused
+from smoothlink.serve.schema import RefusedRequest
 
-Question = TypeVar("Question")
-Answer = TypeVar("Answer")
-Anything = TypeVar("Anything")
+Request = TypeVar("Request")
+Result = TypeVar("Result")
 
 
-class Waiting(NamedTuple, Generic[Question, Answer]):
-    """A question that has no answer yet."""
+class QueuedRequest(NamedTuple, Generic[Request, Result]):
+    """A request without a result yet."""
 
-    question: Question
+    request: Request
     rows: int
-    answer: asyncio.Future[Answer]
+    result: asyncio.Future[Result]
 
 
-class Batcher(Generic[Question, Answer]):
-    """Puts questions to `answer_all`, many at a time."""
+class Batcher(Generic[Request, Result]):
+    """Calls `predict_batch` with many requests at a time.
+
+    `initializer` is called once in the thread, `on_batch` with the numbers of requests and rows before each batch.
+    """
 
     def __init__(
         self,
-        answer_all: Callable[[list[Question]], Sequence[Answer | Exception]],
+        predict_batch: Callable[[list[Request]], Sequence[Result | Exception]],
         *,
         batch_rows: int,
         max_waiting: int,
         wait: float,
-        begin: Callable[[], None] | None = None,
-        notify: Callable[[int, int], None] = lambda questions, rows: None,
+        initializer: Callable[[], None] | None = None,
+        on_batch: Callable[[int, int], None] = lambda requests, rows: None,
     ) -> None:
-        self.answer_all, self.batch_rows, self.max_waiting, self.wait = answer_all, batch_rows, max_waiting, wait
-        self.notify = notify
-        self.queue: deque[Waiting[Question, Answer]] = deque()
+        self.predict_batch, self.batch_rows, self.max_waiting, self.wait = predict_batch, batch_rows, max_waiting, wait
+        self.on_batch = on_batch
+        self.queue: deque[QueuedRequest[Request, Result]] = deque()
         self.rows = 0  # in the queue
-        self.thread = ThreadPoolExecutor(1, "smoothlink", begin)
+        self.thread = ThreadPoolExecutor(1, "smoothlink", initializer)
         self.running: asyncio.Task[None] | None = None
 
-    async def ask(self, question: Question, rows: int) -> Answer:
-        """The answer, or the error that this question earned."""
+    async def submit(self, request: Request, rows: int) -> Result:
+        """Returns the result of a request, or raises its error."""
         if self.rows + rows > self.max_waiting and self.queue:
-            raise Refused(503, f"{self.rows} rows are waiting already. Try again in a second.", {"Retry-After": "1"})
-        waiting = Waiting(question, rows, asyncio.get_running_loop().create_future())
-        self.queue.append(waiting)
+            reason = f"{self.rows} rows are waiting already. Try again in a second."
+            raise RefusedRequest(503, reason, {"Retry-After": "1"})
+        queued = QueuedRequest(request, rows, asyncio.get_running_loop().create_future())
+        self.queue.append(queued)
         self.rows += rows
         if self.running is None:
             self.running = asyncio.create_task(self._run())
-        return await waiting.answer
-
-    async def aside(self, work: Callable[[], Anything]) -> Anything:
-        """Other work for the thread that asks the model."""
-        return await asyncio.get_running_loop().run_in_executor(self.thread, work)
-
-    def close(self) -> None:
-        """Ends the thread after what it has begun."""
-        self.thread.shutdown()
+        return await queued.result
 
     async def _run(self) -> None:
         crowded = False
@@ -72,40 +67,43 @@ class Batcher(Generic[Question, Answer]):
             while self.queue:
                 if crowded and self.rows < self.batch_rows:
                     await asyncio.sleep(self.wait)
-                batch = self._take()
+                batch = self._next_batch()
                 crowded = len(batch) > 1
                 if batch:
-                    await self._answer(batch)
+                    await self._predict(batch)
         finally:
             self.running = None
 
-    def _take(self) -> list[Waiting[Question, Answer]]:
-        """The next questions whose askers still wait, as many as make a batch."""
-        batch: list[Waiting[Question, Answer]] = []
+    def _next_batch(self) -> list[QueuedRequest[Request, Result]]:
+        """Returns the next requests whose clients still wait, as many as make a batch."""
+        batch: list[QueuedRequest[Request, Result]] = []
         rows = 0
         while self.queue and (not batch or rows + self.queue[0].rows <= self.batch_rows):
-            waiting = self.queue.popleft()
-            self.rows -= waiting.rows
-            if not waiting.answer.done():
-                batch.append(waiting)
-                rows += waiting.rows
-        self.notify(len(batch), rows)
+            queued = self.queue.popleft()
+            self.rows -= queued.rows
+            if not queued.result.done():
+                batch.append(queued)
+                rows += queued.rows
+        if batch:
+            self.on_batch(len(batch), rows)
         return batch
 
-    async def _answer(self, batch: list[Waiting[Question, Answer]]) -> None:
-        """Answers a batch; if it fails as a whole, each question alone, so that none suffers for another."""
+    async def _predict(self, batch: list[QueuedRequest[Request, Result]]) -> None:
+        """Sets the results of a batch; if it fails as a whole, each request is tried alone, so that none suffers."""
+        requests = [queued.request for queued in batch]
+        results: Sequence[Result | Exception]
         try:
-            said = await self.aside(lambda: self.answer_all([waiting.question for waiting in batch]))
+            results = await asyncio.get_running_loop().run_in_executor(self.thread, self.predict_batch, requests)
         except Exception as error:
             if len(batch) > 1:
-                for waiting in batch:
-                    await self._answer([waiting])
+                for queued in batch:
+                    await self._predict([queued])
                 return
-            said = [error]
-        for waiting, answer in zip(batch, said, strict=True):
-            if waiting.answer.done():
+            results = [error]
+        for queued, result in zip(batch, results, strict=True):
+            if queued.result.done():
                 continue
-            if isinstance(answer, Exception):
-                waiting.answer.set_exception(answer)
+            if isinstance(result, Exception):
+                queued.result.set_exception(result)
             else:
-                waiting.answer.set_result(answer)
+                queued.result.set_result(result)

@@ -1,69 +1,116 @@
-"""Why a label has its probability: `smoothlink.explain`, and on a text the words that spoke."""
+"""Why a label has its probability: `smoothlink.explain`, and for a text what each of its words contributes."""
 
 from __future__ import annotations
 
 import contextlib
+import re
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from smoothlink.data.predictions import LabelRequest
-from smoothlink.explanation import Explained, explain
-from smoothlink.serve.http_errors import Refused
-from smoothlink.serve.schema import ExplainRequest, Vector
-from smoothlink.serve.service import Oracle, Question
+from smoothlink.explanation import explain
+from smoothlink.serve.schema import RefusedRequest
+from smoothlink.serve.service import PredictionService
+from smoothlink.text.features import Block, TextFeatures, placing
 
-BEST = 3  # labels, where none are named
-
-
-class Wanted(NamedTuple):
-    """A request, checked."""
-
-    question: Question
-    labels: tuple[int, ...]
-    top: int
+EXPLAINED_LABELS = 3  # where the request names none
+WORD = re.compile(r"\w+")
 
 
-def wanted(oracle: Oracle, asked: ExplainRequest) -> Wanted:
-    """What a request asks, if it can be asked."""
-    texts = None if asked.text is None else [asked.text]
-    vectors = None if asked.vector is None else [asked.vector]
-    return Wanted(oracle.question(texts, vectors), oracle.positions(asked.labels or ()), asked.top)
+class Span(NamedTuple):
+    """A part of a text, in code points."""
+
+    start: int
+    end: int
 
 
-def explained(oracle: Oracle, asked: Wanted) -> list[dict[str, Any]]:
-    """The explanations in JSON's types."""
-    row = asked.question.rows[0]
-    given = row if oracle.takes == "texts" else oracle.rows([row])
+def explain_row(service: PredictionService, row: Any, labels: tuple[int, ...], top: int) -> list[dict[str, Any]]:
+    """Returns an explanation per label in JSON's types; without labels those of the most probable ones."""
+    given = row if service.takes == "texts" else service.features_of([row])
     try:
-        found = explain(oracle.model, given, labels=asked.labels or None, k=BEST, top=None)
-    except ValueError as error:  # a first stage that is not looked into
-        raise Refused(422, str(error)) from error
-    where = {}
-    if oracle.text_features is not None:
-        from smoothlink.serve.highlight import places
-
-        where = places(oracle.text_features, row)
-    return [spoken(one, row, where, asked.top) for one in found]
-
-
-def spoken(found: Explained, row: Any, where: dict[int, Any], top: int) -> dict[str, Any]:
-    words = []
-    if where:
-        from smoothlink.serve.highlight import on_words
-
-        words = on_words(row, {reason.feature: reason.added for reason in found.reasons}, where)
-    return {
-        "label": str(found.name),
-        "probability": round(found.probability, 6),
-        "features": [
-            {"feature": reason.name, "contribution": round(reason.added, 6)} for reason in found.reasons[:top]
-        ],
-        "words": [{"start": s.start, "end": s.end, "contribution": round(added, 6)} for s, added in words],
-        "neighbours": [{"label": str(n.name), "similarity": round(n.similarity, 4)} for n in found.neighbours],
-    }
+        found = explain(service.model, given, labels=labels or None, k=EXPLAINED_LABELS, top=None)
+    except ValueError as error:  # an embedding that cannot be explained
+        raise RefusedRequest(422, str(error)) from error
+    spans = {} if service.text_features is None else feature_spans(service.text_features, row)
+    explanations = []
+    for one in found:
+        words = (
+            word_contributions(row, {reason.feature: reason.added for reason in one.reasons}, spans) if spans else []
+        )
+        explanations.append(
+            {
+                "label": str(one.name),
+                "probability": round(one.probability, 6),
+                "features": [
+                    {"feature": reason.name, "contribution": round(reason.added, 6)} for reason in one.reasons[:top]
+                ],
+                "words": [{"start": s.start, "end": s.end, "contribution": round(added, 6)} for s, added in words],
+                "neighbours": [{"label": str(n.name), "similarity": round(n.similarity, 4)} for n in one.neighbours],
+            }
+        )
+    return explanations
 
 
-def warm_up(oracle: Oracle) -> None:
+def warm_up(service: PredictionService) -> None:
     """Loads and compiles what the first explanation would wait for."""
-    row: Any = "a" if oracle.takes == "texts" else Vector(indices=[0], values=[1.0])
-    with contextlib.suppress(Refused):
-        explained(oracle, Wanted(Question([row], LabelRequest()), (), 1))
+    with contextlib.suppress(RefusedRequest):
+        explain_row(service, service.example_row(), (), 1)
+
+
+def feature_spans(features: TextFeatures, text: str) -> dict[int, list[Span]]:
+    """Returns for each feature of a text where its n-grams are. Words are split before they are made lower case, since
+    lower case may have more letters; texts where that makes a difference to the words lose their spans."""
+    found: dict[int, list[Span]] = {}
+    start = 0
+    for block in features.blocks_:
+        preprocess, column_of = features._vectorizer(block.kind, block.ngrams).build_preprocessor(), placing(block)
+        ngrams = word_ngrams if block.kind == "words" else letter_ngrams
+        for term, span in ngrams(features, block, text, preprocess):
+            column = column_of(term)
+            if column is not None:
+                found.setdefault(start + column, []).append(span)
+        start += block.width
+    return found
+
+
+def word_ngrams(
+    features: TextFeatures, block: Block, text: str, preprocess: Callable[[str], str]
+) -> Iterator[tuple[str, Span]]:
+    """Yields runs of words and where they are."""
+    words = [(preprocess(match.group()), Span(*match.span())) for match in re.finditer(features.token_pattern, text)]
+    for n in range(block.ngrams[0], block.ngrams[1] + 1):
+        for i in range(len(words) - n + 1):
+            run = words[i : i + n]
+            yield " ".join(word for word, _ in run), Span(run[0][1].start, run[-1][1].end)
+
+
+def letter_ngrams(
+    features: TextFeatures, block: Block, text: str, preprocess: Callable[[str], str]
+) -> Iterator[tuple[str, Span]]:
+    """Yields runs of characters within words padded by blanks, like scikit-learn's "char_wb", and where they are."""
+    for match in re.finditer(r"\S+", text):
+        padded = f" {preprocess(match.group())} "
+        for n in range(block.ngrams[0], block.ngrams[1] + 1):
+            for i in range(max(1, len(padded) - n + 1)):
+                start = match.start() + max(0, i - 1)
+                yield padded[i : i + n], Span(start, min(match.end(), max(start + 1, match.start() + i - 1 + n)))
+            if len(padded) <= n:
+                break  # short words count once
+
+
+def word_contributions(
+    text: str, contributions: Mapping[int, float], spans: Mapping[int, list[Span]]
+) -> list[tuple[Span, float]]:
+    """Returns what each word contributes: a feature's contribution is divided evenly among its n-grams in the text, and
+    that of an n-gram among its words."""
+    words = [Span(*match.span()) for match in WORD.finditer(text)]
+    sums = [0.0] * len(words)
+    word_at: list[int] = [-1] * len(text)  # which word each character belongs to
+    for i, word in enumerate(words):
+        word_at[word.start : word.end] = [i] * (word.end - word.start)
+    for feature, contribution in contributions.items():
+        occurrences = spans.get(feature, [])
+        for span in occurrences:
+            covered = sorted(set(word_at[span.start : span.end]) - {-1})
+            for i in covered:
+                sums[i] += contribution / (len(occurrences) * len(covered))
+    return [(word, total) for word, total in zip(words, sums, strict=True) if total]

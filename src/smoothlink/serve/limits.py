@@ -1,4 +1,4 @@
-"""What every request passes first: its token, its size, its time; and what every answer gets: headers, a count."""
+"""The limits of every request (token, size, time), the headers of every response, and the count of both."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import time
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from smoothlink.serve.http_errors import Refused, problem
-from smoothlink.serve.prometheus import Metrics
-from smoothlink.serve.server_settings import Settings
+from smoothlink.serve import ServerSettings
+from smoothlink.serve.prometheus import ServerMetrics
+from smoothlink.serve.schema import RefusedRequest, error_response
 
-OPEN = ("/", "/health", "/docs", "/openapi.json")  # paths that need no token, and /page/*
+PUBLIC_PATHS = ("/", "/health", "/docs", "/openapi.json")  # need no token, like /page/*
 CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -25,15 +25,17 @@ HEADERS = [
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
 ]
+BUG = "This is a bug in smoothlink: the server's log has a traceback. Please report it."
+CLIENT_LEFT = 499  # the status that nginx logs where the client closed the connection before the response
 log = logging.getLogger("smoothlink.serve")
 
 
 class Exchange:
-    """One request and its answer."""
+    """One request and its response."""
 
     def __init__(self, receive: Receive, send: Send, max_body: int) -> None:
         self._receive, self._send, self.max_body = receive, send, max_body
-        self.status = 0  # nothing was answered yet
+        self.status = 0  # the response has not begun
         self.size = 0
         self.body_read = False
 
@@ -52,10 +54,10 @@ class Exchange:
         await self._send(message)
 
 
-class Guard:
+class Limits:
     """An ASGI application around another."""
 
-    def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, settings: ServerSettings, metrics: ServerMetrics) -> None:
         self.app, self.settings, self.metrics = app, settings, metrics
         self.token = None if settings.token is None else f"Bearer {settings.token}".encode()
 
@@ -63,55 +65,52 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        began = time.perf_counter()
+        start = time.perf_counter()
         exchange = Exchange(receive, send, self.settings.max_body)
         try:
-            await self.answer(scope, exchange)
+            await self.respond(scope, exchange)
         finally:
-            status = exchange.status or 499  # the asker left
-            self.metrics.request(scope["path"], status, time.perf_counter() - began)
+            seconds = time.perf_counter() - start
+            self.metrics.count_request(scope["path"], exchange.status or CLIENT_LEFT, seconds)
 
-    async def answer(self, scope: Scope, exchange: Exchange) -> None:
-        """Hands the request on; whatever stops it becomes an answer, unless one was begun."""
+    async def respond(self, scope: Scope, exchange: Exchange) -> None:
+        """Passes the request on; whatever stops it becomes the response, unless one has begun."""
         try:
-            self.admit(scope)
+            self.check_head(scope)
             async with asyncio.timeout(self.settings.timeout):
                 await self.app(scope, exchange.receive, exchange.send)
             return
-        except Refused as error:
-            refusal = problem(error.status_code, error.detail, error.headers)
+        except RefusedRequest as error:
+            refusal = error_response(error.status_code, error.detail, error.headers)
         except TimeoutError:
-            late = f"within {self.settings.timeout:g} s"
+            limit = f"within {self.settings.timeout:g} s"
             if exchange.body_read:
-                refusal = problem(504, f"No answer {late}. Send fewer rows, or try again later.")
+                refusal = error_response(
+                    504, f"The response was not ready {limit}. Send fewer rows, or try again later."
+                )
             else:
-                refusal = problem(408, f"The request did not arrive {late}.", {"Connection": "close"})
+                refusal = error_response(408, f"The request did not arrive {limit}.", {"Connection": "close"})
         except Exception:
-            log.exception("a request failed")
-            refusal = problem(500, "A bug in smoothlink: the server's log has a traceback. Please report it.")
+            log.exception("A request failed.")
+            refusal = error_response(500, BUG)
         if not exchange.status:
             await refusal(scope, exchange.receive, exchange.send)
 
-    def admit(self, scope: Scope) -> None:
-        """Whether the head of the request lets it in."""
+    def check_head(self, scope: Scope) -> None:
+        """Raises RefusedRequest where the token is missing or wrong, or the announced size is too large."""
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        if self.token is not None and needs_token(scope["path"]):
+        path = scope["path"]
+        if self.token is not None and path not in PUBLIC_PATHS and not path.startswith("/page/"):
             given = headers.get(b"authorization", b"")
             if not hmac.compare_digest(given, self.token):
-                said = "The token is wrong" if given else "A token is needed"
-                raise Refused(
-                    401, f"{said}: send the header Authorization: Bearer TOKEN.", {"WWW-Authenticate": "Bearer"}
-                )
+                reason = "The token is wrong" if given else "A token is needed"
+                reason += ": send the header Authorization: Bearer TOKEN."
+                raise RefusedRequest(401, reason, {"WWW-Authenticate": "Bearer"})
         length = headers.get(b"content-length", b"")
         if length.isdigit() and (len(length) > 18 or int(length) > self.settings.max_body):
             raise too_large(self.settings.max_body)
 
 
-def needs_token(path: str) -> bool:
-    return path not in OPEN and not path.startswith("/page/")
-
-
-def too_large(most: int) -> Refused:
-    return Refused(
-        413, f"The request is larger than {most:,} bytes. Send fewer rows at a time.", {"Connection": "close"}
-    )
+def too_large(max_body: int) -> RefusedRequest:
+    reason = f"The request is larger than {max_body:,} bytes. Send fewer rows at a time."
+    return RefusedRequest(413, reason, {"Connection": "close"})

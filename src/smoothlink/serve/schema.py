@@ -1,16 +1,40 @@
-"""What is asked and answered, as the OpenAPI description shows it."""
+"""Requests and responses, as the OpenAPI description shows them, and the errors of requests that are refused."""
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
 
-LARGEST = 1e30  # of a value: products of larger ones leave what float32 can hold
+MAX_VALUE = 1e30  # of a feature: products of larger values overflow float32
+SHOWN_ERRORS = 3  # validation errors that one response names
 
 
-def whole(text: str) -> str:
-    """The text, unless it holds half a character, which JSON can spell and UTF-8 cannot."""
+class RefusedRequest(HTTPException):
+    """A request that gets a status and a reason instead of a result."""
+
+
+def error_response(status: int, reason: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    """Returns the response {"status": 413, "reason": "..."}."""
+    return JSONResponse({"status": status, "reason": reason}, status, headers)
+
+
+def validation_reason(errors: Sequence[Any]) -> str:
+    """Returns in one line what pydantic found wrong; nothing of the input is repeated, which may be anything."""
+    reasons = []
+    for error in errors[:SHOWN_ERRORS]:
+        place = ".".join(str(part) for part in error["loc"] if part not in ("body", "query"))
+        text = str(error["msg"]).removeprefix("Value error, ")
+        reasons.append(f"{place}: {text}" if place else text)
+    more = len(errors) - SHOWN_ERRORS
+    return "; ".join(reasons) + (f"; and {more} more" if more > 0 else "")
+
+
+def check_surrogates(text: str) -> str:
+    """Returns the text, unless it holds half a surrogate pair, which JSON can spell and UTF-8 cannot."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -18,47 +42,49 @@ def whole(text: str) -> str:
     return text
 
 
-Text = Annotated[str, AfterValidator(whole)]
+Text = Annotated[str, AfterValidator(check_surrogates)]
 
 
-class Asked(BaseModel):
-    """A request: nothing is converted, nothing unknown is passed over."""
+class RequestBody(BaseModel):
+    """A request: values are not converted, unknown fields are refused."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
 
-class Vector(Asked):
+class Vector(RequestBody):
     """A sparse row: the numbers of its features, from 0, and their values."""
 
     indices: list[Annotated[int, Field(ge=0, lt=1 << 31)]]
-    values: list[Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]]
+    values: list[Annotated[float, Field(ge=-MAX_VALUE, le=MAX_VALUE, allow_inf_nan=False)]]
 
     @model_validator(mode="after")
-    def as_many(self) -> Self:
+    def check_lengths(self) -> Self:
         if len(self.indices) != len(self.values):
             raise ValueError(f"{len(self.indices)} indices and {len(self.values)} values; they must be as many")
         return self
 
 
-class PredictRequest(Asked):
+class PredictRequest(RequestBody):
     """Texts, or vectors for a model that was trained on vectors."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"texts": ["solve a sparse linear system"], "k": 5}]})
 
     texts: list[Text] | None = Field(None, min_length=1)
     vectors: list[Vector] | None = Field(None, min_length=1)
-    k: int | None = Field(None, ge=1, description="The k best labels; 5 unless there is a threshold.")
-    threshold: float | None = Field(None, ge=0, le=1, description="Labels of this probability or more.")
-    only: list[str] | None = Field(None, min_length=1, description="Only these labels.")
+    k: int | None = Field(
+        None, ge=1, description="How many labels to return at most. The default is 5, or all where a threshold is set."
+    )
+    threshold: float | None = Field(None, ge=0, le=1, description="The least probability of a returned label.")
+    only: list[str] | None = Field(None, min_length=1, description="The labels to choose from.")
 
     @model_validator(mode="after")
-    def either(self) -> Self:
+    def check_rows(self) -> Self:
         if (self.texts is None) == (self.vectors is None):
             raise ValueError('send either "texts" or "vectors"')
         return self
 
 
-class ExplainRequest(Asked):
+class ExplainRequest(RequestBody):
     """One text or vector, and the labels to explain."""
 
     model_config = ConfigDict(
@@ -68,18 +94,18 @@ class ExplainRequest(Asked):
     text: Text | None = Field(None, max_length=20_000)
     vector: Vector | None = None
     labels: list[str] | None = Field(
-        None, min_length=1, max_length=20, description="The three most likely ones where none are named."
+        None, min_length=1, max_length=20, description="The default is the three most probable labels."
     )
-    top: int = Field(10, ge=1, le=1000, description="Features of each label, those of most weight.")
+    top: int = Field(10, ge=1, le=1000, description="How many features to return per label, the largest first.")
 
     @model_validator(mode="after")
-    def either(self) -> Self:
+    def check_row(self) -> Self:
         if (self.text is None) == (self.vector is None):
             raise ValueError('send either "text" or "vector"')
         return self
 
 
-class Likely(BaseModel):
+class LabelProbability(BaseModel):
     """A label and its calibrated probability."""
 
     label: str
@@ -87,26 +113,28 @@ class Likely(BaseModel):
 
 
 class Prediction(BaseModel):
-    """The labels of one row, the best first."""
+    """The labels of one row, the most probable first."""
 
-    labels: list[Likely]
-    features: int = Field(description="How many features of the row the model knows; 0: label frequencies answer.")
+    labels: list[LabelProbability]
+    features: int = Field(
+        description="How many features of the row the model knows. With 0 the prediction is the labels' frequencies."
+    )
 
 
-class Predicted(BaseModel):
-    """A prediction for each row, in order."""
+class PredictResponse(BaseModel):
+    """A prediction per row, in order."""
 
     predictions: list[Prediction]
 
 
-class Spoken(BaseModel):
+class FeatureContribution(BaseModel):
     """What a feature adds to the score of a label."""
 
     feature: str
     contribution: float
 
 
-class Word(BaseModel):
+class WordContribution(BaseModel):
     """A word of the text, from code point `start` up to `end`, and what it adds to the score."""
 
     start: int
@@ -114,8 +142,8 @@ class Word(BaseModel):
     contribution: float
 
 
-class Neighbour(BaseModel):
-    """A label that travels with another: the cosine of their rows of U."""
+class SimilarLabel(BaseModel):
+    """A label that often occurs with another, and the cosine similarity of their embeddings."""
 
     label: str
     similarity: float
@@ -126,18 +154,18 @@ class Explanation(BaseModel):
 
     label: str
     probability: float
-    features: list[Spoken]
-    words: list[Word] = Field(description="Of a text, those that spoke for or against the label.")
-    neighbours: list[Neighbour]
+    features: list[FeatureContribution]
+    words: list[WordContribution] = Field(description="The words of a text that raise or lower the score.")
+    neighbours: list[SimilarLabel]
 
 
-class Explained(BaseModel):
-    """An explanation for each label, in order."""
+class ExplainResponse(BaseModel):
+    """An explanation per label, in order."""
 
     explanations: list[Explanation]
 
 
-class Known(BaseModel):
+class LabelInfo(BaseModel):
     """A label, its number and how many training rows have it."""
 
     label: str
@@ -145,42 +173,42 @@ class Known(BaseModel):
     count: float
 
 
-class Labels(BaseModel):
-    """A page of the labels that were searched for."""
+class LabelsResponse(BaseModel):
+    """A page of the labels that match a search."""
 
     total: int
     offset: int
-    labels: list[Known]
+    labels: list[LabelInfo]
 
 
-class Example(BaseModel):
+class TrainingExample(BaseModel):
     """A text of the training set and its labels."""
 
     text: str
     labels: list[str]
 
 
-class About(BaseModel):
-    """What is served."""
+class ModelResponse(BaseModel):
+    """The model that is served, and the limits of a request."""
 
     name: str
-    takes: str = Field(description='"texts" or "vectors"')
+    takes: str = Field(description='The kind of rows that the model takes: "texts" or "vectors".')
     labels: int
     features: int
     version: str
-    examples: list[Example]
+    examples: list[TrainingExample]
     max_rows: int
     max_labels: int
     max_body: int
 
 
-class Health(BaseModel):
-    """Whether it serves."""
+class HealthResponse(BaseModel):
+    """The state of the server."""
 
     status: str
 
 
-class Problem(BaseModel):
+class ErrorResponse(BaseModel):
     """Why a request was refused."""
 
     status: int

@@ -1,4 +1,4 @@
-"""A model as the server asks it: texts or vectors in, names and probabilities out. No HTTP here."""
+"""A model as a service: texts or vectors in, label names and probabilities out. No HTTP here but the errors."""
 
 from __future__ import annotations
 
@@ -11,21 +11,20 @@ import scipy.sparse as sp
 
 from smoothlink.data.matching import label_names, unnamed
 from smoothlink.data.predictions import DEFAULT_K, LabelRequest, predicted_labels
-from smoothlink.serve.http_errors import Refused
-from smoothlink.serve.schema import Example, Vector
-from smoothlink.serve.server_settings import Settings
+from smoothlink.serve import ServerSettings
+from smoothlink.serve.schema import RefusedRequest, Vector
 
-UNDERFLOW = 1e-30  # values up to this are as good as zero, and their squares are zero in float32
+UNDERFLOW = 1e-30  # values up to this are set to zero: their squares are zero in float32
 
 
-class Question(NamedTuple):
-    """Rows and which of their labels are wanted."""
+class RowsRequest(NamedTuple):
+    """Rows and which of their labels to predict."""
 
     rows: Sequence[Any]  # texts, or vectors
-    ask: LabelRequest
+    labels: LabelRequest
 
 
-class Answer(NamedTuple):
+class RowPrediction(NamedTuple):
     """The labels of a row, and how many of its features the model knows."""
 
     names: list[str]
@@ -33,44 +32,32 @@ class Answer(NamedTuple):
     features: int
 
 
-class Oracle:
-    """A fitted model, its names and what it takes."""
+class PredictionService:
+    """A fitted model with its label names and the limits of a request."""
 
-    def __init__(self, model: Any, settings: Settings) -> None:
+    def __init__(self, model: Any, settings: ServerSettings) -> None:
         self.model, self.settings = model, settings
         self.text_features = getattr(model, "features_", None)
         self.classifier = model if self.text_features is None else model.classifier_
+        self.takes = "vectors" if self.text_features is None else "texts"
         self.names = [str(name) for name in label_names(self.classifier)]
-        self.place = {name: j for j, name in reversed(list(enumerate(self.names)))}
-
-    @property
-    def takes(self) -> str:
-        return "vectors" if self.text_features is None else "texts"
+        self.numbers = {name: j for j, name in reversed(list(enumerate(self.names)))}
 
     @cached_property
-    def folded(self) -> list[str]:
-        """The names as they are searched."""
+    def folded_names(self) -> list[str]:
+        """The label names without upper case, as they are searched."""
         return [name.casefold() for name in self.names]
 
-    @property
-    def examples(self) -> list[Example]:
-        """Texts of the training set, where the model has some."""
-        return [Example(text=one.text, labels=one.labels) for one in getattr(self.model, "examples_", [])]
-
-    @property
-    def counts(self) -> Any:
-        """How many training rows have each label (c,)."""
-        return self.classifier.model_.counts
-
-    def positions(self, names: Sequence[str]) -> tuple[int, ...]:
-        """Where these labels are."""
-        unknown = next((name for name in names if name not in self.place), None)
+    def label_numbers(self, names: Sequence[str]) -> tuple[int, ...]:
+        """Returns the numbers of these labels, each once."""
+        unknown = next((name for name in names if name not in self.numbers), None)
         if unknown is not None:
             shown = unknown if len(unknown) <= 60 else f"{unknown[:60]}..."
-            raise Refused(422, f"The model knows no label {shown!r}. GET /labels?q=... searches those it has.")
-        return tuple(dict.fromkeys(self.place[name] for name in names))
+            reason = f"The model has no label {shown!r}. GET /labels?q=... searches those it has."
+            raise RefusedRequest(422, reason)
+        return tuple(dict.fromkeys(self.numbers[name] for name in names))
 
-    def question(
+    def check_request(
         self,
         texts: list[str] | None,
         vectors: list[Vector] | None,
@@ -78,105 +65,89 @@ class Oracle:
         k: int | None = None,
         threshold: float | None = None,
         only: Sequence[str] = (),
-    ) -> Question:
-        """What a request asks, if it can be asked."""
+    ) -> RowsRequest:
+        """Returns the request if the model can predict it and the limits allow it, else raises RefusedRequest."""
         rows: list[Any] | None = texts if self.takes == "texts" else vectors
         if rows is None:
-            shown = (
-                '{"texts": ["..."]}' if self.takes == "texts" else '{"vectors": [{"indices": [0], "values": [1.0]}]}'
-            )
-            raise Refused(422, f"This model takes {self.takes}: send {shown}.")
+            example = {"texts": '{"texts": ["..."]}', "vectors": '{"vectors": [{"indices": [0], "values": [1.0]}]}'}
+            raise RefusedRequest(422, f"This model takes {self.takes}: send {example[self.takes]}.")
         if len(rows) > self.settings.max_rows:
-            raise Refused(413, f"{len(rows)} rows are more than {self.settings.max_rows}. Send fewer at a time.")
-        if vectors is not None:
-            self.check(vectors)
-        most = min(self.settings.max_labels, len(self.names))
-        if k is not None and k > self.settings.max_labels:
-            raise Refused(422, f"k is {k}; at most {self.settings.max_labels} labels are answered.")
-        k = k or (DEFAULT_K if threshold is None else most)
-        return Question(rows, LabelRequest(min(k, most), threshold, only=self.positions(only)))
-
-    def check(self, vectors: list[Vector]) -> None:
-        """Whether the model has these features."""
+            reason = f"{len(rows)} rows are more than {self.settings.max_rows}. Send fewer at a time."
+            raise RefusedRequest(413, reason)
         d = self.classifier.n_features_in_
-        largest = max((max(vector.indices, default=0) for vector in vectors), default=0)
+        largest = max((max(vector.indices, default=0) for vector in vectors or []), default=0)
         if largest >= d:
-            raise Refused(422, f"Feature {largest} is outside 0..{d - 1}, the features of this model.")
+            raise RefusedRequest(422, f"Feature {largest} is outside 0..{d - 1}, the features of this model.")
+        if k is not None and k > self.settings.max_labels:
+            reason = f"k is {k}; at most {self.settings.max_labels} labels are predicted per row."
+            raise RefusedRequest(422, reason)
+        most = min(self.settings.max_labels, len(self.names))
+        k = k or (DEFAULT_K if threshold is None else most)
+        return RowsRequest(rows, LabelRequest(min(k, most), threshold, only=self.label_numbers(only)))
 
-    def check_size(self, found: list[Answer]) -> None:
-        """Whether an answer is small enough to be sent."""
-        count, most = sum(len(answer.names) for answer in found), self.settings.max_answers
-        if count > most:
-            raise Refused(
-                413, f"The answer has {count:,} labels, more than {most:,}. Ask for fewer rows or labels at a time."
-            )
-
-    def rows(self, given: Sequence[Any]) -> sp.csr_array:
-        """Texts or vectors as rows of features (n, d)."""
+    def features_of(self, rows: Sequence[Any]) -> sp.csr_array:
+        """Returns the features (n, d) of texts or vectors."""
         if self.text_features is not None:
-            return sp.csr_array(self.text_features.transform(list(given)))
-        return stacked(given, self.classifier.n_features_in_)
+            return sp.csr_array(self.text_features.transform(list(rows)))
+        return stack_vectors(rows, self.classifier.n_features_in_)
 
-    def answer_all(self, questions: list[Question]) -> list[list[Answer] | Exception]:
-        """The answers to several questions, a list of rows each; those that ask alike are put to the model together."""
-        starts = np.cumsum([0, *(len(question.rows) for question in questions)])
-        X = self.rows([row for question in questions for row in question.rows])
+    def predict_batch(self, requests: list[RowsRequest]) -> list[list[RowPrediction] | Exception]:
+        """Returns a prediction per row of each request, or its error.
+
+        The most probable k labels and those above a threshold are both first parts of one list, so that all requests
+        without `only` share one prediction of the largest k among them.
+        """
+        starts = np.cumsum([0, *(len(request.rows) for request in requests)])
+        X = self.features_of([row for request in requests for row in request.rows])
         groups: dict[LabelRequest, list[int]] = {}
-        for i, question in enumerate(questions):
-            groups.setdefault(self.alike(question.ask), []).append(i)
-        said: list[list[Answer] | Exception] = [[] for _ in questions]
-        for ask, members in groups.items():
-            asked = (
-                ask if ask.only or ask.whole else LabelRequest(max(questions[i].ask.k or DEFAULT_K for i in members))
-            )
+        for i, request in enumerate(requests):
+            groups.setdefault(request.labels if request.labels.only else LabelRequest(), []).append(i)
+        results: list[list[RowPrediction] | Exception] = [[] for _ in requests]
+        for shared, members in groups.items():
+            if not shared.only:
+                shared = LabelRequest(max(requests[i].labels.k or DEFAULT_K for i in members))
             rows = np.concatenate([np.arange(starts[i], starts[i + 1]) for i in members])
-            found = self.predicted_labels(X[rows] if len(groups) > 1 else X, asked)
-            at = 0
+            predictions = iter(self.predict_rows(X[rows] if len(groups) > 1 else X, shared))
             for i in members:
-                n = len(questions[i].rows)
-                said[i] = finite([cut(answer, questions[i].ask) for answer in found[at : at + n]])
-                at += n
-        return said
+                found = [first_labels(next(predictions), requests[i].labels) for _ in requests[i].rows]
+                results[i] = found if all(p == p for one in found for p in one.probabilities) else overflow_error()
+        return results
 
-    def alike(self, ask: LabelRequest) -> LabelRequest:
-        """What two questions share if one answer serves both: of labels in the order of their probability the k best
-        and those above a threshold are first parts of one list."""
-        return ask if ask.only else LabelRequest()
-
-    def predicted_labels(self, X: sp.csr_array, ask: LabelRequest) -> list[Answer]:
-        """A row each, in blocks that have room."""
+    def predict_rows(self, X: sp.csr_array, request: LabelRequest) -> list[RowPrediction]:
+        """Returns a prediction per row, computed in blocks of rows that fit into memory."""
         known = np.diff(X.indptr).tolist()
-        blocks = self.classifier.model_.row_blocks(X.shape[0]) if ask.only or ask.whole else [slice(None)]
+        blocks = self.classifier.model_.row_blocks(X.shape[0]) if request.only else [slice(None)]
         with unnamed():
-            found = [pair for part in blocks for pair in predicted_labels(self.classifier, X[part], ask)]
+            found = [pair for block in blocks for pair in predicted_labels(self.classifier, X[block], request)]
         return [
-            Answer([self.names[j] for j in labels], probabilities, n)
+            RowPrediction([self.names[j] for j in labels], probabilities, n)
             for (labels, probabilities), n in zip(found, known, strict=True)
         ]
 
-    def search(self, text: str, offset: int, limit: int) -> tuple[int, list[int]]:
-        """How many labels have this text in their names, and a page of them: those that begin with it first."""
+    def search_labels(self, text: str, offset: int, limit: int) -> tuple[int, list[int]]:
+        """Returns how many labels have this text in their names, and a page of their numbers: those that begin with it
+        first."""
         wanted = text.casefold()
         if not wanted:
             return len(self.names), list(range(offset, min(offset + limit, len(self.names))))
-        inside = [j for j, name in enumerate(self.folded) if wanted in name]
-        inside.sort(key=lambda j: (not self.folded[j].startswith(wanted), self.folded[j]))
-        return len(inside), inside[offset : offset + limit]
+        found = [j for j, name in enumerate(self.folded_names) if wanted in name]
+        found.sort(key=lambda j: (not self.folded_names[j].startswith(wanted), self.folded_names[j]))
+        return len(found), found[offset : offset + limit]
 
     def warm_up(self) -> None:
         """Compiles and reads what the first requests would wait for: one row and several, some labels and all."""
-        row: Any = "a" if self.takes == "texts" else Vector(indices=[0], values=[1.0])
+        kinds = (LabelRequest(DEFAULT_K), LabelRequest(DEFAULT_K, only=(0,)), LabelRequest(DEFAULT_K, threshold=0.5))
         for n in (1, 3):
-            for ask in (
-                LabelRequest(DEFAULT_K),
-                LabelRequest(DEFAULT_K, only=(0,)),
-                LabelRequest(DEFAULT_K, threshold=0.5),
-            ):
-                self.answer_all([Question([row] * n, ask)])
+            for kind in kinds:
+                self.predict_batch([RowsRequest([self.example_row()] * n, kind)])
+
+    def example_row(self) -> Any:
+        """Returns a text or a vector that every model takes."""
+        return "a" if self.takes == "texts" else Vector(indices=[0], values=[1.0])
 
 
-def stacked(vectors: Sequence[Vector], d: int) -> sp.csr_array:
-    """Sparse rows (n, d) of vectors; what float32 has no square for is zero."""
+def stack_vectors(vectors: Sequence[Vector], d: int) -> sp.csr_array:
+    """Returns vectors as sparse rows (n, d); values whose squares underflow float32 are zero."""
     lengths = [len(vector.indices) for vector in vectors]
     indices = np.fromiter((j for vector in vectors for j in vector.indices), np.int32, sum(lengths))
     values = np.fromiter((x for vector in vectors for x in vector.values), np.float32, sum(lengths))
@@ -187,16 +158,16 @@ def stacked(vectors: Sequence[Vector], d: int) -> sp.csr_array:
     return X
 
 
-def cut(answer: Answer, ask: LabelRequest) -> Answer:
-    """The first labels of an answer: at most k, and none below the threshold."""
-    kept = len(answer.names) if ask.k is None else ask.k
-    if ask.threshold is not None:
-        kept = min(kept, sum(p >= ask.threshold for p in answer.probabilities))
-    return Answer(answer.names[:kept], answer.probabilities[:kept], answer.features)
+def first_labels(prediction: RowPrediction, request: LabelRequest) -> RowPrediction:
+    """Returns the first labels of a prediction: at most k, and none below the threshold."""
+    kept = len(prediction.names) if request.k is None else request.k
+    if request.threshold is not None:
+        kept = min(kept, sum(p >= request.threshold for p in prediction.probabilities))
+    return RowPrediction(prediction.names[:kept], prediction.probabilities[:kept], prediction.features)
 
 
-def finite(found: list[Answer]) -> list[Answer] | Exception:
-    """The answers, or why there are none: values that leave what float32 can hold have no probabilities."""
-    if all(p == p for answer in found for p in answer.probabilities):
-        return found
-    return Refused(422, "The values are too large for this model: their sums overflow. Scale them as in training.")
+def overflow_error() -> RefusedRequest:
+    """Returns the error of a request whose probabilities are not numbers."""
+    return RefusedRequest(
+        422, "The values are too large for this model: their sums overflow. Scale them as in training."
+    )

@@ -1,249 +1,264 @@
-"""The application: paths -> questions to the model."""
+"""The web application: its routes, its page and its error responses."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+import mimetypes
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import FastAPI, Query
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from smoothlink import __version__
 from smoothlink.errors import ModelFileError
 from smoothlink.machines.threads import limited
-from smoothlink.serve.batching import Anything, Batcher
-from smoothlink.serve.explain_request import explained, wanted, warm_up
-from smoothlink.serve.http_errors import complaints, problem
-from smoothlink.serve.limits import Guard
-from smoothlink.serve.page_files import add_page
-from smoothlink.serve.prometheus import Metrics, Shared
+from smoothlink.serve import ServerSettings
+from smoothlink.serve.batching import Batcher
+from smoothlink.serve.explain_request import explain_row, warm_up
+from smoothlink.serve.limits import BUG, Limits
+from smoothlink.serve.prometheus import ServerMetrics
 from smoothlink.serve.schema import (
-    About,
-    Explained,
+    ErrorResponse,
     ExplainRequest,
-    Health,
-    Known,
-    Labels,
-    Predicted,
+    ExplainResponse,
+    HealthResponse,
+    LabelInfo,
+    LabelsResponse,
+    ModelResponse,
     PredictRequest,
-    Problem,
+    PredictResponse,
+    RefusedRequest,
+    TrainingExample,
+    error_response,
+    validation_reason,
 )
-from smoothlink.serve.server_settings import Settings
-from smoothlink.serve.service import Answer, Oracle, Question
+from smoothlink.serve.service import PredictionService, RowPrediction, RowsRequest
 
 log = logging.getLogger("smoothlink.serve")
-REFUSALS: dict[int | str, dict[str, Any]] = {
-    400: {"model": Problem, "description": "Not JSON."},
-    401: {"model": Problem, "description": "The token is missing or wrong."},
-    408: {"model": Problem, "description": "The request did not arrive in time."},
-    413: {"model": Problem, "description": "Too large."},
-    415: {"model": Problem, "description": "Not sent as JSON."},
-    422: {"model": Problem, "description": "Not what the description says, or not known to the model."},
-    503: {"model": Problem, "description": "Busy: try again in a second; or the model file was damaged."},
-    504: {"model": Problem, "description": "No answer in time."},
+ERRORS: dict[int | str, dict[str, Any]] = {
+    400: {"model": ErrorResponse, "description": "The body is not JSON."},
+    401: {"model": ErrorResponse, "description": "The token is missing or wrong."},
+    408: {"model": ErrorResponse, "description": "The request did not arrive in time."},
+    413: {"model": ErrorResponse, "description": "The request or its response is too large."},
+    415: {"model": ErrorResponse, "description": "The body was not sent as JSON."},
+    422: {"model": ErrorResponse, "description": "A field is not as described, or the model has no such label."},
+    503: {"model": ErrorResponse, "description": "The server is busy, or the model file was damaged."},
+    504: {"model": ErrorResponse, "description": "The response was not ready in time."},
 }
-TOLD = {
-    "Not Found": "There is nothing here. The page is at /, the API is described at /docs.",
-    "Method Not Allowed": "Not by this method. The API is described at /docs.",
+REASONS = {  # instead of those of starlette
+    "Not Found": "This path does not exist. The page is at /, the API is described at /docs.",
+    "Method Not Allowed": "This path does not take this method. The API is described at /docs.",
     "There was an error parsing the body": "The body is not JSON in UTF-8.",
 }
-ABOUT = (
+DESCRIPTION = (
     "Labels for texts or vectors, with calibrated probabilities. "
-    'What is refused is told why, in JSON: `{"status": 422, "reason": "..."}`.'
+    'A request that is refused gets the reason in JSON: `{"status": 422, "reason": "..."}`.'
 )
+Result = TypeVar("Result")
 
 
 def create_app(
     model: Any,
-    settings: Settings | None = None,
+    settings: ServerSettings | None = None,
     *,
     name: str = "model",
-    shared: Shared | None = None,
+    metrics: ServerMetrics | None = None,
     check: Callable[[], None] = lambda: None,
 ) -> ASGIApp:
-    """The ASGI application that serves a fitted model; `name` is what it is called, `shared` the numbers of several
-    processes together, `check` is called before and after each batch and raises where it must not be answered."""
-    settings = settings or Settings()
-    oracle = Oracle(model, settings)
-    metrics = Metrics({"name": name, "takes": oracle.takes, "labels": str(len(oracle.names))}, shared)
-    batcher: Batcher[Question, list[Answer]] = Batcher(
-        lambda questions: checked(check, lambda: oracle.answer_all(questions)),
+    """Returns the ASGI application that serves a fitted model under a name. `metrics` may be those of the application
+    that it replaces; `check` is called before and after each use of the model and raises where it must not be used."""
+    settings, metrics = settings or ServerSettings(), metrics or ServerMetrics()
+    service = PredictionService(model, settings)
+    metrics.model = {"name": name, "takes": service.takes, "labels": str(len(service.names))}
+
+    def checked(work: Callable[[], Result]) -> Result:
+        check()
+        result = work()
+        check()
+        return result
+
+    def count_batch(requests: int, rows: int) -> None:
+        metrics.count_batch(requests, rows)
+        metrics.waiting.set(batcher.rows)
+
+    batcher: Batcher[RowsRequest, list[RowPrediction]] = Batcher(
+        lambda requests: checked(lambda: service.predict_batch(requests)),
         batch_rows=settings.batch_rows,
         max_waiting=settings.max_waiting,
         wait=settings.batch_wait,
-        begin=None if settings.threads is None else partial(limited, settings.threads),
-        notify=lambda questions, rows: metrics.batch(questions, rows, batcher.rows),
+        initializer=None if settings.threads is None else partial(limited, settings.threads),
+        on_batch=count_batch,
     )
-
-    for warm in (oracle.warm_up, partial(warm_up, oracle)):
+    for warm in (service.warm_up, partial(warm_up, service)):
         batcher.thread.submit(warm).result()
-
-    app = bare_app(batcher)
-    add_questions(app, oracle, batcher, check)
-    add_facts(app, oracle, metrics, batcher, settings, name, check)
-    add_page(app)
-    describe_token(app, settings)
-    return Guard(app, settings, metrics)
-
-
-def checked(check: Callable[[], None], work: Callable[[], Anything]) -> Anything:
-    """What the work gives, if the model file was the same before and after."""
-    check()
-    found = work()
-    check()
-    return found
-
-
-def bare_app(batcher: Batcher[Question, list[Answer]]) -> FastAPI:
-    """An application without paths, which ends the batcher's thread when it ends and tells errors in JSON."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
-        batcher.close()
+        batcher.thread.shutdown()
 
     app = FastAPI(
         title="smoothlink",
         version=__version__,
-        description=ABOUT,
+        description=DESCRIPTION,
         docs_url=None,
         redoc_url=None,
         lifespan=lifespan,
         servers=[{"url": "."}],
     )
-    app.add_exception_handler(HTTPException, refused)
-    app.add_exception_handler(RequestValidationError, invalid)
-    app.add_exception_handler(ModelFileError, damaged)
-    app.add_exception_handler(Exception, failed)
-    return app
+    app.add_exception_handler(HTTPException, respond_http_error)
+    app.add_exception_handler(RequestValidationError, respond_invalid)
+    app.add_exception_handler(ModelFileError, respond_damaged)
+    app.add_exception_handler(Exception, respond_bug)
 
-
-def add_questions(
-    app: FastAPI, oracle: Oracle, batcher: Batcher[Question, list[Answer]], check: Callable[[], None]
-) -> None:
-    """The paths that ask the model."""
-
-    @app.post("/predict", response_model=Predicted, responses=REFUSALS, tags=["questions"])
-    async def predict(asked: PredictRequest) -> Response:
-        """The labels of texts or vectors with their probabilities, the best first."""
-        question = oracle.question(
-            asked.texts, asked.vectors, k=asked.k, threshold=asked.threshold, only=asked.only or ()
+    @app.post("/predict", response_model=PredictResponse, responses=ERRORS, tags=["model"])
+    async def predict(body: PredictRequest) -> Response:
+        """Returns the labels of texts or vectors with their probabilities, the most probable first."""
+        request = service.check_request(
+            body.texts, body.vectors, k=body.k, threshold=body.threshold, only=body.only or ()
         )
-        found = await batcher.ask(question, len(question.rows))
-        oracle.check_size(found)
-        return as_json({"predictions": [spoken(answer) for answer in found]})
+        predictions = await batcher.submit(request, len(request.rows))
+        count, most = sum(len(prediction.names) for prediction in predictions), settings.max_response_labels
+        if count > most:
+            reason = f"The response has {count:,} labels, more than {most:,}. Send fewer rows, or ask for fewer labels."
+            raise RefusedRequest(413, reason)
+        return json_response({"predictions": [to_json(prediction) for prediction in predictions]})
 
-    @app.post("/explain", response_model=Explained, responses=REFUSALS, tags=["questions"])
-    async def explain(asked: ExplainRequest) -> Response:
-        """Which words or features spoke for a label, and which labels travel with it."""
-        question = wanted(oracle, asked)
-        found = await batcher.aside(lambda: checked(check, lambda: explained(oracle, question)))
-        return as_json({"explanations": found})
+    @app.post("/explain", response_model=ExplainResponse, responses=ERRORS, tags=["model"])
+    async def explain(body: ExplainRequest) -> Response:
+        """Returns which words or features raise or lower a label's score, and which labels often occur with it."""
+        texts = None if body.text is None else [body.text]
+        vectors = None if body.vector is None else [body.vector]
+        row = service.check_request(texts, vectors).rows[0]
+        work = partial(explain_row, service, row, service.label_numbers(body.labels or ()), body.top)
+        loop = asyncio.get_running_loop()
+        return json_response({"explanations": await loop.run_in_executor(batcher.thread, checked, work)})
 
-
-def add_facts(
-    app: FastAPI,
-    oracle: Oracle,
-    metrics: Metrics,
-    batcher: Batcher[Question, list[Answer]],
-    settings: Settings,
-    name: str,
-    check: Callable[[], None],
-) -> None:
-    """The paths that tell of the model and of the server."""
-
-    @app.get("/labels", responses=few(401, 422), tags=["facts"])
+    @app.get("/labels", responses=errors(401, 422), tags=["model"])
     def labels(
-        q: Annotated[str, Query(max_length=200, description="A part of the name; empty: all labels.")] = "",
+        q: Annotated[str, Query(max_length=200, description="A part of the name. The default is all labels.")] = "",
         offset: Annotated[int, Query(ge=0, lt=1 << 31)] = 0,
         limit: Annotated[int, Query(ge=1, le=1000)] = 50,
-    ) -> Labels:
-        """Labels by a part of their names: those that begin with it first, in alphabetical order."""
-        total, found = oracle.search(q, offset, limit)
-        known = [Known(label=oracle.names[j], number=j, count=float(oracle.counts[j])) for j in found]
-        return Labels(total=total, offset=offset, labels=known)
+    ) -> LabelsResponse:
+        """Returns labels by a part of their names: those that begin with it first, in alphabetical order."""
+        total, found = service.search_labels(q, offset, limit)
+        counts = service.classifier.model_.counts
+        known = [LabelInfo(label=service.names[j], number=j, count=float(counts[j])) for j in found]
+        return LabelsResponse(total=total, offset=offset, labels=known)
 
-    @app.get("/model", responses=few(401), tags=["facts"])
-    async def about() -> About:
-        """What is served, and what it takes."""
-        return About(
+    @app.get("/model", responses=errors(401), tags=["model"])
+    async def about() -> ModelResponse:
+        """Returns what the model is and which rows it takes."""
+        examples = getattr(model, "examples_", [])
+        return ModelResponse(
             name=name,
-            takes=oracle.takes,
-            labels=len(oracle.names),
-            features=oracle.classifier.n_features_in_,
+            takes=service.takes,
+            labels=len(service.names),
+            features=service.classifier.n_features_in_,
             version=__version__,
-            examples=oracle.examples,
+            examples=[TrainingExample(text=one.text, labels=one.labels) for one in examples],
             max_rows=settings.max_rows,
-            max_labels=min(settings.max_labels, len(oracle.names)),
+            max_labels=min(settings.max_labels, len(service.names)),
             max_body=settings.max_body,
         )
 
     @app.head("/health", include_in_schema=False)
-    @app.get("/health", response_model=Health, tags=["facts"])
+    @app.get("/health", response_model=HealthResponse, tags=["server"])
     async def health() -> Response:
-        """Whether it serves."""
+        """Returns whether the server works."""
         check()
-        return as_json({"status": "ok"})
+        return json_response({"status": "ok"})
 
-    @app.get("/metrics", responses=few(401), tags=["facts"])
+    @app.get("/metrics", responses=errors(401), tags=["server"])
     async def prometheus() -> Response:
-        """Counts in Prometheus's text format, of all worker processes together."""
-        metrics.set("waiting", batcher.rows)
+        """Returns the metrics of all worker processes together, in Prometheus's text format."""
+        metrics.waiting.set(batcher.rows)
         return Response(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
-
-def few(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    return {status: REFUSALS[status] for status in statuses}
-
-
-def spoken(answer: Answer) -> dict[str, Any]:
-    """An answer in JSON's types."""
-    pairs = zip(answer.names, answer.probabilities, strict=True)
-    return {"labels": [{"label": name, "probability": round(p, 6)} for name, p in pairs], "features": answer.features}
+    add_page(app)
+    add_token_to_description(app, settings)
+    return Limits(app, settings, metrics)
 
 
-def as_json(value: Any) -> Response:
-    """Already of the described shape: checking it again would take longer than making it."""
+def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    return {status: ERRORS[status] for status in statuses}
+
+
+def to_json(prediction: RowPrediction) -> dict[str, Any]:
+    """Returns a prediction in JSON's types."""
+    pairs = zip(prediction.names, prediction.probabilities, strict=True)
+    labels = [{"label": name, "probability": round(p, 6)} for name, p in pairs]
+    return {"labels": labels, "features": prediction.features}
+
+
+def json_response(value: Any) -> Response:
+    """Returns a response whose value is not validated: that would take longer than the prediction."""
     return Response(json.dumps(value, allow_nan=False, separators=(",", ":")), media_type="application/json")
 
 
-async def refused(_: Request, error: Exception) -> Response:
+class PageFiles(StaticFiles):
+    """The files of the page. Browsers check each time whether one changed, so that no old script meets a new page."""
+
+    def file_response(self, *args: Any, **kwargs: Any) -> Response:
+        response = super().file_response(*args, **kwargs)
+        response.headers["Cache-Control"] = "no-cache"
+        return response
+
+
+def add_page(app: FastAPI) -> None:
+    """Adds /, /docs and their files at /page/."""
+    mimetypes.add_type("text/javascript", ".js")  # which browsers insist on; some Windows registries say text/plain
+    files = PageFiles(packages=[("smoothlink.serve", "page")])
+    app.mount("/page", files)
+
+    @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
+    async def index(request: Request) -> Response:
+        return await files.get_response("index.html", request.scope)
+
+    @app.api_route("/docs", methods=["GET", "HEAD"], include_in_schema=False)
+    async def docs(request: Request) -> Response:
+        return await files.get_response("docs.html", request.scope)
+
+
+async def respond_http_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return problem(error.status_code, TOLD.get(error.detail, error.detail), error.headers)
+    return error_response(error.status_code, REASONS.get(error.detail, error.detail), error.headers)
 
 
-async def invalid(request: Request, error: Exception) -> Response:
+async def respond_invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     kind = request.headers.get("content-type", "")
     if request.method == "POST" and not kind.partition(";")[0].strip().lower().endswith("json"):
-        return problem(415, "The body must be JSON: send the header Content-Type: application/json.")
+        return error_response(415, "The body must be JSON: send the header Content-Type: application/json.")
     if any(found["type"] == "json_invalid" for found in error.errors()):
-        return problem(400, "The body is not JSON in UTF-8.")
-    return problem(422, complaints(error.errors()))
+        return error_response(400, "The body is not JSON in UTF-8.")
+    return error_response(422, validation_reason(error.errors()))
 
 
-async def damaged(_: Request, error: Exception) -> Response:
+async def respond_damaged(_: Request, error: Exception) -> Response:
     log.error("%s", error)
-    return problem(503, "The model file is damaged: the server's log says where.")
+    return error_response(503, "The model file is damaged: the server's log says where.")
 
 
-async def failed(_: Request, error: Exception) -> Response:
-    return problem(500, "A bug in smoothlink: the server's log has a traceback. Please report it.")
+async def respond_bug(_: Request, error: Exception) -> Response:
+    return error_response(500, BUG)
 
 
-def describe_token(app: FastAPI, settings: Settings) -> None:
-    """Tells of the token in the OpenAPI description, where one is needed."""
-    described = app.openapi()
+def add_token_to_description(app: FastAPI, settings: ServerSettings) -> None:
+    """Describes the token in the OpenAPI description, where one is needed."""
+    description = app.openapi()
     if settings.token is not None:
-        described["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-        for path, methods in described["paths"].items():
+        description["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        for path, methods in description["paths"].items():
             for method in methods.values():
                 method["security"] = [] if path == "/health" else [{"token": []}]

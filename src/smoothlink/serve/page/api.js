@@ -1,10 +1,10 @@
-// Requests to the server this page came from. A token, where it asks for one, is kept until the tab is closed.
+// Requests to the server of this page. Its token, where it needs one, is stored until the tab is closed.
 
 const KEY = "smoothlink-token";
 
-export class Refusal extends Error {}
+export class RefusedRequest extends Error {} // its message is the server's reason
 
-export async function ask(path, body, signal) {
+export async function request(path, body, signal) {
   for (;;) {
     const token = sessionStorage.getItem(KEY);
     const response = await fetch(path, {
@@ -14,19 +14,19 @@ export async function ask(path, body, signal) {
       signal,
     });
     if (response.status === 401) {
-      await askForToken();
+      await readToken();
       continue;
     }
-    const answer = await response.json().catch(() => ({ reason: `The server answered ${response.status}.` }));
-    if (!response.ok) throw new Refusal(answer.reason);
-    return answer;
+    const content = await response.json().catch(() => ({ reason: `The server responded with status ${response.status}.` }));
+    if (!response.ok) throw new RefusedRequest(content.reason);
+    return content;
   }
 }
 
-let asking = null; // several requests may be refused at once: one question is enough
+let reading = null; // several requests may be refused at once: one dialog is enough
 
-function askForToken() {
-  asking ??= new Promise((resolve) => {
+function readToken() {
+  reading ??= new Promise((resolve) => {
     const dialog = document.getElementById("token");
     const secret = document.getElementById("secret");
     secret.value = "";
@@ -35,10 +35,10 @@ function askForToken() {
       event.preventDefault();
       sessionStorage.setItem(KEY, secret.value.trim());
       dialog.close();
-      asking = null;
+      reading = null;
       resolve();
     };
     dialog.showModal();
   });
-  return asking;
+  return reading;
 }

@@ -1,4 +1,4 @@
-// The description of the API, drawn from openapi.json.
+// The description of the API, rendered from openapi.json.
 
 const make = (kind, content = [], props = {}) => {
   const made = Object.assign(document.createElement(kind), props);
@@ -10,20 +10,20 @@ const described = await (await fetch("openapi.json")).json();
 const resolve = (schema) => (schema?.$ref ? described.components.schemas[schema.$ref.split("/").pop()] : schema) ?? {};
 const options = (schema) => (schema.anyOf ?? [schema]).filter((one) => one.type !== "null");
 
-function kind(schema) {
-  const told = options(schema).map((one) => {
+function kindOf(schema) {
+  const kinds = options(schema).map((one) => {
     if (one.$ref) return "object";
-    return one.type === "array" ? `list of ${kind(one.items)}s` : (one.type ?? "any");
+    return one.type === "array" ? `list of ${kindOf(one.items)}s` : (one.type ?? "any");
   });
-  return told.join(" or ");
+  return kinds.join(" or ");
 }
 
-function limits(schema) {
+function limitsOf(schema) {
   const [one] = options(schema);
   const names = { minimum: "at least", maximum: "at most", exclusiveMaximum: "below", maxLength: "characters at most", maxItems: "items at most" };
-  const said = Object.entries(names).filter(([key]) => key in one).map(([key, text]) => `${text} ${one[key]}`);
-  if (schema.default !== undefined && schema.default !== null && schema.default !== "") said.push(`default ${schema.default}`);
-  return said.join(", ");
+  const limits = Object.entries(names).filter(([key]) => key in one).map(([key, text]) => `${text} ${one[key]}`);
+  if (schema.default !== undefined && schema.default !== null && schema.default !== "") limits.push(`default ${schema.default}`);
+  return limits.join(", ");
 }
 
 function lines(schema, deep = 0) {
@@ -36,21 +36,21 @@ function lines(schema, deep = 0) {
 }
 
 function line(name, schema, description = "") {
-  const what = [kind(schema), limits(schema)].filter(Boolean).join(", ");
+  const what = [kindOf(schema), limitsOf(schema)].filter(Boolean).join(", ");
   return make("tr", [make("td", name), make("td", what), make("td", description)]);
 }
 
-function article(path, method, told) {
-  const parts = [make("h2", [make("b", method.toUpperCase()), path]), make("p", told.description ?? told.summary)];
+function article(path, method, operation) {
+  const parts = [make("h2", [make("b", method.toUpperCase()), path]), make("p", operation.description ?? operation.summary)];
   const section = (title, rows) => rows.length && parts.push(make("h3", title), make("table", make("tbody", rows)));
-  const body = told.requestBody?.content["application/json"].schema;
-  section("Query", (told.parameters ?? []).map((one) => line(one.name, one.schema, one.description)));
+  const body = operation.requestBody?.content["application/json"].schema;
+  section("Query", (operation.parameters ?? []).map((one) => line(one.name, one.schema, one.description)));
   section("Body", lines(body));
   const example = resolve(body).examples?.[0];
   if (example) parts.push(make("h3", "Example"), make("pre", curl(path, example), { tabIndex: 0 }));
-  const { 200: fine, ...refusals } = told.responses;
-  section("Answer", lines(fine?.content?.["application/json"]?.schema));
-  section("Refusals", Object.entries(refusals).map(([status, one]) => make("tr", [make("td", status), make("td", one.description)])));
+  const { 200: fine, ...errors } = operation.responses;
+  section("Response", lines(fine?.content?.["application/json"]?.schema));
+  section("Errors", Object.entries(errors).map(([status, one]) => make("tr", [make("td", status), make("td", one.description)])));
   return make("article", parts, { className: "card" });
 }
 
@@ -60,5 +60,5 @@ const curl = (path, body) =>
   `  -d '${JSON.stringify(body)}'`;
 
 document.getElementById("facts").textContent = `smoothlink ${described.info.version}`;
-const all = Object.entries(described.paths).flatMap(([path, methods]) => Object.entries(methods).map(([method, told]) => article(path, method, told)));
+const all = Object.entries(described.paths).flatMap(([path, methods]) => Object.entries(methods).map(([method, operation]) => article(path, method, operation)));
 document.getElementById("paths").append(make("p", described.info.description.replaceAll("`", "")), ...all);

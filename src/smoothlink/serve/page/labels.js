@@ -1,46 +1,46 @@
-// The list of labels: bars, the threshold, and which label is looked at.
+// The list of labels: bars, the threshold, and which label is explained.
 
 const EXTRA = 4; // labels below the threshold that are shown
 
 const list = document.getElementById("labels");
 const slider = document.getElementById("threshold");
 const shown = document.getElementById("shown");
-const rows = new Map(); // label -> its row, kept so that bars move instead of jumping
+const rows = new Map(); // label -> its row, reused so that bars move instead of jumping
 let found = []; // [{label, probability}], the best first
-let own = new Set(); // labels that the training set gives this text
-let held = null; // the label that was clicked
-let looked = null;
-let notify = () => {};
+let correct = new Set(); // labels that the training set gives this text
+let pinned = null; // the label that was clicked
+let explained = null; // the label under the pointer or with the focus
+let onExplain = () => {};
 
 export const threshold = () => Number(slider.value);
-export const chosen = () => found.filter((one) => one.probability >= threshold());
+export const likely = () => found.filter((one) => one.probability >= threshold());
 
-export function onLook(callback) {
-  notify = callback;
+export function whenExplained(callback) {
+  onExplain = callback;
 }
 
-export function reveal() {
-  rows.get(held)?.scrollIntoView({ block: "nearest" });
+export function scrollToPinned() {
+  rows.get(pinned)?.scrollIntoView({ block: "nearest" });
 }
 
-export function letGo() {
-  held = null;
-  look(null);
+export function unpin() {
+  pinned = null;
+  explain(null);
 }
 
-export function show(labels, known) {
+export function show(labels, trainingLabels) {
   found = labels;
-  own = new Set(known);
+  correct = new Set(trainingLabels);
   draw();
-  if (looked && !rows.has(looked)) look(null);
-  else if (looked) notify(looked);
+  if (explained && !rows.has(explained)) explain(null);
+  else if (explained) onExplain(explained);
 }
 
 function draw() {
-  const cut = threshold();
-  shown.value = cut.toFixed(2);
-  list.style.setProperty("--cut", cut);
-  const visible = found.slice(0, chosen().length + EXTRA);
+  const least = threshold();
+  shown.value = least.toFixed(2);
+  list.style.setProperty("--threshold", least);
+  const visible = found.slice(0, likely().length + EXTRA);
   const names = new Set(visible.map((one) => one.label));
   for (const [name, row] of rows) {
     if (!names.has(name)) {
@@ -49,15 +49,15 @@ function draw() {
     }
   }
   visible.forEach((one, i) => {
-    const row = rows.get(one.label) ?? made(one.label);
-    fill(row, one, cut);
+    const row = rows.get(one.label) ?? makeRow(one.label);
+    fill(row, one, least);
     if (list.children[i] !== row) list.insertBefore(row, list.children[i] ?? null);
   });
-  if (held && !rows.has(held)) held = null;
-  settle();
+  if (pinned && !rows.has(pinned)) pinned = null;
+  updateState();
 }
 
-function made(name) {
+function makeRow(name) {
   const row = document.createElement("li");
   const button = document.createElement("button");
   button.type = "button";
@@ -65,61 +65,61 @@ function made(name) {
   button.append(element("span", "label"), element("span", "track"), element("span", "number"));
   button.children[0].append(name);
   button.children[1].append(element("span", "bar"));
-  button.onpointerenter = (event) => event.pointerType === "mouse" && look(name);
-  button.onfocus = () => look(name);
+  button.onpointerenter = (event) => event.pointerType === "mouse" && explain(name);
+  button.onfocus = () => explain(name);
   button.onclick = () => {
-    held = held === name ? null : name;
-    look(name);
+    pinned = pinned === name ? null : name;
+    explain(name);
   };
   row.append(button);
   rows.set(name, row);
   return row;
 }
 
-function fill(row, { label, probability }, cut) {
+function fill(row, { label, probability }, least) {
   const button = row.firstChild;
   const [name, track, number] = button.children;
   button.title = label;
-  row.className = probability >= cut ? "" : "below";
+  row.className = probability >= least ? "" : "below";
   track.firstChild.style.setProperty("--p", probability);
   number.textContent = probability.toFixed(2);
-  name.querySelector(".own")?.remove();
-  if (own.has(label)) {
-    const mark = element("span", "own");
-    mark.append("✓", Object.assign(element("span", "unseen"), { textContent: " a label of this example" }));
-    mark.title = "a label of this example";
+  name.querySelector(".correct")?.remove();
+  if (correct.has(label)) {
+    const mark = element("span", "correct");
+    mark.append("✓", Object.assign(element("span", "visually-hidden"), { textContent: " is a label of this example" }));
+    mark.title = "This is a label of this example.";
     name.append(mark);
   }
 }
 
-export function element(kind, name) {
-  return Object.assign(document.createElement(kind), { className: name });
+export function element(kind, className) {
+  return Object.assign(document.createElement(kind), { className });
 }
 
-function look(name) {
-  if (looked === name) return settle();
-  looked = name;
-  settle();
-  notify(name);
+function explain(name) {
+  const changed = explained !== name;
+  explained = name;
+  updateState();
+  if (changed) onExplain(name);
 }
 
-function settle() {
+function updateState() {
   for (const [name, row] of rows) {
-    row.firstChild.classList.toggle("shown", name === looked);
-    row.firstChild.setAttribute("aria-pressed", name === held);
-    row.firstChild.tabIndex = row === (rows.get(looked) ?? list.firstChild) ? 0 : -1; // one stop for the Tab key
+    row.firstChild.classList.toggle("shown", name === explained);
+    row.firstChild.setAttribute("aria-pressed", name === pinned);
+    row.firstChild.tabIndex = row === (rows.get(explained) ?? list.firstChild) ? 0 : -1; // one stop for the Tab key
   }
 }
 
-list.onpointerleave = (event) => event.pointerType === "mouse" && !list.contains(document.activeElement) && look(held);
+list.onpointerleave = (event) => event.pointerType === "mouse" && !list.contains(document.activeElement) && explain(pinned);
 
-list.onfocusout = (event) => !list.contains(event.relatedTarget) && look(held);
+list.onfocusout = (event) => !list.contains(event.relatedTarget) && explain(pinned);
 
 list.onkeydown = (event) => {
   const at = [...list.children].indexOf(document.activeElement.parentElement);
   const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: list.children.length - 1 }[event.key];
   if (event.key === "Escape") {
-    held = null;
+    pinned = null;
     document.getElementById("text").focus();
   } else if (to !== undefined) {
     event.preventDefault();
@@ -129,5 +129,5 @@ list.onkeydown = (event) => {
 
 slider.oninput = () => {
   draw();
-  slider.dispatchEvent(new CustomEvent("cut", { bubbles: true }));
+  slider.dispatchEvent(new CustomEvent("threshold", { bubbles: true }));
 };

@@ -1,19 +1,19 @@
-// Why a label: words of the text that spoke for or against it, and labels that travel with it.
+// The explanation of a label: words that raise or lower its score, and labels that often occur with it.
 
-import { ask } from "./api.js";
-import { element, reveal } from "./labels.js";
+import { request } from "./api.js";
+import { element, scrollToPinned } from "./labels.js";
 
 const SHOWN = 8; // features
-const PAUSE = 60; // ms that one stays on a label before it is explained
-const LEAST = 0.08; // of the largest contribution: less is not marked in the text
-const KEPT = 200; // explanations that need not be asked for again
+const PAUSE = 60; // ms that the pointer stays on a label before it is explained
+const LEAST = 0.08; // of the largest contribution; smaller ones are not marked in the text
+const CACHED = 200; // explanations that need not be requested again
 
 const why = document.getElementById("why");
 const behind = document.getElementById("behind");
-const known = new Map();
+const cache = new Map();
 let waiting = null;
 
-// The text behind the textarea, which carries the marks and makes the paper as high as the text.
+// The text behind the textarea, which holds the marks and makes the card as high as the text.
 export function write(text, words = []) {
   const most = Math.max(...words.map((word) => Math.abs(word.contribution)));
   words = words.filter((word) => Math.abs(word.contribution) >= LEAST * most);
@@ -38,18 +38,18 @@ export function explain(label, row, text) {
     return;
   }
   const key = JSON.stringify([label, row]);
-  if (known.has(key)) {
-    draw(known.get(key), text);
+  if (cache.has(key)) {
+    draw(cache.get(key), text);
     return;
   }
   const mine = (waiting = new AbortController());
   setTimeout(async () => {
     if (mine.signal.aborted) return;
     try {
-      const answer = await ask("explain", { ...row, labels: [label], top: SHOWN }, mine.signal);
-      if (known.size >= KEPT) known.clear();
-      known.set(key, answer.explanations[0]);
-      draw(answer.explanations[0], text);
+      const response = await request("explain", { ...row, labels: [label], top: SHOWN }, mine.signal);
+      if (cache.size >= CACHED) cache.clear();
+      cache.set(key, response.explanations[0]);
+      draw(response.explanations[0], text);
     } catch (error) {
       if (error.name === "AbortError") return;
       draw({ label, words: [], features: [], neighbours: [] }, text, error.message);
@@ -57,7 +57,7 @@ export function explain(label, row, text) {
   }, PAUSE);
 }
 
-function draw(found, text, trouble = "Nothing known in it: this is how frequent the label is.") {
+function draw(found, text, message = "The model knows nothing in this text: the probability is the label's frequency.") {
   write(text, found.words);
   const [title, ...heads] = why.querySelectorAll("h2, h3");
   title.textContent = `Why ${found.label}?`;
@@ -74,13 +74,13 @@ function draw(found, text, trouble = "Nothing known in it: this is how frequent 
   const neighbours = found.neighbours.map((one) => {
     const chip = element("li", "");
     chip.textContent = one.label;
-    chip.title = `similarity ${one.similarity.toFixed(2)}`;
+    chip.title = `Similarity: ${one.similarity.toFixed(2)}`;
     return chip;
   });
   document.getElementById("reasons").replaceChildren(...reasons);
   document.getElementById("neighbours").replaceChildren(...neighbours);
-  heads[1].textContent = reasons.length ? "Spoke for and against it" : trouble;
+  heads[1].textContent = reasons.length ? "Contributions to its score" : message;
   heads[0].hidden = !neighbours.length;
   why.hidden = false;
-  reveal();
+  scrollToPinned();
 }

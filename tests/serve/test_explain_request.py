@@ -1,4 +1,4 @@
-"""Features are found in the text where they stand, and what they add is on the words."""
+"""Features are found in the text, and the words contribute what the features contribute."""
 
 import pytest
 from hypothesis import given, settings
@@ -7,7 +7,7 @@ from served import text_model
 
 from smoothlink import TextFeatures
 from smoothlink.explanation import explain
-from smoothlink.serve.highlight import on_words, places
+from smoothlink.serve.explain_request import feature_spans, word_contributions
 
 TEXTS = ["Apple iron apple, rain! Plum-pie", "  zinc\n\ttin  zinc ", "", "a I", "Ärger über Öl", "red", "x" * 40]
 KINDS = [
@@ -25,33 +25,33 @@ def test_every_n_gram_of_a_text_is_found_as_often_as_it_is_counted(options):
     features = TextFeatures(min_df=1, **options).fit(TEXTS)
     for text in [*TEXTS, "apple rain apple", "Iron? iron: IRON apple pie"]:
         counted = features._counts([text])
-        where = places(features, text)
-        assert {j: len(spans) for j, spans in where.items()} == dict(zip(counted.indices, counted.data, strict=True))
-        assert all(0 <= start < end <= len(text) for spans in where.values() for start, end in spans)
+        spans_of = feature_spans(features, text)
+        assert {j: len(spans) for j, spans in spans_of.items()} == dict(zip(counted.indices, counted.data, strict=True))
+        assert all(0 <= start < end <= len(text) for spans in spans_of.values() for start, end in spans)
 
 
-def test_a_word_stands_where_it_is_found():
+def test_a_word_is_found_where_it_stands():
     features = TextFeatures(word_ngrams=(1, 2), min_df=1).fit(["apple iron"])
     names = features.get_feature_names_out().tolist()
-    where = places(features, "Iron, an APPLE iron")
-    assert where[names.index("iron")] == [(0, 4), (15, 19)]
-    assert where[names.index("apple iron")] == [(9, 19)]
+    spans_of = feature_spans(features, "Iron, an APPLE iron")
+    assert spans_of[names.index("iron")] == [(0, 4), (15, 19)]
+    assert spans_of[names.index("apple iron")] == [(9, 19)]
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.text(max_size=60))
-def test_any_text_has_places_within_it(text):
+def test_any_text_has_spans_within_it(text):
     features = text_model().features_
-    for spans in places(features, text).values():
+    for spans in feature_spans(features, text).values():
         assert all(0 <= start < end <= len(text) for start, end in spans)
 
 
 @pytest.mark.parametrize("changes", [{}, {"char_ngrams": (3, 4)}], ids=str)
-def test_what_words_add_is_what_the_features_add(changes):
+def test_words_contribute_what_the_features_contribute(changes):
     model = text_model(**changes)
     text = "Apple iron apple. An unknown violet, snow: iron"
     for one in explain(model, text, k=3, top=None):
         added = {reason.feature: reason.added for reason in one.reasons}
-        words = on_words(text, added, places(model.features_, text))
+        words = word_contributions(text, added, feature_spans(model.features_, text))
         assert sum(amount for _, amount in words) == pytest.approx(one.score - one.base, abs=1e-5)
         assert [span for span, _ in words] == sorted(span for span, _ in words)

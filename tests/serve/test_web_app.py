@@ -1,0 +1,318 @@
+"""The API: requests, responses, errors, metrics and the files of the page."""
+
+import json
+import random
+import re
+import time
+from importlib.resources import files
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from served import client, text_model
+from sklearn.tree import DecisionTreeClassifier
+from small import fixed, words
+
+from smoothlink import PerLabel
+from smoothlink.explanation import explain
+from smoothlink.serve import ServerSettings
+from smoothlink.serve.limits import CSP
+from smoothlink.serve.service import PredictionService
+
+SECRET = "s3cret"
+PAGE = files("smoothlink.serve").joinpath("page")
+
+
+def check_error(response, status, reason):
+    """Checks that an error is JSON with its status and a reason."""
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/json"
+    body = response.json()
+    assert body["status"] == status
+    assert re.search(reason, body["reason"]), body["reason"]
+
+
+def test_a_text_has_the_labels_that_the_model_gives_it(texts):
+    found = texts.post("/predict", json={"texts": ["apple iron", ""], "k": 2}).json()["predictions"]
+    best = text_model().predict_topk(["apple iron"], k=2)[0]
+    assert found[0]["labels"] == [{"label": name, "probability": round(p, 6)} for name, p in best]
+    assert [one["features"] > 0 for one in found] == [True, False]
+
+
+def test_a_vector_has_its_labels(vectors):
+    body = {"vectors": [{"indices": [1, 3], "values": [1, 2.5]}], "threshold": 0.0, "only": ["0", "5"]}
+    labels = vectors.post("/predict", json=body).json()["predictions"][0]["labels"]
+    assert {one["label"] for one in labels} == {"0", "5"}
+
+
+def test_an_explanation_has_features_words_and_neighbours(texts):
+    text = "Äpfel: apple 🍎 iron, apple"
+    found = texts.post("/explain", json={"text": text, "labels": ["metal", "fruit"], "top": 1}).json()["explanations"]
+    exact = explain(text_model(), text, labels=["metal", "fruit"], top=None)
+    assert [one["label"] for one in found] == ["metal", "fruit"]
+    for one, other in zip(found, exact, strict=True):
+        assert one["probability"] == pytest.approx(other.probability, abs=1e-6)
+        assert [f["feature"] for f in one["features"]] == [other.reasons[0].name]
+        assert sum(word["contribution"] for word in one["words"]) == pytest.approx(other.score - other.base, abs=1e-4)
+        assert [n["label"] for n in one["neighbours"]] == [str(n.name) for n in other.neighbours]
+    assert [text[word["start"] : word["end"]] for word in found[0]["words"]] == ["apple", "iron", "apple"]
+    assert len(texts.post("/explain", json={"text": "snow"}).json()["explanations"]) == 3
+
+
+def test_a_vector_is_explained_too(vectors):
+    body = {"vector": {"indices": [1, 3], "values": [1.0, 2.0]}, "labels": ["2"]}
+    found = vectors.post("/explain", json=body).json()["explanations"][0]
+    assert {one["feature"] for one in found["features"]} == {"1", "3"}
+    assert found["words"] == []
+
+
+def test_an_embedding_that_cannot_be_explained_is_refused_with_the_reason(rng):
+    X, Y = words(rng)
+    model = fixed(embedding=PerLabel(DecisionTreeClassifier(max_depth=2))).fit(X, Y)
+    with client(model) as made:
+        vector = {"indices": [1], "values": [1.0]}
+        assert made.post("/predict", json={"vectors": [vector]}).status_code == 200
+        check_error(made.post("/explain", json={"vector": vector}), 422, "cannot be explained")
+
+
+def test_labels_are_searched_in_pages(texts):
+    found = texts.get("/labels", params={"q": "M", "limit": 1}).json()
+    assert (found["total"], [one["label"] for one in found["labels"]]) == (2, ["metal"])
+    found = texts.get("/labels", params={"q": "m", "offset": 1}).json()
+    assert found["labels"] == [{"label": "number", "number": 3, "count": text_model().classifier_.model_.counts[3]}]
+
+
+def test_the_model_is_described(texts, vectors):
+    about = texts.get("/model").json()
+    assert (about["name"], about["takes"], about["labels"]) == ("topics", "texts", 5)
+    assert about["examples"] == [{"text": one.text, "labels": one.labels} for one in text_model().examples_]
+    about = vectors.get("/model").json()
+    assert (about["takes"], about["features"], about["examples"]) == ("vectors", 40, [])
+    assert texts.get("/health").json() == {"status": "ok"}
+    assert texts.head("/health").status_code == 200
+
+
+BAD = [
+    ({"texts": []}, "texts: "),
+    ({"texts": [3]}, "texts.0: "),
+    ({"texts": "apple"}, "texts: "),
+    ({"texts": None}, "either"),
+    ({}, "either"),
+    ({"texts": ["a"], "vectors": [{"indices": [], "values": []}]}, "either"),
+    ({"texts": ["a"], "k": 0}, "k: "),
+    ({"texts": ["a"], "k": "5"}, "k: "),
+    ({"texts": ["a"], "k": 1001}, "at most 1000"),
+    ({"texts": ["a"], "threshold": 1.5}, "threshold: "),
+    ({"texts": ["a"], "only": []}, "only: "),
+    ({"texts": ["a"], "only": ["brass"]}, "no label 'brass'"),
+    ({"texts": ["a"], "treshold": 0.5}, "treshold: "),
+    ({"vectors": [{"indices": [0], "values": [1.0]}]}, "takes texts"),
+    ([], "valid dictionary"),
+    ("apple", "valid dictionary"),
+]
+
+
+@pytest.mark.parametrize(("body", "reason"), BAD, ids=str)
+def test_a_request_that_is_not_as_described_is_refused_with_the_reason(texts, body, reason):
+    check_error(texts.post("/predict", json=body), 422, reason)
+
+
+@pytest.mark.parametrize(
+    ("vector", "reason"),
+    [
+        ({"indices": [1, 2], "values": [1.0]}, "2 indices and 1 values"),
+        ({"indices": [-1], "values": [1.0]}, "indices.0: "),
+        ({"indices": [40], "values": [1.0]}, "outside 0..39"),
+        ({"indices": [2**80], "values": [1.0]}, "indices.0: "),
+        ({"indices": [1], "values": [1e300]}, "values.0: "),
+        ({"indices": [True], "values": [1.0]}, "indices.0: "),
+    ],
+    ids=str,
+)
+def test_what_is_not_a_vector_is_refused_with_the_reason(vectors, vector, reason):
+    check_error(vectors.post("/predict", json={"vectors": [vector]}), 422, reason)
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "reason"),
+    [
+        (b"{", 400, "JSON"),
+        (b"", 422, "required"),
+        (b"\xff\xfe", 400, "UTF-8"),
+        (b'{"texts": ["\\ud800"]}', 422, "texts.0: "),
+        (b'{"vectors": [{"indices": [0], "values": [NaN]}]}', 422, "finite"),
+        (b'{"texts": ["a"], "threshold": Infinity}', 422, "threshold: "),
+        (b"[" * 100_000, 400, "JSON"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_what_is_not_json_is_refused_with_the_reason(texts, content, status, reason):
+    check_error(texts.post("/predict", content=content, headers={"Content-Type": "application/json"}), status, reason)
+
+
+def test_other_paths_methods_and_types_are_refused_with_the_reason(texts):
+    check_error(texts.get("/nowhere"), 404, "/docs")
+    check_error(texts.get("/page/nothing.js"), 404, "does not exist")
+    check_error(texts.get("/predict"), 405, "method")
+    assert texts.get("/predict").headers["allow"] == "POST"
+    check_error(texts.post("/predict", content=b"{}", headers={"Content-Type": "text/plain"}), 415, "application/json")
+    check_error(texts.get("/labels?limit=0"), 422, "limit: ")
+    check_error(texts.get("/labels?offset=x"), 422, "offset: ")
+
+
+def test_hundreds_of_odd_requests_leave_it_serving(texts):
+    rng = random.Random(0)
+    pieces = [
+        "texts",
+        "vectors",
+        "k",
+        "threshold",
+        "only",
+        "a",
+        "",
+        0,
+        -1,
+        1e308,
+        10**30,
+        None,
+        True,
+        [],
+        {},
+        "\x00",
+        "é",
+    ]
+
+    def value(depth):
+        kind = rng.randrange(4) if depth < 3 else 3
+        if kind == 0:
+            return [value(depth + 1) for _ in range(rng.randrange(3))]
+        if kind == 1:
+            return {str(rng.choice(pieces)): value(depth + 1) for _ in range(rng.randrange(4))}
+        return rng.choice(pieces)
+
+    headers = {"Content-Type": "application/json"}
+    for i in range(300):
+        body = json.dumps(value(0)).encode() if i % 3 else rng.randbytes(rng.randrange(40))
+        response = texts.request(
+            rng.choice(["POST", "GET"]), rng.choice(["/predict", "/explain"]), content=body, headers=headers
+        )
+        assert response.status_code == 200 or 400 <= response.status_code < 500, body
+        assert response.json()
+    assert texts.post("/predict", json={"texts": ["apple"]}).status_code == 200
+
+
+def test_a_token_is_needed_for_all_but_the_page_and_health():
+    with client(text_model(), ServerSettings(token=SECRET)) as made:
+        for path in ("/labels", "/model", "/metrics"):
+            check_error(made.get(path), 401, "needed")
+        check_error(made.post("/predict", json={"texts": ["a"]}), 401, "needed")
+        check_error(made.get("/model", headers={"Authorization": "Bearer wrong"}), 401, "wrong")
+        check_error(made.get("/model", headers={"Authorization": f"Bearer {SECRET} "[:-2]}), 401, "wrong")
+        assert made.get("/model", headers={"Authorization": f"Bearer {SECRET}"}).status_code == 200
+        for path in ("/", "/health", "/docs", "/openapi.json", "/page/main.js"):
+            assert made.get(path).status_code == 200
+        described = made.get("/openapi.json").json()
+        assert described["paths"]["/predict"]["post"]["security"] == [{"token": []}]
+        assert described["paths"]["/health"]["get"]["security"] == []
+        assert SECRET not in repr(ServerSettings(token=SECRET))
+
+
+def test_large_requests_are_refused_whether_or_not_they_announce_their_size():
+    with client(text_model(), ServerSettings(max_body=1000, max_rows=3)) as made:
+        body = json.dumps({"texts": ["apple" * 300]}).encode()
+        headers = {"Content-Type": "application/json"}
+        check_error(made.post("/predict", content=body, headers=headers), 413, "1,000 bytes")
+        check_error(made.post("/predict", content=iter([body[:700], body[700:]]), headers=headers), 413, "1,000 bytes")
+        check_error(made.post("/predict", json={"texts": ["a"] * 4}), 413, "more than 3")
+        assert made.post("/predict", json={"texts": ["a"] * 3}).status_code == 200
+    with client(text_model(), ServerSettings(max_response_labels=14)) as made:
+        check_error(made.post("/predict", json={"texts": ["a"] * 3, "threshold": 0}), 413, "15 labels")
+        assert made.post("/predict", json={"texts": ["a"] * 3, "k": 4}).status_code == 200
+        check_error(made.post("/explain", json={"text": "a" * 20_001}), 422, "20000")
+
+
+def test_a_response_that_takes_too_long_is_an_error(monkeypatch):
+    with client(text_model(), ServerSettings(timeout=0.1)) as made:
+        monkeypatch.setattr(PredictionService, "features_of", lambda *_: time.sleep(0.4))
+        check_error(made.post("/predict", json={"texts": ["a"]}), 504, "0.1 s")
+
+
+def test_a_bug_is_reported_as_one_and_the_server_goes_on(texts, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(PredictionService, "features_of", lambda *_: 1 / 0)
+        check_error(texts.post("/predict", json={"texts": ["a"]}), 500, "bug")
+    assert texts.post("/predict", json={"texts": ["a"]}).status_code == 200
+
+
+def test_metrics_count_requests_rows_and_batches():
+    with client(text_model(), name='a "name"') as made:
+        for _ in range(3):
+            made.post("/predict", json={"texts": ["apple", "iron"]})
+        made.post("/predict", json={})
+        made.get("/nowhere")
+        response = made.get("/metrics")
+    assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
+    samples = {
+        (sample.name, *sorted(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(response.text)
+        for sample in family.samples
+    }
+    assert samples["smoothlink_requests_total", ("path", "/predict"), ("status", "200")] == 3
+    assert samples["smoothlink_requests_total", ("path", "/predict"), ("status", "422")] == 1
+    assert samples["smoothlink_requests_total", ("path", "other"), ("status", "404")] == 1
+    assert samples[("smoothlink_rows_total",)] == 6
+    assert samples[("smoothlink_waiting_rows",)] == 0
+    assert samples["smoothlink_request_seconds_count", ("path", "/predict")] == 4
+    assert samples["smoothlink_request_seconds_bucket", ("le", "+Inf"), ("path", "/predict")] == 4
+    assert samples["smoothlink_batch_requests_bucket", ("le", "1.0")] == 3
+    assert samples["smoothlink_model_info", ("labels", "5"), ("name", 'a "name"'), ("takes", "texts")] == 1
+    assert 0 <= time.time() - samples[("smoothlink_start_time_seconds",)] < 600
+
+
+def test_every_response_forbids_other_sources(texts):
+    for response in (texts.get("/"), texts.get("/nowhere"), texts.post("/predict", json={})):
+        assert response.headers["content-security-policy"] == CSP
+        assert response.headers["x-content-type-options"] == "nosniff"
+
+
+def test_the_page_weighs_less_than_100_kb():
+    assert sum(len(file.read_bytes()) for file in PAGE.iterdir()) < 100_000
+
+
+def test_the_page_names_no_other_server_and_carries_no_code_in_its_html():
+    for file in PAGE.iterdir():
+        text = file.read_text("utf-8").replace("http://www.w3.org/2000/svg", "")
+        assert not re.findall(r"(?:https?:)?//[\w-]+\.", text), file.name
+        if file.name.endswith(".html"):
+            assert not re.findall(r"<script(?![^>]*src=)|<style|\son\w+=|\sstyle=", text), file.name
+
+
+def test_all_files_that_the_page_names_are_served(texts):
+    named = set()
+    for file in PAGE.iterdir():
+        named |= set(re.findall(r'(?:href|src)="page/([\w.]+)"|from "\./([\w.]+)"', file.read_text("utf-8")))
+    names = {first or second for first, second in named}
+    assert names == {file.name for file in PAGE.iterdir() if not file.name.endswith(".html")}
+    for name in names:
+        assert texts.get(f"/page/{name}").content == PAGE.joinpath(name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"), [("/", "text/html"), ("/docs", "text/html"), ("/page/main.js", "text/javascript")]
+)
+def test_a_file_of_the_page_is_sent_again_only_if_it_changed(texts, path, kind):
+    first = texts.get(path)
+    assert first.headers["content-type"] == f"{kind}; charset=utf-8"
+    assert first.headers["cache-control"] == "no-cache"
+    again = texts.get(path, headers={"If-None-Match": first.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    assert texts.head(path).headers["content-length"] == str(len(first.content))
+
+
+def test_no_other_files_are_served(texts):
+    for path in ("/page/../web_app.py", "/page/%2e%2e/web_app.py", "/page//etc/passwd", "/page/"):
+        assert texts.get(path).status_code == 404
+
+
+def test_the_description_covers_every_path(texts):
+    described = texts.get("/openapi.json").json()
+    assert set(described["paths"]) == {"/predict", "/explain", "/labels", "/model", "/health", "/metrics"}
