@@ -1,4 +1,4 @@
-"""Joint training from end to end: when it is chosen, what it reaches, what it refuses, and that a killed fit goes on."""
+"""Joint training from end to end: when it is chosen, what it reaches and refuses, and that a killed fit goes on."""
 
 import builtins
 import inspect
@@ -184,16 +184,10 @@ def test_dense_rows_are_refused(data, rng):
     ids=str,
 )
 def test_auto_trains_jointly_where_passes_over_many_labels_would_be_long(change, expected):
-    given = {
-        "n": 1_000_000,
-        "c": 2000,
-        "training": "auto",
-        "joint_conflict": None,
-        "label_scale": None,
-        "remote": False,
-    }
-    given |= {"X": Sparse(sp.csr_array((2, 2), dtype=np.float32)), **change}
-    rows = SimpleNamespace(n=given["n"], c=given["c"], remote=given["remote"], blocks=[SimpleNamespace(X=given["X"])])
+    given = {"n": 1_000_000, "c": 2000, "training": "auto", "joint_conflict": None, "label_scale": None}
+    given |= {"remote": False, "X": Sparse(sp.csr_array((2, 2), dtype=np.float32)), **change}
+    blocks = [SimpleNamespace(X=given["X"])]
+    rows = SimpleNamespace(n=given["n"], c=given["c"], remote=given["remote"], blocks=blocks)
     problem = SimpleNamespace(rows=rows, label_scale=given["label_scale"])
     request = SimpleNamespace(training=given["training"], joint_conflict=given["joint_conflict"])
     assert trains_jointly(problem, SimpleNamespace(features=500), request) == expected

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -99,15 +99,8 @@ def fit_joint(choice: Choice, rows: Rows, name: str, request: Request, clock: Cl
         data = JointRows(X[:, :-1], problem.Y, w, problem.multiclass)
         step = SampledStep(data, pattern, batches, state, number_of_negatives(request))
         del X, pattern, first
-        passes = train(
-            step,
-            batches,
-            settings.passes,
-            request.training_rate,
-            NEGATIVES.warm_up,
-            lambda share: clock.progress("fit", share),
-            done,
-        )
+        progress = partial(clock.progress, "fit")
+        passes = train(step, batches, settings.passes, request.training_rate, NEGATIVES.warm_up, progress, done)
         for done in passes:
             problem.state.save(saved_as, {"done": done}, **vars(state))
     return joint_model(step.weights(), problem, settings, rows)
@@ -142,7 +135,6 @@ def finetune(
     best, rates = rescale(fitted, X[live[:SCALE_ROWS]])
     data = JointRows(X, problem.Y, w if problem.multiclass else row_weights(w, problem.Y), problem.multiclass)
     step = FineTuneStep(data, pattern, best, rates, machine, dropout=request.dropout)
-
     select = auto and len(held) > 0
 
     def held_out_criterion() -> float:
@@ -157,14 +149,8 @@ def finetune(
     best_pass, least = 0, held_out_criterion()
     step.restart(prior_scores(model.counts, model.total, softmax=problem.multiclass))
     batches = RowBatches.of_rows(live, request.training_batch or FINETUNE.batch_rows, request.seed)
-    for done in train(
-        step,
-        batches,
-        passes,
-        request.training_rate,
-        FINETUNE.warm_up,
-        lambda share: clock.progress("finetune", share),
-    ):
+    progress = partial(clock.progress, "finetune")
+    for done in train(step, batches, passes, request.training_rate, FINETUNE.warm_up, progress):
         value = held_out_criterion()
         if value < least or (not select and done == stop):
             best, best_pass, least = step.weights(), done, value
