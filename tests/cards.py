@@ -25,12 +25,12 @@ def pretend(monkeypatch, *, rounds=False, fused=False) -> Pretended:
     """Such a card: weights are rounded to halves if asked, products are float32, with fused kernels or without."""
     import torch
 
-    from smoothlink.joint import finetune_step as joint
+    from smoothlink.joint.finetune import FineTuneStep
     from smoothlink.machines import decoder_state as decoder
 
     monkeypatch.setattr(torch.Tensor, "bfloat16", to_halves if rounds else torch.Tensor.clone)
     monkeypatch.setattr(decoder, "product", torch.mm)
-    monkeypatch.setattr(joint.Joint, "product", lambda self, A, B: A @ B)
+    monkeypatch.setattr(FineTuneStep, "product", lambda self, A, B: A @ B)
     monkeypatch.setattr(decoder, "find_spec", lambda name: fused or None)
     if fused:
         kernels = ModuleType("smoothlink.machines.triton_sgd")

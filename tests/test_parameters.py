@@ -48,7 +48,7 @@ CHANGES = {
     "kernel": Change(["matern(3)", Matern(5.0, 2.0, 40), Exponential(2.0, 40), Laplacian(2.0, 40), "linear", Linear()]),
     "final_ridge": Change([1e-3, 10.0]),
     "loss": Change(["logistic", Logistic()]),
-    "training": Change([]),  # fitting/test_together.py and fitting/test_finetune.py
+    "training": Change([]),  # fitting/test_train_jointly.py
     "task": Change(["multilabel"], task="indicator"),
     "label_smoothing": Change([0.9, 0.6]),
     "class_weight": Change(["balanced", {3: 30.0}, np.arange(1.0, 36.0)]),
@@ -96,7 +96,10 @@ CHOSEN = {  # the choice that is changed, and other values of its parameters
     "Randomized": (Randomized(), {"power": [2, 3], "oversample": [0, 5]}),
     "PerLabel": (PerLabel(), {"classifier": [LogisticRegression(C=0.01), RidgeClassifier(), GaussianNB()]}),
     "Joint": (Joint(), dict.fromkeys(inspect.signature(Joint).parameters, ())),  # fitting/test_together.py
-    "FineTune": (FineTune(), dict.fromkeys(inspect.signature(FineTune).parameters, ())),  # fitting/test_finetune.py
+    "FineTune": (
+        FineTune(),
+        dict.fromkeys(inspect.signature(FineTune).parameters, ()),
+    ),  # fitting/test_train_jointly.py
     "InputKernel": (
         InputKernel("gaussian", 1.0, 60),
         {"kernel": ["laplacian"], "bandwidth": [0.5, 3.0], "features": [20, 61], "map": ["random"]},

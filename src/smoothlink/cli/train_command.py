@@ -31,7 +31,7 @@ SETTINGS = (
     *("scale", "solver", "rank", "captured_share", "ridge", "kernel", "bandwidth", "random_features", "final_ridge"),
     *("loss", "passes"),
 )
-DRAWN = ("scale", "rank", "kernel", "loss", "passes", "negatives", "direct_weights")  # where labels were drawn
+JOINT_SETTINGS = ("scale", "rank", "kernel", "loss", "passes", "negatives", "sparse_weights")
 STAGES = ("scale", "read", "choose", "calibrate", "embed", "featurize", "fit")
 
 
@@ -266,7 +266,7 @@ def show(summary: dict[str, Any], screen: Screen) -> None:
     screen.out.print()
     screen.out.print(f"A {summary['task']} model of {counts}", style="bold")
     settings = table("setting", ">value", "chosen by")
-    for name in DRAWN if "negatives" in summary else SETTINGS if summary["passes"] else SETTINGS[:-1]:
+    for name in JOINT_SETTINGS if "negatives" in summary else SETTINGS if summary["passes"] else SETTINGS[:-1]:
         settings.add_row(name.replace("_", " "), value_of(summary, name), chosen_by(summary, name))
     stages = table("stage", ">seconds", ">peak memory")
     for stage in sorted(summary["seconds"], key=STAGES.index):  # a model file does not keep their order

@@ -23,10 +23,16 @@ from smoothlink.fitting.prepare import make_problem, number_of_entries, plan_mem
 from smoothlink.fitting.quick import choose_quick
 from smoothlink.fitting.settings import Choice, Clock, Note, Notify, Problem, Request, Settings, TrainingData
 from smoothlink.fitting.summary import Fitted, summarise
+from smoothlink.fitting.train_jointly import (
+    considers_joint,
+    finetune,
+    fit_joint,
+    joint_choice,
+    number_of_negatives,
+    scaled_rows,
+    trains_jointly,
+)
 from smoothlink.fitting.validate import Validation, saved_validation
-from smoothlink.joint.fine_tune import scaled, tune
-from smoothlink.joint.fit_joint import considers_joint, fit_joint, joint_choice, sampling, sparse_rows, trains_jointly
-from smoothlink.joint.schedule import PASSES as FINETUNE_PASSES
 from smoothlink.machines.arrays import take_rows, to_host
 from smoothlink.machines.host_and_device import Machine, find_machine, out_of_memory, release_memory
 from smoothlink.machines.rows import Rows
@@ -194,20 +200,17 @@ def fit_quickly(choice: Choice, request: Request, clock: Clock) -> Fitted:
 
 
 def fit_jointly(choice: Choice, request: Request, clock: Clock) -> Fitted:
-    """Trains W, V and sparse weights together, with sampled negatives; where rows are few, once more with all."""
-    problem, settings = choice.problem, choice.settings
-    held = rows_for_one_fit(problem.rows.w, request) if request.calibrate else NOTHING
+    """Trains W, V and sparse weights together, with sampled negatives."""
+    held = rows_for_one_fit(choice.problem.rows.w, request) if request.calibrate else NOTHING
     names = iter(("held", "fit"))
 
-    def fit(rows: Rows) -> OneFit:
+    def fit(rows: Rows) -> tuple[Model, Embedded]:
         model = fit_joint(choice, rows, next(names), request, clock)
-        empty = Embedded(None, model.W, None, np.zeros((0, settings.rank)), np.zeros(0), float("nan"), Convergence())
-        return OneFit(model, empty, lambda numbers: model.embed_scaled_rows(sparse_rows(problem.rows.take(numbers))))
+        no_spectrum = np.zeros((0, choice.settings.rank)), np.zeros(0), float("nan"), Convergence()
+        return model, Embedded(None, model.W, None, *no_spectrum)
 
-    refit = problem.rows.n < MANY_ROWS
-    model, embedded, calibrated = fit_and_calibrate(fit, problem, held, request, clock, refit=refit)
-    fitted = finish(model, embedded, choice, len(held), criteria_of(model, calibrated), clock)
-    fitted.summary.update(negatives=sampling(settings, request).negatives, sparse_weights=sparse_weights(model))
+    fitted = finish_joint(fit, choice, held, request, clock)
+    fitted.summary["negatives"] = number_of_negatives(request)
     return fitted
 
 
@@ -224,33 +227,44 @@ def fit_finetuned(pose: Pose, request: Request, clock: Clock, state: FitState) -
         choice, validation = choose_fully(pose, plain, clock, state)
         choice = choice._replace(settings=validation.settings)
     problem = choice.problem
-    auto = request.training_passes == "auto"
-    passes = FINETUNE_PASSES if auto else int(request.training_passes)
-    held = rows_for_one_fit(problem.rows.w, request) if auto or request.calibrate else NOTHING
+    select = request.training_passes == "auto"
+    held = rows_for_one_fit(problem.rows.w, request) if select or request.calibrate else NOTHING
     stop: list[int] = []  # after how many passes held-out rows gained no more
 
-    def fit(rows: Rows) -> OneFit:
+    def fit(rows: Rows) -> tuple[Model, Embedded]:
         model, embedded = fit_link(problem, rows, choice.settings, not_calibrated(rows.c), clock)
-        first = not stop
         with clock.step("finetune"):
-            watched = held if first else NOTHING
-            model, done = tune(model, rows, watched, problem, request, passes, clock, None if first else stop[0])
-        stop.append(done)
-        return OneFit(model, embedded, lambda numbers: model.embed_scaled_rows(scaled(problem.rows.take(numbers))))
+            if stop:
+                model, _ = finetune(model, rows, NOTHING, choice, request, clock, stop[0])
+            else:
+                model, done = finetune(model, rows, held, choice, request, clock)
+                stop.append(done)
+        return model, embedded
+
+    fitted = finish_joint(fit, choice, held, request, clock)
+    fitted.summary["finetune_passes"] = stop[0]
+    return fitted._replace(U=None)
+
+
+def finish_joint(
+    fit: Callable[[Rows], tuple[Model, Embedded]], choice: Choice, held: Array, request: Request, clock: Clock
+) -> Fitted:
+    """Fits jointly without the held-out rows, which calibrate; where rows are few, once more with all."""
+    problem = choice.problem
+
+    def one_fit(rows: Rows) -> OneFit:
+        model, embedded = fit(rows)
+        return OneFit(model, embedded, lambda numbers: model.embed_scaled_rows(scaled_rows(problem.rows.take(numbers))))
 
     refit = problem.rows.n < MANY_ROWS
-    model, embedded, calibrated = fit_and_calibrate(fit, problem, held, request, clock, refit=refit)
+    model, embedded, calibrated = fit_and_calibrate(one_fit, problem, held, request, clock, refit=refit)
     fitted = finish(model, embedded, choice, len(held), criteria_of(model, calibrated), clock)
-    fitted.summary.update(finetune_passes=stop[0], sparse_weights=sparse_weights(model))
-    return fitted._replace(U=None)
+    fitted.summary["sparse_weights"] = 0 if model.D is None else model.D.size
+    return fitted
 
 
 def criteria_of(model: Model, calibrated: Calibrated) -> dict[str, float]:
     return {model.loss: calibrated.criterion} if np.isfinite(calibrated.criterion) else {}
-
-
-def sparse_weights(model: Model) -> int:
-    return 0 if model.D is None else model.D.size
 
 
 def finish(

@@ -1,1 +1,1 @@
-"""Beyond the paper: embedding, decoder and sparse per-label weights trained together."""
+"""Beyond the paper: embedding, decoder and sparse per-label feature weights trained jointly."""

@@ -1,291 +1,346 @@
-"""X, Y -> W, V and D trained together: logistic or softmax descent with labels that a batch of rows shares.
+"""Joint training with sampled negatives: its step, and the numba kernels around the step's matrix products.
 
-Exact gradients of the logistic loss cost n s c a pass. Here a batch of rows sees only the labels that any of them has
-and a few drawn at random, so that the work is matrix products. A label seen with probability q has its score lowered
-by log q while training, which makes the fitted probabilities those of all labels. Rows that are alike share a batch:
-the labels of one are the hard negatives of the others.
+Exact gradients of the logistic loss cost n s c per pass. Here a batch of rows is scored for only the labels that any of
+them has and a few sampled at random, so that the work is matrix products. A label that is scored with probability q has
+its score lowered by log q while training, which makes the fitted probabilities those of all labels. Rows whose
+embeddings are near share a batch: the labels of one are the hard negatives of the others.
 
-The score of label l is v_l'u + b_l + x'd_l, where u is the embedding W'x at a fixed length and d_l has weights for the
-features only that l was seen with: rare labels hang on single words, which few directions cannot tell apart.
+h is scaled to a fixed length, and the link is linear. Scores of a batch are stored label by label, S (m, b): the sparse
+weights of a label then touch one short row. No two threads write one number, so results repeat exactly.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from numba import prange
 from numpy.typing import NDArray
 
-from smoothlink.machines.arrays import unit_rows
-from smoothlink.steps.squared import prior
+from smoothlink.joint.batches import RowBatch, RowBatches, ranges
+from smoothlink.joint.joint_training import NEGATIVES, JointRows, JointState, JointWeights, sparse_weights
+from smoothlink.machines.compiled import compiled
+from smoothlink.steps.featurize import Features
 
 Array = NDArray[Any]
 
 # What was best on library titles (n = 567,000, c = 25,147), 20,000 rows of the training part being held out.
-GROUP_ROWS = 17  # alike rows that go together; 8 to 34 are as good, 69 and 276 worse
-LENGTH = 3.0  # of embedded rows: at 2 and 5 half a point of P@1 is lost
-RATE = 0.07  # of W and V
-DIRECT_RATE = 2.0  # of D, whose squares begin at 3
-DIRECT_START = 3.0
-DIRECT_SHARE, DIRECT_ROWS = 0.002, 500  # features of more rows than either have no D: they say least and cost most
-LEAST_SHARE = 1e-4
-
-
-class Sampling(NamedTuple):
-    """The knobs of the joint descent."""
-
-    passes: int = 4
-    learning_rate: float = 1.0  # times the rates above
-    negatives: int = 500  # labels drawn at random for each batch
-    batch: int = 544  # rows
-    direct: bool = True  # whether labels have weights for single features
-
-
-class LabelFeaturePairs(NamedTuple):
-    """The pairs of a label and a feature that were seen in one row, label by label."""
-
-    indptr: Array  # (c + 1,)
-    features: Array  # ascending within a label
+EMBEDDING_LENGTH = 3.0  # of h: at 2 and 5 half a point of P@1 is lost
+RATE = 0.07  # of W, V and the intercepts
+LEAST_INCLUSION = 1e-4  # probability that a label is scored
+CERTAIN = 30.0  # a score beyond this is certain
 
 
 @dataclass
-class JointState:
-    """All that a descent needs to go on: weights, the squares of their gradients, and how many passes are done."""
+class SampledState(JointState):
+    """The state of the weights, and that of the intercepts, which take the same steps."""
 
-    W: Array  # (d, k)
-    V: Array  # (c, k)
     b: Array  # (c, 1)
-    D: Array  # (pairs,)
-    w_squares: Array  # (d,)
-    v_squares: Array  # (c,)
     b_squares: Array  # (c,)
-    d_squares: Array  # (pairs,)
-    done: int = 0
 
-    def decoder(self) -> Array:
-        """V (k + 1, c) for embeddings of unit length, the constant last."""
-        return np.vstack([np.float32(LENGTH) * self.V.T, self.b.T])
+    @classmethod
+    def begin(cls, W: Array, intercepts: Array, pattern: sp.csr_array) -> SampledState:
+        """Returns the state where W (d, k) is given, V and D are 0 and the intercepts (c,) those of the frequencies."""
+        c, b = len(intercepts), intercepts.astype(np.float32)[:, None]
+        V, D = np.zeros((c, W.shape[1]), np.float32), np.zeros(pattern.nnz, np.float32)
+        return cls.start(W, V, D, b=b, b_squares=np.zeros(c, np.float32))
 
 
 def start_weights(first: Array, H: Array, k: int, rng: np.random.Generator) -> Array:
-    """W (d, k): the directions (d, m) of an embedding whose rows are H (n, m), and random ones, which learn as well."""
+    """Returns W (d, k): the directions (d, m) of an embedding whose rows are H (n, m), then random ones."""
     d, m = len(first), min(k, first.shape[1])
     size = np.sqrt(max(float(np.einsum("ij,ij->", H[:, :m], H[:, :m], dtype=np.float64)) / max(1, len(H)), 1e-30))
-    W = rng.standard_normal((d, k), dtype=np.float32) * np.float32(LENGTH / np.sqrt(k))
-    W[:, :m] = first[:, :m] * np.float32(LENGTH * np.sqrt(m / k) / size)
+    W = rng.standard_normal((d, k), dtype=np.float32) * np.float32(EMBEDDING_LENGTH / np.sqrt(k))
+    W[:, :m] = first[:, :m] * np.float32(EMBEDDING_LENGTH * np.sqrt(m / k) / size)
     return W
 
 
-def initial_state(W: Array, counts: Array, total: float, pairs: LabelFeaturePairs, *, softmax: bool) -> JointState:
-    """W as it is, V and D at zero, the constant at the labels' frequencies."""
-    d, k, c = *W.shape, len(counts)
-    p = prior(counts, total)
-    b = np.log(p / p.sum()) if softmax else np.log(p / (1 - p))
-    zeros = [np.zeros(shape, np.float32) for shape in ((c, k), len(pairs.features), d, c, c)]
-    V, D, w_squares, v_squares, b_squares = zeros
-    d_squares = np.full(len(D), DIRECT_START, np.float32)
-    return JointState(W, V, b.astype(np.float32)[:, None], D, w_squares, v_squares, b_squares, d_squares)
-
-
-def cooccurring_pairs(X: sp.csr_array, Y: sp.csr_array, rows: Array) -> LabelFeaturePairs:
-    """Which features (n, d) each label (n, c) was seen with in these rows, but for those that many rows have."""
-    X, Y = X[rows], Y[rows]
-    often = np.bincount(X.indices, minlength=X.shape[1]) > max(DIRECT_ROWS, DIRECT_SHARE * len(rows))
-    X = without_columns(X, often)
-    ones = (np.ones(A.nnz, np.float32) for A in (X, Y))
-    X, Y = (sp.csr_array((one, A.indices, A.indptr), A.shape) for one, A in zip(ones, (X, Y), strict=True))
-    P = sp.csr_array(Y.T.tocsr() @ X)
-    P.sort_indices()
-    return LabelFeaturePairs(P.indptr.astype(np.int64), P.indices.astype(np.int32))
-
-
-def without_columns(X: sp.csr_array, columns: Array) -> sp.csr_array:
-    """X without the entries of these columns."""
-    keep = ~columns[X.indices]
-    indptr = np.append(0, np.cumsum(keep))[X.indptr]
-    return sp.csr_array((X.data[keep], X.indices[keep], indptr), X.shape)
-
-
-def no_pairs(c: int) -> LabelFeaturePairs:
-    return LabelFeaturePairs(np.zeros(c + 1, np.int64), np.zeros(0, np.int32))
-
-
-def train_with_negatives(
-    X: sp.csr_array,
-    Y: sp.csr_array,
-    w: Array,
-    groups: list[Array],
-    state: JointState,
-    pairs: LabelFeaturePairs,
-    *,
-    softmax: bool,
-    knobs: Sampling,
-    seed: int,
-    tell: Callable[[float], None] = lambda share: None,
-) -> Iterator[JointState]:
-    """The state after each pass over `groups` of alike rows, trained in place; it goes on after those done."""
-    together = max(1, round(knobs.batch * len(groups) / max(1, sum(map(len, groups)))))
-    a_pass = -(-len(groups) // together)
-    step = Step(X, Y, w, state, pairs, unseen_logs(groups, Y, together, knobs.negatives), softmax, knobs)
-    while state.done < knobs.passes:
-        for i, (rows, group) in enumerate(batches(groups, together, state.done, seed)):
-            number = state.done * a_pass + i
-            share = number / (knobs.passes * a_pass)
-            step(rows, group, knobs.learning_rate * (1 - share), np.random.default_rng([seed, 7, number]))
-            if i % 64 == 0:
-                tell(share)
-        state.done += 1
-        yield state
-
-
-class Step:
-    """One step of the descent on a batch of rows."""
+class SampledStep:
+    """One step on a batch of rows, for the labels of its rows and some sampled ones."""
 
     def __init__(
-        self,
-        X: sp.csr_array,
-        Y: sp.csr_array,
-        w: Array,
-        state: JointState,
-        pairs: LabelFeaturePairs,
-        missed: Array,
-        softmax: bool,
-        knobs: Sampling,
+        self, rows: JointRows, pattern: sp.csr_array, batches: RowBatches, state: SampledState, negatives: int
     ) -> None:
-        from smoothlink.joint import kernels_for_negatives as kernels
+        self.rows, self.state, self.negatives = rows, state, negatives
+        by_label = pattern.tocsc()  # D is ordered label by label here
+        self.shape, self.indptr, self.features = by_label.shape, by_label.indptr, by_label.indices
+        self.log_inclusion = log_inclusion(batches, rows.Y, negatives)
+        self.label_place = np.full(rows.Y.shape[1], -1, np.int32)  # in the batch
+        self.feature_place = np.full(rows.X.shape[1] + 1, -1, np.int32)
+        self.found = np.empty(0, np.int64)  # sparse weights of the batch
 
-        self.kernels, self.X, self.Y, self.w, self.state, self.pairs = kernels, X, Y, w, state, pairs
-        self.missed, self.softmax, self.negatives = missed, softmax, knobs.negatives
-        self.place = np.full(Y.shape[1], -1, np.int32)  # of labels in the batch
-        self.at = np.full(X.shape[1], -1, np.int32)  # of features in the batch
-        self.found = np.empty(0, np.int64)  # pairs of the batch
-
-    def __call__(self, rows: Array, group: Array, pace: float, rng: np.random.Generator) -> None:
-        """Moves all weights by one step; `pace` is a multiple of the rates."""
-        K, A, s = self.kernels, self.X, self.state
-        labels, at, who = batch_labels(rows, self.Y, self.negatives, rng, self.place)
-        words, starts, places, values = by_feature(*K.entries(rows, A.indptr, A.indices, A.data))
+    def __call__(self, batch: RowBatch, rate: float) -> None:
+        A, s, rows = self.rows.X, self.state, batch.rows
+        labels, positive, row = batch_labels(rows, self.rows.Y, self.negatives, batch.rng, self.label_place)
+        features, starts, places, values = by_feature(*entries(rows, A.indptr, A.indices, A.data))
         H, lengths = np.empty((len(rows), s.W.shape[1]), np.float32), np.empty(len(rows), np.float32)
-        K.rows_dot(rows, A.indptr, A.indices, A.data, s.W, H)
-        K.to_length(H, lengths, LENGTH)
+        rows_dot(rows, A.indptr, A.indices, A.data, s.W, H)
+        to_length(H, lengths, EMBEDDING_LENGTH)
         V = s.V[labels]
         G = V @ H.T  # (m, b)
-        self.at[words] = np.arange(len(words))
-        where, room = (self.at, starts, places, values), self.room(labels)
+        self.feature_place[features] = np.arange(len(features))
+        where = (self.feature_place, starts, places, values)
         if len(s.D):
-            counts = K.add_direct(G, labels, *self.pairs, s.D, *where, room, self.found)
-        self.activate(G, labels, at, who, group, rows)
+            ends = np.cumsum(self.indptr[labels + 1] - self.indptr[labels], dtype=np.int64)
+            room = np.append(0, ends[:-1])
+            if ends[-1] > len(self.found):
+                self.found = np.empty(2 * ends[-1], np.int64)
+            counts = add_sparse(G, labels, self.indptr, self.features, s.D, *where, room, self.found)
+        self.to_gradient(G, labels, positive, row, batch)
         back = G.T @ V
-        K.through_length(back, H, lengths, LENGTH)
+        through_length(back, H, lengths, EMBEDDING_LENGTH)
         if len(s.D):
-            rate = DIRECT_RATE * pace
-            K.step_direct(G, self.pairs.features, s.D, s.d_squares, *where, room, self.found, counts, rate)
-        K.step_rows(s.V, s.v_squares, labels, G @ H, RATE * pace)
-        K.step_rows(s.b, s.b_squares, labels, G.sum(axis=1)[:, None], RATE * pace)
-        K.step_words(s.W, s.w_squares, words, starts, places, values, back, RATE * pace)
-        self.place[labels] = -1
-        self.at[words] = -1
+            sparse_rate = NEGATIVES.sparse_rate * rate
+            step_sparse(G, self.features, s.D, s.d_squares, *where, room, self.found, counts, sparse_rate)
+        step_rows(s.V, s.v_squares, labels, G @ H, RATE * rate)
+        step_rows(s.b, s.b_squares, labels, G.sum(axis=1)[:, None], RATE * rate)
+        step_features(s.W, s.w_squares, features, starts, places, values, back, RATE * rate)
+        self.label_place[labels] = -1
+        self.feature_place[features] = -1
 
-    def room(self, labels: Array) -> Array:
-        """Where the pairs of each label begin in `found`, which is made large enough."""
-        ends = np.cumsum(self.pairs.indptr[labels + 1] - self.pairs.indptr[labels])
-        if ends[-1] > len(self.found):
-            self.found = np.empty(2 * ends[-1], np.int64)
-        return np.append(0, ends[:-1])
+    def to_gradient(self, S: Array, labels: Array, positive: Array, row: Array, batch: RowBatch) -> None:
+        """Turns scores (m, b) into the gradient of the loss by them, in place: weighted probabilities less labels."""
+        b, w, Y = self.state.b[labels, 0], self.rows.w[batch.rows], self.rows.Y
+        offsets = np.repeat((b - self.log_inclusion[labels])[:, None], batch.group[-1] + 1, axis=1)
+        offsets[positive, batch.group[row]] = b[positive]  # labels of a row's own group are always scored
+        to_probabilities = class_probabilities if self.rows.softmax else probabilities
+        to_probabilities(S, offsets, batch.group, w)
+        labels_of_row = Y.indptr[batch.rows + 1] - Y.indptr[batch.rows]
+        S[positive, row] -= w[row] / (labels_of_row[row] if self.rows.softmax else np.float32(1))
 
-    def activate(self, S: Array, labels: Array, at: Array, who: Array, group: Array, rows: Array) -> None:
-        """Scores (m, b) -> the gradient of the loss by them, in place: weighted probabilities less labels."""
-        b, w = self.state.b[labels, 0], self.w[rows]
-        offsets = np.repeat((b - self.missed[labels])[:, None], group[-1] + 1, axis=1)
-        offsets[at, group[who]] = b[at]  # labels of a row's own group are always seen
-        to_probabilities = self.kernels.class_probabilities if self.softmax else self.kernels.probabilities
-        to_probabilities(S, offsets, group, w)
-        S[at, who] -= w[who] / (label_count(rows, self.Y)[who] if self.softmax else np.float32(1))
-
-
-def batches(groups: list[Array], together: int, sweep: int, seed: int) -> Iterator[tuple[Array, Array]]:
-    """Rows (b,) and the group (b,) of each, numbered within the batch; groups in a new order each pass."""
-    order = np.random.default_rng([seed, 6, sweep]).permutation(len(groups))
-    for start in range(0, len(order), together):
-        part = [groups[g] for g in order[start : start + together]]
-        yield np.concatenate(part), np.repeat(np.arange(len(part)), [len(rows) for rows in part])
+    def weights(self) -> JointWeights:
+        """Returns the weights for embeddings of unit length; h has no intercept."""
+        s, k = self.state, self.state.W.shape[1]
+        return JointWeights(
+            W=np.vstack([s.W, np.zeros((1, k), np.float32)]),
+            features=Features(np.zeros((k, 0), np.float32), np.zeros(0, np.float32)),
+            V=np.vstack([np.float32(EMBEDDING_LENGTH) * s.V.T, s.b.T]),
+            D=sparse_weights(sp.csc_array((s.D, self.features, self.indptr), self.shape).tocsr()),
+            normalize=True,
+        )
 
 
 def batch_labels(
     rows: Array, Y: sp.csr_array, negatives: int, rng: np.random.Generator, place: Array
 ) -> tuple[Array, Array, Array]:
-    """The labels (m,) that a batch sees, and of each 1 in its rows the place of the label and of the row."""
-    begins, counts = Y.indptr[rows], label_count(rows, Y)
-    who = np.repeat(np.arange(len(rows)), counts)
-    inside = np.arange(len(who)) - np.repeat(np.cumsum(counts) - counts, counts)
-    own = Y.indices[np.repeat(begins, counts) + inside]
+    """Returns the labels (m,) that a batch is scored for, and of each 1 in its rows the place of label and row."""
+    row, at = ranges(Y.indptr[rows], Y.indptr[rows + 1])
+    own = Y.indices[at]
     if negatives < Y.shape[1]:
-        drawn = rng.integers(0, Y.shape[1], negatives)
-        labels = np.unique(np.concatenate([own, drawn.astype(own.dtype)]))
+        sampled = rng.integers(0, Y.shape[1], negatives)
+        labels = np.unique(np.concatenate([own, sampled.astype(own.dtype)]))
     else:
         labels = np.arange(Y.shape[1], dtype=own.dtype)
     place[labels] = np.arange(len(labels))
-    return labels, place[own], who
+    return labels, place[own], row
 
 
-def label_count(rows: Array, Y: sp.csr_array) -> Array:
-    return Y.indptr[rows + 1] - Y.indptr[rows]
-
-
-def unseen_logs(groups: list[Array], Y: sp.csr_array, together: int, negatives: int) -> Array:
-    """log q (c,): how likely a batch is to see each label through its other groups or the random draw."""
+def log_inclusion(batches: RowBatches, Y: sp.csr_array, negatives: int) -> Array:
+    """Returns log q (c,): how likely a batch is to score each label because of its other groups or by sampling."""
     c = Y.shape[1]
     if negatives >= c:
         return np.zeros(c, np.float32)
-    number = np.full(Y.shape[0], -1, np.int64)
-    for g, rows in enumerate(groups):
-        number[rows] = g
-    owner = np.repeat(number, np.diff(Y.indptr))
-    pairs = np.unique(owner[owner >= 0] * c + Y.indices[owner >= 0])
-    share = np.bincount(pairs % c, minlength=c) / max(1, len(groups))
-    missed = (1 - share) ** (together - 1) * (1 - 1 / c) ** negatives
-    return np.log(np.clip(1 - missed, LEAST_SHARE, 1)).astype(np.float32)
+    group = np.full(Y.shape[0], -1, np.int64)
+    group[batches.rows] = np.repeat(np.arange(batches.groups), np.diff(batches.starts))
+    owner = np.repeat(group, np.diff(Y.indptr))
+    found = np.unique(owner[owner >= 0] * c + Y.indices[owner >= 0])
+    share = np.bincount(found % c, minlength=c) / max(1, batches.groups)
+    missed = (1 - share) ** (batches.per_batch - 1) * (1 - 1 / c) ** negatives
+    return np.log(np.clip(1 - missed, LEAST_INCLUSION, 1)).astype(np.float32)
 
 
 def by_feature(columns: Array, places: Array, values: Array) -> tuple[Array, Array, Array, Array]:
-    """The entries of a batch sorted by column: columns, where each begins, rows and values."""
+    """Returns the entries of a batch sorted by column: columns, where each starts, rows and values."""
     order = np.argsort(columns, kind="stable")
     columns = columns[order]
-    begins = np.flatnonzero(np.concatenate([[True], columns[1:] != columns[:-1]])) if len(columns) else np.zeros(0, int)
-    return columns[begins], np.append(begins, len(columns)), places[order], values[order]
+    starts = np.flatnonzero(np.diff(columns, prepend=-1))
+    return columns[starts], np.append(starts, len(columns)), places[order], values[order]
 
 
-def cluster_rows(H: Array, rows: Array, size: int, seed: int) -> list[Array]:
-    """`rows` in groups of about `size` whose embeddings H (n, k) point the same way: halved by 2-means again and again.
+@compiled(parallel=True, fastmath=True)
+def rows_dot(rows: Array, indptr: Array, indices: Array, data: Array, W: Array, out: Array) -> None:
+    """Writes X[rows] W to `out`, X in CSR."""
+    k = W.shape[1]
+    for i in prange(len(rows)):
+        r = rows[i]
+        total = out[i]
+        for t in range(k):
+            total[t] = 0
+        for p in range(indptr[r], indptr[r + 1]):
+            v, source = data[p], W[indices[p]]
+            for t in range(k):
+                total[t] += v * source[t]
 
-    Each half has as many rows as the other, so the cost is n k log2(n / size), a few times.
+
+@compiled(parallel=True, fastmath=True)
+def to_length(H: Array, lengths: Array, length: float) -> None:
+    """Scales the rows of H to this length, in place, and writes the `lengths` (b,) that they had; zeros stay."""
+    for i in prange(len(H)):
+        row, total = H[i], np.float32(0)
+        for t in range(H.shape[1]):
+            total += row[t] * row[t]
+        lengths[i] = np.sqrt(total)
+        factor = np.float32(length) / lengths[i] if total > 0 else np.float32(0)
+        for t in range(H.shape[1]):
+            row[t] *= factor
+
+
+@compiled(parallel=True, fastmath=True)
+def through_length(G: Array, H: Array, lengths: Array, length: float) -> None:
+    """Turns the gradient G of scaled rows H into that of the rows before they were scaled, in place."""
+    size = np.float32(length)
+    for i in prange(len(H)):
+        g, h, along = G[i], H[i], np.float32(0)
+        for t in range(H.shape[1]):
+            along += g[t] * h[t]
+        along /= size * size
+        factor = size / lengths[i] if lengths[i] > 0 else np.float32(0)
+        for t in range(H.shape[1]):
+            g[t] = (g[t] - along * h[t]) * factor
+
+
+@compiled()
+def entries(rows: Array, indptr: Array, indices: Array, data: Array) -> tuple[Array, Array, Array]:
+    """Returns the entries of some rows of a CSR matrix: columns, positions in `rows`, values."""
+    count = 0
+    for r in rows:
+        count += indptr[r + 1] - indptr[r]
+    columns, places = np.empty(count, np.int32), np.empty(count, np.int32)
+    values = np.empty(count, data.dtype)
+    at = 0
+    for i in range(len(rows)):
+        for p in range(indptr[rows[i]], indptr[rows[i] + 1]):
+            columns[at], places[at], values[at] = indices[p], i, data[p]
+            at += 1
+    return columns, places, values
+
+
+@compiled(parallel=True, fastmath=True)
+def add_sparse(
+    S: Array,
+    labels: Array,
+    indptr: Array,
+    features: Array,
+    D: Array,
+    at: Array,
+    starts: Array,
+    rows: Array,
+    values: Array,
+    room: Array,
+    found: Array,
+) -> Array:
+    """Adds the sparse weights D of each label to S (m, b), writes which ones to `found`, and returns how many (m,).
+
+    Feature f stands at place at[f] in the batch, if at all, and there in `rows` with `values` from its start to the
+    next. Label j writes the positions of its weights in D from room[j] on.
     """
-    order = np.random.default_rng([seed, 8]).permutation(rows)
-    Z = unit_rows(np.ascontiguousarray(H[order], np.float32))
-    parts = [np.arange(len(order))]
-    for _ in range(max(0, int(np.ceil(np.log2(max(1, len(order)) / size))))):
-        parts = [half for part in parts for half in split_in_two(Z, part)]
-    return [np.sort(order[part]) for part in parts if len(part)]
+    counts = np.zeros(len(labels), np.int64)
+    for j in prange(len(labels)):
+        row, count = S[j], room[j]
+        for p in range(indptr[labels[j]], indptr[labels[j] + 1]):
+            q = at[features[p]]
+            if q >= 0:
+                found[count] = p
+                count += 1
+                for t in range(starts[q], starts[q + 1]):
+                    row[rows[t]] += values[t] * D[p]
+        counts[j] = count - room[j]
+    return counts
 
 
-def split_in_two(Z: Array, part: Array, rounds: int = 3) -> tuple[Array, Array]:
-    """Two halves of some rows, apart along the line between their means."""
-    if len(part) < 2:
-        return part, part[:0]
-    z, middle = Z[part], len(part) // 2
-    axis = z[0] - z[1]
-    cut = np.arange(len(part))
-    for _ in range(rounds):
-        cut = np.argpartition(z @ axis, middle)
-        axis = z[cut[middle:]].mean(axis=0) - z[cut[:middle]].mean(axis=0)
-    return part[cut[:middle]], part[cut[middle:]]
+@compiled(parallel=True, fastmath=True)
+def step_sparse(
+    G: Array,
+    features: Array,
+    D: Array,
+    squares: Array,
+    at: Array,
+    starts: Array,
+    rows: Array,
+    values: Array,
+    room: Array,
+    found: Array,
+    counts: Array,
+    rate: float,
+) -> None:
+    """Moves the weights that were found against the gradient G (m, b) of the scores, in place, by Adagrad."""
+    for j in prange(len(counts)):
+        row = G[j]
+        for i in range(room[j], room[j] + counts[j]):
+            p = found[i]
+            q, g = at[features[p]], np.float32(0)
+            for t in range(starts[q], starts[q + 1]):
+                g += values[t] * row[rows[t]]
+            squares[p] += g * g
+            D[p] -= np.float32(rate) * g / np.sqrt(squares[p])
 
 
-def sparse_weights_of(state: JointState, pairs: LabelFeaturePairs, d: int) -> sp.csr_array:
-    """D (d, c), feature by feature, without the pairs that stayed at zero."""
-    D = sp.csr_array((state.D, pairs.features, pairs.indptr), (len(state.V), d)).T.tocsr()
-    D.eliminate_zeros()
-    return D
+@compiled(parallel=True, fastmath=True)
+def probabilities(S: Array, offsets: Array, group: Array, weights: Array) -> None:
+    """Turns S (m, b) into weights * sigmoid(S + offsets (m, groups) of each row's group), in place."""
+    m, b = S.shape
+    for j in prange(m):
+        row, shift = S[j], offsets[j]
+        for i in range(b):
+            z = min(max(row[i] + shift[group[i]], np.float32(-CERTAIN)), np.float32(CERTAIN))
+            row[i] = weights[i] / (np.float32(1) + np.exp(-z))
+
+
+@compiled(parallel=True, fastmath=True)
+def class_probabilities(S: Array, offsets: Array, group: Array, weights: Array) -> None:
+    """Turns S (m, b) into weights * softmax over labels of S + offsets (m, groups) of each row's group, in place."""
+    m, b = S.shape
+    for i in prange(b):
+        g, top, total = group[i], np.float32(-1e30), np.float32(0)
+        for j in range(m):
+            S[j, i] += offsets[j, g]
+            top = max(top, S[j, i])
+        for j in range(m):
+            S[j, i] = np.exp(S[j, i] - top)
+            total += S[j, i]
+        for j in range(m):
+            S[j, i] *= weights[i] / total
+
+
+@compiled(parallel=True, fastmath=True)
+def step_rows(A: Array, squares: Array, rows: Array, G: Array, rate: float) -> None:
+    """Moves A[rows] by -rate G / the root of the mean squares so far (Adagrad with one rate per row), in place."""
+    k = A.shape[1]
+    for i in prange(len(rows)):
+        r, g = rows[i], G[i]
+        size = np.float32(0)
+        for t in range(k):
+            size += g[t] * g[t]
+        squares[r] += size / np.float32(k)
+        if squares[r] > 0:
+            factor, row = np.float32(rate) / np.sqrt(squares[r]), A[r]
+            for t in range(k):
+                row[t] -= factor * g[t]
+
+
+@compiled(parallel=True, fastmath=True)
+def step_features(
+    W: Array, squares: Array, features: Array, starts: Array, places: Array, values: Array, G: Array, rate: float
+) -> None:
+    """Moves the rows of W in the same way; feature i of the batch has the entries starts[i] .. starts[i + 1].
+
+    G (b, k) is the gradient of the embedded rows.
+    """
+    k = W.shape[1]
+    for i in prange(len(features)):
+        g = np.zeros(k, np.float32)
+        for p in range(starts[i], starts[i + 1]):
+            v, source = values[p], G[places[p]]
+            for t in range(k):
+                g[t] += v * source[t]
+        size = np.float32(0)
+        for t in range(k):
+            size += g[t] * g[t]
+        f = features[i]
+        squares[f] += size / np.float32(k)
+        if squares[f] > 0:
+            factor, row = np.float32(rate) / np.sqrt(squares[f]), W[f]
+            for t in range(k):
+                row[t] -= factor * g[t]

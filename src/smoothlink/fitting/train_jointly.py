@@ -1,0 +1,184 @@
+"""Joint training as a fit: when it is chosen, its settings, and the models of sampled negatives and fine-tuning."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothlink.errors import DeviceError
+from smoothlink.fitting.calibration import HeldOut, criterion
+from smoothlink.fitting.link import label_totals
+from smoothlink.fitting.settings import Choice, Clock, Problem, Request, Settings
+from smoothlink.fitting.validate import LOGISTIC_FLOPS
+from smoothlink.joint.batches import RowBatches, cluster_rows
+from smoothlink.joint.joint_training import FINETUNE, NEGATIVES, JointRows, JointWeights, sparse_pattern, train
+from smoothlink.machines.arrays import to_host
+from smoothlink.machines.host_and_device import HOST, find_machine
+from smoothlink.machines.matrices import Sparse
+from smoothlink.machines.rows import Rows, stack
+from smoothlink.model import Model
+from smoothlink.solve import ConjugateGradient
+from smoothlink.steps.calibrate import no_calibration
+from smoothlink.steps.featurize import parse_kernel
+from smoothlink.steps.squared import prior_scores
+
+Array = NDArray[Any]
+
+MANY_LABELS = 2000  # from here on "auto" considers it
+JOINT_RANK = 512
+SAMPLED_LABELS = 500  # for each batch
+CLUSTER_RANK = 96  # directions by which rows are clustered
+CLUSTER_ROWS = 17  # rows per cluster; 8 to 34 are as good, 69 and 276 worse
+LOOSE_SOLVER = ConjugateGradient(tol=5e-2, iterations=20)  # of those directions: the SGD goes on from there
+IDLE_PASSES = 2  # passes without a gain end fine-tuning
+SCALE_ROWS = 2048  # rows whose embeddings set the learning rates of fine-tuning
+
+
+def considers_joint(request: Request, labels: int) -> bool:
+    """Returns whether joint training comes into question: it was asked for, or left open and labels are very many."""
+    return request.training == "joint" or (request.training == "auto" and labels >= MANY_LABELS)
+
+
+def trains_jointly(problem: Problem, settings: Settings, request: Request) -> bool:
+    """Returns whether to train jointly: the request says so, or passes over all labels would cost too much."""
+    if not considers_joint(request, problem.rows.c):
+        return False
+    reason = request.joint_conflict
+    if problem.label_scale is not None:
+        reason = "class_weight is given for multilabel y, which training='joint' cannot use."
+    elif problem.rows.remote or not isinstance(problem.rows.blocks[0].X, Sparse):
+        reason = "X is dense or in files, and training='joint' needs sparse rows in memory."
+    if request.training == "joint" and reason is not None:
+        raise ValueError(f"{reason}\nLeave training 'auto', or say 'stepwise'.")
+    exact = 4.0 * problem.rows.n * settings.features * problem.rows.c
+    return request.training == "joint" or (reason is None and exact > LOGISTIC_FLOPS)
+
+
+def joint_choice(problem: Problem, settings: Settings, request: Request) -> Choice:
+    """Returns the settings of joint training, which are given or rules."""
+    settings = replace(
+        settings,
+        ridge=1.0 if request.ridge == "auto" else float(request.ridge),
+        rank=JOINT_RANK if request.rank in ("auto", "adaptive") else int(request.rank),
+        kernel=parse_kernel("linear"),
+        bandwidth=1.0,
+        final_ridge=0.0,
+        loss="softmax" if problem.multiclass else "logistic",
+        passes=NEGATIVES.passes if request.training_passes == "auto" else int(request.training_passes),
+    )
+    given = {"rank": request.rank, "passes": request.training_passes}
+    return Choice(problem, settings, {name: "rule" for name, value in given.items() if value == "auto"})
+
+
+def number_of_negatives(request: Request) -> int:
+    """Returns how many labels are sampled for each batch."""
+    return SAMPLED_LABELS if request.negatives == "auto" else int(request.negatives)
+
+
+def fit_joint(choice: Choice, rows: Rows, name: str, request: Request, clock: Clock) -> Model:
+    """Returns a model, not yet calibrated, trained with sampled negatives; its state is saved under `name`."""
+    from smoothlink.joint.negatives import SampledState, SampledStep, start_weights
+
+    (problem, settings, *_), saved_as = choice, f"{name}-joint"
+    X, w = scaled_rows(rows), np.asarray(rows.w, np.float32)
+    live = np.flatnonzero((w > 0) & (np.diff(X.indptr) > 1))
+    with clock.step("embed"):
+        rank = min(CLUSTER_RANK, settings.embedder.rank)
+        embedder = replace(settings.embedder, rank=rank, solver=LOOSE_SOLVER, adaptive=False, share=None)
+        first = embedder.fit(rows, embedder.prepare(rows), settings.ridge)
+        groups = cluster_rows(first.H, live, CLUSTER_ROWS, request.seed)
+    with clock.step("fit"):
+        pattern = sparse_pattern(X, problem.Y, live, NEGATIVES.frequent if request.sparse_weights else None)
+        saved = problem.state.load(saved_as)
+        if saved is None:
+            W = start_weights(first.W[:-1], first.H[live], settings.rank, np.random.default_rng([request.seed, 9]))
+            intercepts = prior_scores(**label_totals(rows), softmax=problem.multiclass)
+            state, done = SampledState.begin(W, intercepts, pattern), 0
+        else:
+            state, done = SampledState(**saved[1]), int(saved[0]["done"])
+        batches = RowBatches.of_groups(groups, request.training_batch or NEGATIVES.batch_rows, request.seed)
+        data = JointRows(X[:, :-1], problem.Y, w, problem.multiclass)
+        step = SampledStep(data, pattern, batches, state, number_of_negatives(request))
+        del X, pattern, first
+        progress = partial(clock.progress, "fit")
+        passes = train(step, batches, settings.passes, request.training_rate, NEGATIVES.warm_up, progress, done)
+        for done in passes:
+            problem.state.save(saved_as, {"done": done}, **vars(state))
+    return joint_model(step.weights(), problem, settings, rows)
+
+
+def finetune(
+    model: Model, rows: Rows, held: Array, choice: Choice, request: Request, clock: Clock, stop: int | None = None
+) -> tuple[Model, int]:
+    """Returns the model after passes over the rows of positive weight, and how many.
+
+    Where held-out rows may select, it is the best of all passes. Rates fall to 0 over as many passes as the request
+    says; `stop` may come earlier.
+    """
+    problem, auto = choice.problem, request.training_passes == "auto"
+    passes = FINETUNE.passes if auto else int(request.training_passes)
+    stop = passes if stop is None else stop
+    if not stop:
+        return model, 0
+    try:  # torch on the processor, where the rest of the fit is NumPy's
+        machine: Any = find_machine("torch") if problem.rows.machine is HOST else problem.rows.machine
+    except DeviceError:
+        raise DeviceError(
+            "training is 'finetune', which needs torch, and torch is not installed.\n"
+            "pip install 'smoothlink[gpu]', or leave training 'auto'."
+        ) from None
+    from smoothlink.joint.finetune import FineTuneStep, rescale, row_weights
+
+    X, w = scaled_rows(rows), np.asarray(rows.w, np.float32)
+    live = np.flatnonzero(w > 0)
+    pattern = sparse_pattern(X, problem.Y, live, FINETUNE.frequent if request.sparse_weights else None)
+    fitted = JointWeights(np.asarray(model.W), model.features, np.asarray(model.V), None, model.normalize)
+    best, rates = rescale(fitted, X[live[:SCALE_ROWS]])
+    data = JointRows(X, problem.Y, w if problem.multiclass else row_weights(w, problem.Y), problem.multiclass)
+    step = FineTuneStep(data, pattern, best, rates, machine, dropout=request.dropout)
+    select = auto and len(held) > 0
+
+    def held_out_criterion() -> float:
+        if not select:
+            return np.inf
+        scores = cache(lambda count: step.scores(held[:count]))
+        part = HeldOut(
+            lambda labels, count: scores(count)[:, labels], problem.Y[held], problem.rows.w[held].astype(np.float64)
+        )
+        return criterion([part], "logistic", multiclass=problem.multiclass)[0]
+
+    best_pass, least = 0, held_out_criterion()
+    step.restart(prior_scores(model.counts, model.total, softmax=problem.multiclass))
+    batches = RowBatches.of_rows(live, request.training_batch or FINETUNE.batch_rows, request.seed)
+    progress = partial(clock.progress, "finetune")
+    for done in train(step, batches, passes, request.training_rate, FINETUNE.warm_up, progress):
+        value = held_out_criterion()
+        if value < least or (not select and done == stop):
+            best, best_pass, least = step.weights(), done, value
+        if done == stop or (select and done - best_pass == IDLE_PASSES):
+            break
+    return joint_model(best, problem, choice.settings, rows), best_pass
+
+
+def joint_model(weights: JointWeights, problem: Problem, settings: Settings, rows: Rows) -> Model:
+    """Returns the model of trained weights, not yet calibrated."""
+    return Model(
+        scaling=problem.scaling,
+        input_features=None,
+        **weights._asdict(),
+        classifier=None,
+        loss=settings.loss,
+        multiclass=problem.multiclass,
+        calibration=no_calibration(),
+        thresholds=np.full(rows.c, 0.5),
+        **label_totals(rows),
+    )
+
+
+def scaled_rows(rows: Rows) -> Any:
+    """Returns the rows (n, d + 1), scaled and with their intercept, as one matrix on the host."""
+    return stack([b.X.csr if hasattr(b.X, "csr") else to_host(b.X.array) for b in rows.each()])

@@ -1,0 +1,95 @@
+"""Batches of rows for joint training: the same groups of rows in each pass, in a new order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothlink.machines.arrays import unit_rows
+
+Array = NDArray[Any]
+
+
+class RowBatch(NamedTuple):
+    """The rows of one step."""
+
+    rows: Array  # (b,) numbers
+    group: Array  # (b,) the group of each, numbered within the batch
+    rng: np.random.Generator  # for what the step samples
+
+
+class RowBatches(NamedTuple):
+    """Groups of rows, and how many of them each batch of a pass takes."""
+
+    rows: Array  # (n,) those of the first group, then those of the second, ...
+    starts: Array  # (groups + 1,) where each group starts in `rows`
+    ends: Array  # (batches,) where each batch ends in the order of the groups
+    per_batch: int  # groups
+    seed: tuple[int, int]  # of the order of the groups; the pass follows
+    step_seed: Callable[[int, int], list[int]]  # (pass, batch) -> seed of a step
+
+    @classmethod
+    def of_groups(cls, groups: list[Array], batch_rows: int, seed: int) -> RowBatches:
+        """Returns batches of about so many rows, a few whole groups each."""
+        starts = np.append(0, np.cumsum([len(rows) for rows in groups], dtype=np.int64))
+        per_batch = max(1, round(batch_rows * len(groups) / max(1, int(starts[-1]))))
+        count = -(-len(groups) // per_batch)
+        ends = np.minimum(per_batch * np.arange(1, count + 1), len(groups))
+        rows = np.concatenate(groups) if groups else np.zeros(0, np.int64)
+        return cls(rows, starts, ends, per_batch, (seed, 6), lambda p, i: [seed, 7, p * count + i])
+
+    @classmethod
+    def of_rows(cls, rows: Array, batch_rows: int, seed: int) -> RowBatches:
+        """Returns batches of about so many rows, of equal size, each row being a group of its own."""
+        number = np.arange(1, max(1, round(len(rows) / batch_rows)) + 1)
+        size, left = divmod(len(rows), len(number))
+        ends = size * number + np.minimum(number, left)
+        return cls(rows, np.arange(len(rows) + 1), ends, size, (seed, 11), lambda p, i: [seed, 12, p, i])
+
+    @property
+    def groups(self) -> int:
+        return len(self.starts) - 1
+
+    def in_pass(self, number: int) -> Iterator[RowBatch]:
+        """Returns an iterator over the batches of one pass."""
+        order = np.random.default_rng([*self.seed, number]).permutation(self.groups)
+        for i, (start, end) in enumerate(zip([0, *self.ends], self.ends, strict=False)):
+            groups = order[start:end]
+            group, at = ranges(self.starts[groups], self.starts[groups + 1])
+            yield RowBatch(self.rows[at], group, np.random.default_rng(self.step_seed(number, i)))
+
+
+def ranges(starts: Array, ends: Array) -> tuple[Array, Array]:
+    """Returns all numbers of some ranges, one range after the other, after the range that each is of."""
+    counts = ends - starts
+    which = np.repeat(np.arange(len(counts)), counts)
+    return which, np.arange(len(which)) + (starts - (np.cumsum(counts) - counts))[which]
+
+
+def cluster_rows(H: Array, rows: Array, size: int, seed: int) -> list[Array]:
+    """Returns `rows` in groups of about `size` whose embeddings H (n, k) point the same way, by repeated 2-means.
+
+    Each half has as many rows as the other, so the cost is n k log2(n / size), a few times.
+    """
+    order = np.random.default_rng([seed, 8]).permutation(rows)
+    Z = unit_rows(np.ascontiguousarray(H[order], np.float32))
+    parts = [np.arange(len(order))]
+    for _ in range(max(0, int(np.ceil(np.log2(max(1, len(order)) / size))))):
+        parts = [half for part in parts for half in split_in_two(Z, part)]
+    return [np.sort(order[part]) for part in parts if len(part)]
+
+
+def split_in_two(Z: Array, part: Array, rounds: int = 3) -> tuple[Array, Array]:
+    """Returns two halves of some rows, separated along the line between their means."""
+    if len(part) < 2:
+        return part, part[:0]
+    z, middle = Z[part], len(part) // 2
+    axis = z[0] - z[1]
+    order = np.arange(len(part))
+    for _ in range(rounds):
+        order = np.argpartition(z @ axis, middle)
+        axis = z[order[middle:]].mean(axis=0) - z[order[:middle]].mean(axis=0)
+    return part[order[:middle]], part[order[middle:]]
