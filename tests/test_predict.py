@@ -8,22 +8,21 @@ import pytest
 import scipy.sparse as sp
 from small import classes, fixed, multilabel, words
 
-from smoothlink import Logistic, Softmax, predict
+from smoothlink import Logistic, Softmax
 from smoothlink import model as module
-from smoothlink.machines import products
-from smoothlink.machines.half_precision import to_half
 from smoothlink.predict import (
     Batch,
     label_gains,
     label_part,
+    merge_label_parts,
     one_each,
     predict_f1,
     predict_proba,
     predict_topk,
     predictions,
-    put_together,
 )
 from smoothlink.steps.infer import f1_thresholds, propensities
+from smoothlink.weights import ArrayWeights, to_half
 
 
 @pytest.fixture(scope="module")
@@ -94,9 +93,9 @@ def test_ties_go_to_the_lower_label_in_both_rankings(rng):
     X, Y = multilabel(rng)
     Y[:, 4] = Y[:, 1]
     model = fixed().fit(X, Y).model_
-    V = np.zeros_like(model.V)
-    V[-1] = [0.25, 0.5, 0, 0.125, 0.5, 0.75]  # the constant alone: whatever the order of summation, no rounding
-    model = replace(model, V=V)
+    V = np.zeros(model.V.shape, np.float32)
+    V[-1] = [0.25, 0.5, 0, 0.125, 0.5, 0.75]  # the intercept alone: whatever the order of summation, no rounding
+    model = replace(model, V=ArrayWeights(V))
     for rank_by in ("probability", "psp"):
         order = predict_topk(model, model.embed(X.astype(np.float32)), 6, rank_by=rank_by).indices.reshape(-1, 6)
         assert (np.argwhere(order == 1)[:, 1] < np.argwhere(order == 4)[:, 1]).all()
@@ -141,7 +140,10 @@ def test_parts_of_the_labels_put_together_are_the_predictions(rng, task, rank_by
         label_part(model, Batch(model, H), Y, labels, k=3, rank_by=rank_by)
         for labels in (slice(0, 1), slice(1, 4), slice(4, 6))
     ]
-    found, whole = put_together(model, parts, Y, k=3, rank_by=rank_by), predictions(model, H, Y, k=3, rank_by=rank_by)
+    found, whole = (
+        merge_label_parts(model, parts, Y, k=3, rank_by=rank_by),
+        predictions(model, H, Y, k=3, rank_by=rank_by),
+    )
     np.testing.assert_array_equal(found.topk.indices, whole.topk.indices)
     np.testing.assert_allclose(found.topk.data, whole.topk.data, rtol=1e-5)
     for name in ("sets", "f1_sets"):
@@ -159,8 +161,6 @@ def test_a_model_without_any_features_in_a_row_ranks_by_frequency(rng):
 
 # Any block size, any precision
 
-SIZES = [1, 64, 700, 1 << 20]  # bytes, for 90 rows and 6 labels or 3
-
 
 def tasks(rng, task):
     return multilabel(rng) if task != "multiclass" else classes(rng)
@@ -171,9 +171,17 @@ def settings_of(task):
     return fixed(calibrate=True, loss=loss)
 
 
-@pytest.mark.parametrize("task", ["multilabel", "logistic", "multiclass"])
-@pytest.mark.parametrize("rank_by", ["probability", "psp"])
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(
+    ("task", "rank_by", "size"),
+    [
+        ("multilabel", "probability", 64),
+        ("multilabel", "psp", 1),
+        ("logistic", "probability", 1),
+        ("logistic", "psp", 700),
+        ("multiclass", "probability", 700),
+        ("multiclass", "psp", 64),
+    ],  # bytes, for 90 rows and 6 labels or 3
+)
 def test_the_best_in_blocks_of_any_size_are_the_best_of_all_probabilities(rng, monkeypatch, task, rank_by, size):
     X, y = tasks(rng, task)
     fitted = settings_of(task).fit(X, y)
@@ -191,18 +199,15 @@ def test_the_best_in_blocks_of_any_size_are_the_best_of_all_probabilities(rng, m
     np.testing.assert_allclose(found.data.reshape(-1, 3), np.take_along_axis(P, ranked, 1), rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize("task", ["multilabel", "logistic", "multiclass"])
-@pytest.mark.parametrize("kept", [0, 1 << 30])
+@pytest.mark.parametrize(("task", "kept"), [("multilabel", 0), ("logistic", 1 << 30), ("multiclass", 0)])
 def test_sets_and_losses_do_not_depend_on_blocks_or_on_keeping_features(rng, monkeypatch, task, kept):
     X, y = tasks(rng, task)
     fitted = settings_of(task).fit(X, y)
     H, Y = fitted.model_.embed(X.astype(np.float32)), fitted._true_labels(y)
-    expected = predictions(fitted.model_, H, Y)
-    monkeypatch.setattr(predict, "FEWEST_LABELS", 2)
-    monkeypatch.setattr(predict, "BATCH_BYTES", 1)
-    monkeypatch.setattr(predict, "KEPT_BYTES", kept)
+    model, expected = fitted.model_, predictions(fitted.model_, H, Y)
     monkeypatch.setattr(module, "BLOCK_BYTES", 700)
-    found = predictions(fitted.model_, H, Y)
+    batch = Batch(model, H, feature_bytes=kept, batch_bytes=1, fewest_labels=2)
+    found = merge_label_parts(model, [label_part(model, batch, Y, slice(0, model.n_labels))], Y)
     for name in ("sets", "f1_sets"):
         np.testing.assert_array_equal(getattr(found, name).toarray(), getattr(expected, name).toarray(), err_msg=name)
     np.testing.assert_array_equal(found.topk.indices, expected.topk.indices)
@@ -222,36 +227,27 @@ def test_probabilities_of_some_labels_are_columns_of_those_of_all(rng, task):
 def test_scores_of_some_labels_read_no_other_column(rng):
     X, Y = multilabel(rng)
     model = fixed().fit(X, Y).model_
-    V = np.full_like(model.V, np.nan)
-    V[:, [1, 4]] = model.V[:, [1, 4]]
+    V = np.full(model.V.shape, np.nan, np.float32)
+    V[:, [1, 4]] = model.V.columns([1, 4])
     H = model.embed(X.astype(np.float32))
     np.testing.assert_allclose(
-        predict_proba(replace(model, V=V), H, np.array([4, 1])), predict_proba(model, H)[:, [4, 1]], atol=1e-6
+        predict_proba(replace(model, V=ArrayWeights(V)), H, np.array([4, 1])),
+        predict_proba(model, H)[:, [4, 1]],
+        atol=1e-6,
     )
 
 
-@pytest.mark.parametrize("scale", ["unit", "variance", "none"])
-@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize(("scale", "normalize"), [("unit", True), ("variance", False), ("none", False)])
 def test_one_sparse_row_is_embedded_as_among_others(rng, scale, normalize):
     X, Y = words(rng)
     X = sp.csr_array(X.toarray() * (np.arange(X.shape[0]) != 5)[:, None])
     model = fixed(scale=scale, normalize_embedding=normalize).fit(X, Y).model_
-    assert model.plain
+    assert model.linear_in_x
     X = X.astype(np.float32)
     alone = np.concatenate([model.embed(X[[i]]) for i in range(10)])
     np.testing.assert_allclose(alone, model.embed(X)[:10], rtol=1e-4, atol=1e-5)
     assert np.isnan(alone[5]).all()
-    half = replace(model, W=to_half(model.W), V=to_half(model.V))
+    half = replace(model, W=to_half(model.W.values), V=to_half(model.V.values))
     np.testing.assert_allclose(half.embed(X), model.embed(X), rtol=5e-3, atol=5e-3)
     np.testing.assert_allclose(half.embed(X[[3]]), half.embed(X)[[3]], rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(half.scores(half.embed(X)), model.scores(model.embed(X)), atol=0.02)
-
-
-def test_one_row_on_all_threads_scores_as_among_others(rng, monkeypatch):
-    X, Y = words(rng)
-    model = fixed().fit(X, Y).model_
-    H = model.embed(X.astype(np.float32))
-    expected = model.scores(H)[[4]]
-    monkeypatch.setattr(products, "MANY", 0)
-    np.testing.assert_allclose(model.scores(H[[4]]), expected, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(model.scores(H[[4]], np.array([3, 1])), expected[:, [3, 1]], rtol=1e-4, atol=1e-5)

@@ -52,9 +52,10 @@ def test_scores_are_those_of_the_written_formula(data, fitted):
     m = fitted.model_
     D = sp.csr_array((m.D.values, m.D.labels, m.D.indptr), (301, 80)).toarray()[:300]
     x = X.toarray() / np.linalg.norm(X.toarray(), axis=1, keepdims=True)
-    h = x @ m.W[:-1]
+    W, V = m.W.columns(), m.V.columns()
+    h = x @ W[:-1]
     u = h / np.linalg.norm(h, axis=1, keepdims=True)
-    np.testing.assert_allclose(fitted.decision_function(X), u @ m.V[:-1] + m.V[-1] + x @ D, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(fitted.decision_function(X), u @ V[:-1] + V[-1] + x @ D, rtol=1e-3, atol=1e-3)
 
 
 def test_a_row_without_features_gets_the_frequencies(data, fitted):

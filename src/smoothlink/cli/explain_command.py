@@ -43,7 +43,7 @@ def explain(
 
     Example: smoothlink explain model.safetensors test.txt.xz --row 0
     """
-    from smoothlink.explanation import explain, opened
+    from smoothlink.explanation import classifier_and_row, explain
     from smoothlink.modelfile import load
 
     check_usage(data, text, row)
@@ -56,7 +56,7 @@ def explain(
     given: Any = (
         text if text is not None else one_row(loaded, str(data), row or 0, how_read(format, zero_based), strict, screen)
     )
-    classifier = opened(loaded, given)[0]
+    classifier = classifier_and_row(loaded, given)[0]
     found = explain(loaded, given, chosen(classifier, labels), k=k, top=top)
     if as_json:
         print_json({"labels": [as_object(one) for one in found]})

@@ -34,6 +34,7 @@ from smoothlink.machines.sparse_weights import SparseWeights
 from smoothlink.model import Model
 from smoothlink.steps.featurize import Features
 from smoothlink.steps.squared import prior_scores
+from smoothlink.weights import ArrayWeights
 
 Array = NDArray[Any]
 
@@ -101,7 +102,7 @@ def tune(
         if sweep == stop or (free and sweep - done == PATIENCE):
             break
     D = SparseWeights(pairs.indptr.astype(np.int64), pairs.indices.astype(np.int32), best.D) if pairs.nnz else None
-    return replace(model, W=best.W, features=Features(best.R, best.b), V=best.V, D=D), done
+    return replace(model, W=ArrayWeights(best.W), features=Features(best.R, best.b), V=ArrayWeights(best.V), D=D), done
 
 
 def trained(joint: Any, rates: Any, live: Array, request: Request, passes: int, clock: Clock) -> Iterator[int]:

@@ -32,6 +32,7 @@ from smoothlink.model import Model
 from smoothlink.solve import ConjugateGradient
 from smoothlink.steps.calibrate import no_calibration
 from smoothlink.steps.featurize import Features, parse_kernel
+from smoothlink.weights import ArrayWeights
 
 Array = NDArray[Any]
 
@@ -119,11 +120,11 @@ def fit_joint(choice: Choice, rows: Rows, name: str, request: Request, clock: Cl
     return Model(
         scaling=problem.scaling,
         input_features=None,
-        W=np.vstack([state.W, np.zeros((1, k), np.float32)]),  # the intercept adds nothing
+        W=ArrayWeights(np.vstack([state.W, np.zeros((1, k), np.float32)])),  # the intercept adds nothing
         classifier=None,
         normalize=True,
         features=Features(np.zeros((k, 0), np.float32), np.zeros(0, np.float32)),
-        V=state.decoder(),
+        V=ArrayWeights(state.decoder()),
         loss=settings.loss,
         multiclass=problem.multiclass,
         calibration=no_calibration(),

@@ -155,11 +155,11 @@ def interpolate(S: Array, knots: Array, values: Array, tiny: float) -> Array:
 
 
 @compiled(parallel=True)
-def settle(P: Array, S: Array, least: float, most: float, never: float) -> None:
-    """Cuts P (b, m) to least .. most in place, but `never` where the score in S is -inf."""
+def clip_trained(P: Array, S: Array, least: float, most: float, untrained: float) -> None:
+    """Clips P (b, m) to least .. most in place; it is `untrained` where the score in S is -inf."""
     for i in prange(len(P)):
         for j in range(P.shape[1]):
-            P[i, j] = never if S[i, j] == -np.inf else min(max(P[i, j], least), most)
+            P[i, j] = untrained if S[i, j] == -np.inf else min(max(P[i, j], least), most)
 
 
 @compiled(parallel=True)
@@ -330,11 +330,11 @@ def _half_dots(x: Array, halves: Array, partial: Array) -> None:
                 total[j] += x0 * _wide(h0[j])
 
 
-# Weights for single features
+# Sparse feature weights of labels
 
 
 @compiled(parallel=True)
-def add_direct(
+def add_sparse(
     S: Array, ptr: Array, features: Array, x: Array, indptr: Array, labels: Array, values: Array, start: int, stop: int
 ) -> None:
     """S (b, m) += X D of the labels start .. stop - 1."""
@@ -352,7 +352,7 @@ def add_direct(
 
 
 @compiled(parallel=True)
-def add_direct_to_some(
+def add_sparse_to_some(
     S: Array, ptr: Array, features: Array, x: Array, indptr: Array, labels: Array, values: Array, at: Array
 ) -> None:
     """S (b, m) += X D of the labels that have a place in S."""

@@ -14,7 +14,6 @@ from typing import Any
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from smoothlink.errors import ModelFileError
-from smoothlink.machines.shards import Shards
 from smoothlink.modelfile import load
 from smoothlink.safetensors_file import MAX_HEADER
 from smoothlink.serve.http_errors import Refused
@@ -32,8 +31,7 @@ class Watched:
 
     def __init__(self, path: str, in_memory: int, *, verify: str = "background", expected: str | None = None) -> None:
         self.path, self.files = path, [path]
-        V = classifier_of(load(path, verify="never")).model_.V
-        self.files += [os.fspath(file) for file in V.files] if isinstance(V, Shards) else []
+        self.files += map(os.fspath, classifier_of(load(path, verify="never")).model_.V.files)
         self.loaded = self.seen = self.stamps()
         self.mapped = sum(stamp[2] for stamp in self.loaded if stamp) > in_memory
         self.fingerprints = [fingerprint(file) for file in self.files]
