@@ -93,7 +93,7 @@ def test_a_device_predicts_as_the_host(rng, tmp_path, name, half):
         fitted.save(tmp_path / "m.safetensors", dtype="float16")
         fitted = smoothlink.load(tmp_path / "m.safetensors")
     if name == "joint training":
-        assert fitted.model_.D is not None
+        assert fitted.model_.sparse_weights is not None
     host, there = predictions_of(fitted, X, Y), predictions_of(fitted.set_params(device="torch"), X, Y)
     for method, expected in host.items():
         np.testing.assert_allclose(there[method], expected, rtol=TOLERANCE, atol=TOLERANCE, err_msg=method)

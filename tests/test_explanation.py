@@ -69,7 +69,7 @@ def test_parts_and_base_are_the_score_of_joint_training(rng):
     """There labels have sparse weights too, and embedded rows unit length."""
     X, Y = words(rng, 200, 60, 30)
     model = smoothlink.SmoothLinkClassifier(training=Joint(8, passes=2), rank=4, calibrate=False).fit(X, Y)
-    assert model.model_.D is not None
+    assert model.model_.sparse_weights is not None
     parts_sum_up(model, X)
     assert neighbours(model, [0])[0]
 

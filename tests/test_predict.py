@@ -1,6 +1,7 @@
-"""Answers in blocks: no array of all rows by all labels is ever made, and labels never seen stay last."""
+"""Predictions in blocks: no array of all rows by all labels is ever made, and untrained labels stay last."""
 
 import tracemalloc
+from copy import copy
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,6 @@ import scipy.sparse as sp
 from small import classes, fixed, multilabel, words
 
 from smoothlink import Logistic, Softmax
-from smoothlink import model as module
 from smoothlink.predict import (
     Batch,
     label_gains,
@@ -37,6 +37,13 @@ def many_labels():
     return fixed(rank=3, kernel__features=10).fit(X, Y), X
 
 
+def with_blocks(fitted, size):
+    """A classifier that takes scores and features of so many bytes at a time."""
+    found = copy(fitted)
+    found.model_ = replace(fitted.model_, block_bytes=size)
+    return found
+
+
 def peak_of(call):
     tracemalloc.start()
     try:
@@ -46,9 +53,8 @@ def peak_of(call):
 
 
 @pytest.mark.parametrize("rank_by", ["probability", "psp"])
-def test_the_best_of_200_000_labels_never_make_a_dense_array_of_all(many_labels, monkeypatch, rank_by):
-    fitted, X = many_labels
-    monkeypatch.setattr(module, "BLOCK_BYTES", 1 << 20)
+def test_the_best_of_200_000_labels_never_make_a_dense_array_of_all(many_labels, rank_by):
+    fitted, X = with_blocks(many_labels[0], 1 << 20), many_labels[1]
     top, peak = peak_of(lambda: fitted.predict_topk(X, k=5, rank_by=rank_by))
     assert top.nnz == 5 * len(X)
     assert top.shape == (60, 200_000)
@@ -56,9 +62,8 @@ def test_the_best_of_200_000_labels_never_make_a_dense_array_of_all(many_labels,
     assert peak < whole / 4
 
 
-def test_sets_of_200_000_labels_never_make_a_dense_array_of_all(many_labels, monkeypatch):
-    fitted, X = many_labels
-    monkeypatch.setattr(module, "BLOCK_BYTES", 1 << 20)
+def test_sets_of_200_000_labels_never_make_a_dense_array_of_all(many_labels):
+    fitted, X = with_blocks(many_labels[0], 1 << 20), many_labels[1]
     for call in (fitted.predict, fitted.predict_f1):
         sets, peak = peak_of(lambda call=call: call(X))
         assert sets.shape == (60, 200_000)
@@ -69,17 +74,17 @@ def test_the_default_block_bounds_the_rows_and_the_labels_at_a_time(many_labels)
     model = many_labels[0].model_
     rows = [part.stop - part.start for part in model.row_blocks(1000)]
     assert sum(rows) == 1000
-    assert max(rows) * model.n_labels * 4 <= module.BLOCK_BYTES
+    assert max(rows) * model.n_labels * 4 <= model.block_bytes
     labels = [part.stop - part.start for part in model.label_blocks(1000)]
     assert sum(labels) == model.n_labels
-    assert max(labels) * 1000 * 4 <= module.BLOCK_BYTES
+    assert max(labels) * 1000 * 4 <= model.block_bytes
 
 
-def test_blocks_cover_all_rows_even_where_one_row_is_more_than_a_block(rng, monkeypatch):
+def test_blocks_cover_all_rows_even_where_one_row_is_more_than_a_block(rng):
     X, Y = multilabel(rng)
     fitted = fixed().fit(X, Y)
     expected = fitted.predict_topk(X).toarray()
-    monkeypatch.setattr(module, "BLOCK_BYTES", 1)
+    fitted = with_blocks(fitted, 1)
     np.testing.assert_allclose(fitted.predict_topk(X).toarray(), expected, rtol=1e-4, atol=1e-6)
 
 
@@ -182,15 +187,14 @@ def settings_of(task):
         ("multiclass", "psp", 64),
     ],  # bytes, for 90 rows and 6 labels or 3
 )
-def test_the_best_in_blocks_of_any_size_are_the_best_of_all_probabilities(rng, monkeypatch, task, rank_by, size):
+def test_the_best_in_blocks_of_any_size_are_the_best_of_all_probabilities(rng, task, rank_by, size):
     X, y = tasks(rng, task)
     fitted = settings_of(task).fit(X, y)
     P = fitted.predict_proba(X)
     S = fitted.decision_function(X)
     worth = P * label_gains(fitted.model_) if rank_by == "psp" else S
     order = np.argsort(-worth, axis=1, kind="stable")[:, :3]
-    monkeypatch.setattr(module, "BLOCK_BYTES", size)
-    found = fitted.predict_topk(X, k=3, rank_by=rank_by)
+    found = with_blocks(fitted, size).predict_topk(X, k=3, rank_by=rank_by)
     ranked = found.indices.reshape(len(X), 3)
     same = (ranked == order).all(axis=1)
     # Products of other blocks round otherwise: an order may differ only where two labels are worth the same to 1e-5.
@@ -200,12 +204,11 @@ def test_the_best_in_blocks_of_any_size_are_the_best_of_all_probabilities(rng, m
 
 
 @pytest.mark.parametrize(("task", "kept"), [("multilabel", 0), ("logistic", 1 << 30), ("multiclass", 0)])
-def test_sets_and_losses_do_not_depend_on_blocks_or_on_keeping_features(rng, monkeypatch, task, kept):
+def test_sets_and_losses_do_not_depend_on_blocks_or_on_keeping_features(rng, task, kept):
     X, y = tasks(rng, task)
     fitted = settings_of(task).fit(X, y)
     H, Y = fitted.model_.embed(X.astype(np.float32)), fitted._true_labels(y)
-    model, expected = fitted.model_, predictions(fitted.model_, H, Y)
-    monkeypatch.setattr(module, "BLOCK_BYTES", 700)
+    expected, model = predictions(fitted.model_, H, Y), replace(fitted.model_, block_bytes=700)
     batch = Batch(model, H, feature_bytes=kept, batch_bytes=1, fewest_labels=2)
     found = merge_label_parts(model, [label_part(model, batch, Y, slice(0, model.n_labels))], Y)
     for name in ("sets", "f1_sets"):

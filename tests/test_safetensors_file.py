@@ -207,7 +207,7 @@ def test_any_flipped_bit_is_refused_or_changes_nothing(path):
     save(path, SMALL_MODEL, {"rank": 12, "kernel": "gaussian", "β": [0.5, None]})
     data, expected = path.read_bytes(), load(path)
     for at in range(len(data)):
-        for bit in (0x01, 0x02, 0x08, 0x20, 0x80):
+        for bit in (0x01, 0x20, 0x80):
             attempt(path, data[:at] + bytes([data[at] ^ bit]) + data[at + 1 :], expected)
 
 
@@ -230,7 +230,7 @@ def test_any_truncation_and_any_extension_is_refused_even_when_mapped(path):
 
 
 def test_a_large_array_is_verified_when_asked_and_a_small_one_always(path):
-    save(path, {"V": np.zeros(module.SMALL // 8 + 1), "W": np.zeros(3, np.float32)}, {})
+    save(path, {"V": np.zeros(module.VERIFIED_BYTES // 8 + 1), "W": np.zeros(3, np.float32)}, {})
     data = bytearray(path.read_bytes())
     data[-100] ^= 1  # in V
     path.write_bytes(data)

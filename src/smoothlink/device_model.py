@@ -48,7 +48,7 @@ class DeviceModel(Model):
             **{field.name: getattr(model, field.name) for field in fields(Model)},
             projection=None if model.W is None else DeviceProjection(model.W.columns(), machine),
             device_features=machine.place(model.features),
-            decoder=DeviceWeights(model.V, model.untrained, machine, model.D),
+            decoder=DeviceWeights(model.V, model.untrained, machine, model.sparse_weights),
         )
 
     @property
@@ -63,7 +63,7 @@ class DeviceModel(Model):
     def featurize(self, rows: RawRows) -> DecoderInputs:
         A = self.scaling(rows.X)
         H, without_features = self.project_scaled(A, self.projection)
-        X = None if self.D is None else A
+        X = None if self.sparse_weights is None else A
         Phi = self.device_features(self.machine.place(H))
         return DecoderInputs(self.decoder.scale_features(Phi, X), without_features, X)
 

@@ -42,7 +42,7 @@ class Reason(NamedTuple):
     added: float
 
 
-class Neighbour(NamedTuple):
+class LabelNeighbour(NamedTuple):
     """A label that points in nearly the same direction."""
 
     label: int
@@ -50,7 +50,7 @@ class Neighbour(NamedTuple):
     similarity: float  # cosine, above 0
 
 
-class Explained(NamedTuple):
+class LabelExplanation(NamedTuple):
     """The explanation of one label: base + the `added` of all reasons + rest = score, up to rounding."""
 
     label: int
@@ -60,12 +60,12 @@ class Explained(NamedTuple):
     base: float  # the score of a row without any feature
     reasons: tuple[Reason, ...]  # the largest first, by size
     rest: float  # what all other features of the row add
-    neighbours: tuple[Neighbour, ...]
+    neighbours: tuple[LabelNeighbour, ...]
 
 
 def explain(
     model: Any, row: Any, labels: Sequence[Any] | None = None, k: int = 5, top: int | None = 10
-) -> list[Explained]:
+) -> list[LabelExplanation]:
     """Returns what speaks for and against labels, of one row or one text.
 
     model: a fitted SmoothLinkClassifier or TextSmoothLink. row: a text for the latter; else one row, sparse (1, d) or
@@ -95,9 +95,17 @@ def explain(
         kept, rest = largest(parts.added[:, j], top)
         numbers = row_of.numbers[kept].tolist()
         each = zip(numbers, map(words, numbers), values[kept].tolist(), parts.added[kept, j].tolist(), strict=True)
-        numbers_of_label = float(scores[j]), float(P[j]), float(parts.base[j])
         found.append(
-            Explained(label, names[label], *numbers_of_label, tuple(map(Reason._make, each)), rest, tuple(near[j]))
+            LabelExplanation(
+                label=label,
+                name=names[label],
+                score=float(scores[j]),
+                probability=float(P[j]),
+                base=float(parts.base[j]),
+                reasons=tuple(map(Reason._make, each)),
+                rest=rest,
+                neighbours=tuple(near[j]),
+            )
         )
     return found
 
@@ -180,13 +188,13 @@ def contributions_of_row(model: Model, X: Any, labels: Array) -> tuple[Row, Cont
     path = path_to(model, row)
     path = to_unit_length(path) if model.normalize else path
     parts = contributions(path, model.features, model.V.columns(labels))
-    if model.D is not None:
-        parts = parts._replace(added=parts.added + row.values[:, None] * model.D.of(row.numbers, labels))
+    if model.sparse_weights is not None:
+        parts = parts._replace(added=parts.added + row.values[:, None] * model.sparse_weights.of(row.numbers, labels))
     untrained = model.untrained[labels]
     return row, Contributions(np.where(untrained, -np.inf, parts.base), np.where(untrained, 0, parts.added))
 
 
-def path_to(model: Model, row: Row) -> Path:
+def path_to(model: Model, row: Row) -> EmbeddingPath:
     """Returns the path from the empty row's h to this row's, through whatever the first stage is."""
     W, inputs = model.W, model.input_features
     if inputs is None:
@@ -208,7 +216,7 @@ class Row(NamedTuple):
     values: Array  # (p,)
 
 
-class Path(NamedTuple):
+class EmbeddingPath(NamedTuple):
     """From the empty row to a row, in the space of embeddings."""
 
     start: Array  # (k,) h of the empty row
@@ -229,20 +237,20 @@ def secants(start: Array, change: Array) -> Array:
     return -np.sqrt(2) * np.sin(start + half) * np.sinc(half / np.pi)
 
 
-def linear_path(row: Row, weights: Array, intercept: Array) -> Path:
+def linear_path(row: Row, weights: Array, intercept: Array) -> EmbeddingPath:
     """Returns the path of h = W'x: `weights` (p, k) are the row's own rows of W, `intercept` (k,) the last."""
     added = row.values[:, None] * weights
-    return Path(intercept, intercept + added.sum(axis=0), lambda G: added @ G)
+    return EmbeddingPath(intercept, intercept + added.sum(axis=0), lambda G: added @ G)
 
 
-def identity_path(row: Row, d: int) -> Path:
+def identity_path(row: Row, d: int) -> EmbeddingPath:
     """Returns the path of h = x."""
     end = np.zeros(d, np.float32)
     end[row.numbers] = row.values
-    return Path(np.zeros_like(end), end, lambda G: row.values[:, None] * G[row.numbers])
+    return EmbeddingPath(np.zeros_like(end), end, lambda G: row.values[:, None] * G[row.numbers])
 
 
-def cosine_path(row: Row, features: Features) -> Path:
+def cosine_path(row: Row, features: Features) -> EmbeddingPath:
     """Returns the path of the random features of x that an `input_kernel` makes, without the intercept."""
     R = features.R[row.numbers]  # (p, s)
     change = row.values @ R
@@ -252,10 +260,10 @@ def cosine_path(row: Row, features: Features) -> Path:
         return row.values[:, None] * (R @ (slopes[:, None] * G))
 
     start = np.sqrt(2) * np.cos(features.b)
-    return Path(start, start + slopes * change, back)
+    return EmbeddingPath(start, start + slopes * change, back)
 
 
-def landmark_path(row: Row, landmarks: Landmarks) -> Path:
+def landmark_path(row: Row, landmarks: Landmarks) -> EmbeddingPath:
     """Returns the path of kernel values at landmarks: each depends on a distance, to which every feature
     adds its own term."""
     points, x = landmarks.points[:, row.numbers].astype(np.float64), row.values.astype(np.float64)
@@ -271,21 +279,21 @@ def landmark_path(row: Row, landmarks: Landmarks) -> Path:
     ends = np.maximum(middle - apart / 2, 0), np.maximum(middle + apart / 2, 0)
     slopes = (landmarks.at(ends[1]) - landmarks.at(ends[0])) / (ends[1] - ends[0])
     values = landmarks.at(start)
-    return Path(values, values + slopes * change, lambda G: terms.T @ (slopes[:, None] * G))
+    return EmbeddingPath(values, values + slopes * change, lambda G: terms.T @ (slopes[:, None] * G))
 
 
-def through_weights(path: Path, W: Array, intercept: Array) -> Path:
+def through_weights(path: EmbeddingPath, W: Array, intercept: Array) -> EmbeddingPath:
     """Returns the path of an input kernel after its weights W (s, k) to h."""
-    return Path(path.start @ W + intercept, path.end @ W + intercept, lambda G: path.back(W @ G))
+    return EmbeddingPath(path.start @ W + intercept, path.end @ W + intercept, lambda G: path.back(W @ G))
 
 
-def to_unit_length(path: Path) -> Path:
+def to_unit_length(path: EmbeddingPath) -> EmbeddingPath:
     """Returns a path whose end is scaled to length 1; the scale is held, so the start gets the same."""
     length = np.linalg.norm(path.end) or 1.0
-    return Path(path.start / length, path.end / length, lambda G: path.back(G) / length)
+    return EmbeddingPath(path.start / length, path.end / length, lambda G: path.back(G) / length)
 
 
-def contributions(path: Path, features: Features, V: Array) -> Contributions:
+def contributions(path: EmbeddingPath, features: Features, V: Array) -> Contributions:
     """Returns what each feature adds to scores of labels whose decoder is V (s + 1, m), the intercept last."""
     V = V.astype(np.float32, copy=False)
     if features.linear:
@@ -305,8 +313,9 @@ def largest(added: Array, top: int | None) -> tuple[Array, float]:
     return kept, float(np.delete(added, kept).sum())
 
 
-def neighbours(model: Any, labels: Sequence[Any], k: int = NEIGHBOURS) -> list[list[Neighbour]]:
-    """Returns for each label (by name or position) the k labels that are predicted from the same features.
+def neighbours(model: Any, labels: Sequence[Any], k: int = NEIGHBOURS) -> list[list[LabelNeighbour]]:
+    """Returns for each label (by name or position) the k labels that are predicted from the same features,
+    nearest first.
 
     The angle is that of their rows of U, each direction weighted by the root of what it captures: its cosine is the
     co-occurrence that the features predict, an entry of Y'PY, over those of the two labels with themselves. Models
@@ -320,7 +329,7 @@ def neighbours(model: Any, labels: Sequence[Any], k: int = NEIGHBOURS) -> list[l
         return [[] for _ in at]
     ids, cosines = nearest(A, at, k)
     return [
-        [Neighbour(j, names[j], float(c)) for j, c in zip(*pair, strict=True) if c > 1e-6]
+        [LabelNeighbour(j, names[j], float(c)) for j, c in zip(*pair, strict=True) if c > 1e-6]
         for pair in zip(ids.tolist(), cosines.tolist(), strict=True)
     ]
 
@@ -337,7 +346,8 @@ def label_vectors(classifier: SmoothLinkClassifier) -> Array | None:
 
 
 def nearest(A: Array, at: Array, k: int) -> tuple[Array, Array]:
-    """Returns the k rows of A (c, r) nearest to each of the rows `at` (m,) by their angle: ids and cosines (m, k).
+    """Returns the k rows of A (c, r) nearest to each of the rows `at` (m,) by their angle, best first: ids and
+    cosines (m, k).
 
     A row without length is near to none; a label is no neighbour of itself.
     """

@@ -16,7 +16,7 @@ from smoothlink.machines.sparse_weights import SparseWeights
 from smoothlink.safetensors_file import Verification
 from smoothlink.steps.calibrate import FEW, LEAST, Calibration
 from smoothlink.steps.featurize import Features
-from smoothlink.steps.infer import Ranking
+from smoothlink.steps.infer import RunningTopK
 from smoothlink.steps.landmarks import Landmarks
 from smoothlink.steps.scale import Scaling
 from smoothlink.steps.squared import prior
@@ -24,8 +24,8 @@ from smoothlink.weights import ALL, HostProjection, Projection, Weights
 
 Array = NDArray[Any]
 
-BLOCK_BYTES = 64 << 20  # of scores or features at a time
-BLOCK_ROWS = 2048  # more do not make a product faster, and labels of a block would be few
+BLOCK_BYTES = 64 << 20
+PREDICTION_ROWS = 2048  # more do not make a product faster, and labels of a block would be few
 FEATURE_BYTES = 1 << 30  # of features that are kept while the labels pass by
 
 
@@ -76,8 +76,9 @@ class Model:
     counts: Array  # (c,) weighted training count of each label
     total: float  # total training weight
     thresholds: Array  # (c,) Algorithm 4's, from held-out rows
-    D: SparseWeights | None = None  # (d + 1, c) sparse feature weights of labels, where they were trained jointly
+    sparse_weights: SparseWeights | None = None  # D (d + 1, c), where all weights were trained jointly
     verification: Verification | None = None  # of the mapped arrays, where it goes on in the background
+    block_bytes: int = BLOCK_BYTES  # of scores or features at a time
 
     @cached_property
     def n_labels(self) -> int:
@@ -123,7 +124,7 @@ class Model:
     def embed_rows(self, X: Any) -> Any:
         """Returns what scores are made of: h (n, k) of raw rows X (n, d), and x where labels have sparse weights."""
         self.check_arrays()
-        if self.D is None:
+        if self.sparse_weights is None:
             return self.embed(X)
         if X.shape[0] == 1:  # for which `embed` is faster
             return EmbeddedRows(self.embed(X), self.scaling(X))
@@ -137,7 +138,7 @@ class Model:
     def embed_scaled_rows(self, A: sp.csr_array) -> Array | EmbeddedRows:
         """Returns `embed_rows` of scaled rows A (n, d + 1)."""
         H = self.embed_scaled(A)
-        return H if self.D is None else EmbeddedRows(H, A)
+        return H if self.sparse_weights is None else EmbeddedRows(H, A)
 
     @property
     def linear_in_x(self) -> bool:
@@ -174,8 +175,8 @@ class Model:
     def score(self, inputs: DecoderInputs, labels: slice | Array = ALL, out: Array | None = None) -> Array:
         """Returns scores (b, m) of these labels, which alone are read: s + 1 products for each row and label."""
         S = self.decode(inputs.Phi, labels, out)
-        if self.D is not None:
-            self.D.add(S, inputs.X, labels, self.n_labels)
+        if self.sparse_weights is not None:
+            self.sparse_weights.add(S, inputs.X, labels, self.n_labels)
         if inputs.without_features.any():
             S[inputs.without_features] = self.prior_scores[labels]
         if self.any_untrained:
@@ -260,7 +261,7 @@ class Model:
     def best_labels(self, inputs: DecoderInputs, k: int) -> BestScores:
         """Returns the k best labels of a block of rows."""
         b = len(inputs.without_features)
-        ranking, total = Ranking(b, min(k, self.n_labels)), np.full(b, -np.inf, np.float32)
+        ranking, total = RunningTopK(b, min(k, self.n_labels)), np.full(b, -np.inf, np.float32)
         for labels in self.label_blocks(b):
             S = self.score(inputs, labels)
             ranking.add(S)
@@ -280,16 +281,16 @@ class Model:
 
     def row_blocks(self, n: int) -> Iterator[slice]:
         """Yields rows whose features and scores fit a block."""
-        yield from blocks(n, BLOCK_BYTES // (4 * max(self.n_labels, self.V.shape[0])))
+        yield from blocks(n, self.block_bytes // (4 * max(self.n_labels, self.V.shape[0])))
 
     def feature_blocks(self, n: int) -> Iterator[slice]:
         """Yields rows whose features fit a block; of their scores a block holds `label_blocks`."""
-        yield from blocks(n, min(BLOCK_ROWS, BLOCK_BYTES // (4 * self.V.shape[0])))
+        yield from blocks(n, min(PREDICTION_ROWS, self.block_bytes // (4 * self.V.shape[0])))
 
     def label_blocks(self, n: int) -> Iterator[slice]:
         """Yields labels whose scores for all n rows fit a quarter of a block: they stay in the cache until they are
         ranked."""
-        yield from blocks(self.n_labels, BLOCK_BYTES // (16 * max(1, n)))
+        yield from blocks(self.n_labels, self.block_bytes // (16 * max(1, n)))
 
 
 def blocks(n: int, size: int) -> Iterator[slice]:

@@ -38,7 +38,7 @@ Array = NDArray[Any]
 
 SOLVERS = {solver.__name__: solver for solver in (Cholesky, ConjugateGradient, DualCholesky)}
 SCALES = ("V_scale", "W_scale")  # present where V and W are float16
-SPARSE_WEIGHTS = ("D_indptr", "D_labels", "D_values")  # present where labels have sparse weights
+SPARSE_ARRAYS = ("D_indptr", "D_labels", "D_values")  # present where labels have sparse weights
 
 
 def save(
@@ -96,8 +96,8 @@ def model_arrays(classifier: SmoothLinkClassifier, dtype: str | None = None) -> 
     }
     if model.W is not None:
         arrays |= model.W.to_arrays("W", dtype)
-    if model.D is not None:
-        arrays |= dict(zip(SPARSE_WEIGHTS, model.D, strict=True))
+    if model.sparse_weights is not None:
+        arrays |= dict(zip(SPARSE_ARRAYS, model.sparse_weights, strict=True))
     if classifier.label_directions_ is not None:
         arrays["U"] = classifier.label_directions_.astype(dtype or classifier.label_directions_.dtype, copy=False)
     if isinstance(model.input_features, Landmarks):
@@ -317,7 +317,7 @@ def build_model(arrays: dict[str, Array], meta: dict[str, Any], V: Weights) -> M
         counts=arrays["counts"],
         total=meta["total"],
         thresholds=arrays["thresholds"],
-        D=sparse_weights_of(arrays, meta["n_features_in"], V.shape[1]),
+        sparse_weights=sparse_weights_of(arrays, meta["n_features_in"], V.shape[1]),
     )
 
 
@@ -331,9 +331,9 @@ def top1_of(meta: dict[str, Any]) -> tuple[float, float]:
 
 def sparse_weights_of(arrays: dict[str, Array], d: int, c: int) -> SparseWeights | None:
     """Returns the sparse weights, where the file has them; a label that does not exist would be written to."""
-    if not arrays.keys() & set(SPARSE_WEIGHTS):
+    if not arrays.keys() & set(SPARSE_ARRAYS):
         return None
-    D = SparseWeights(*(arrays[name] for name in SPARSE_WEIGHTS))
+    D = SparseWeights(*(arrays[name] for name in SPARSE_ARRAYS))
     count = len(D.values)
     shapes = ((D.indptr, np.int64, (d + 2,)), (D.labels, np.int32, (count,)), (D.values, np.float32, (count,)))
     fits = all(found.dtype == kind and found.shape == shape for found, kind, shape in shapes)

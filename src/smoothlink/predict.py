@@ -1,4 +1,4 @@
-"""Rows -> predictions of a model, in blocks of rows and of labels, so that no n x c array is ever whole."""
+"""ModelRows -> predictions of a model, in blocks of rows and of labels, so that no n x c array is ever whole."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from smoothlink.metrics.evaluate import Predictions
 from smoothlink.model import BestScores, DecoderInputs, Model, blocks
 from smoothlink.steps.calibrate import LEAST, row_logloss
 from smoothlink.steps.infer import (
-    Best,
-    Ranking,
+    RankedLabels,
+    RunningTopK,
     TopK,
     above_half,
     f1_thresholds,
-    merged,
+    merge_ranked,
     propensities,
     sets_at,
     topk_csr,
 )
 
 Array = NDArray[Any]
-Rows = Any  # what `model.embed_rows` returns: an array, EmbeddedRows or RawRows
+ModelRows = Any  # what `model.embed_rows` returns: an array, EmbeddedRows or RawRows
 
 
 class Watch(Protocol):
@@ -42,7 +42,7 @@ BATCH_BYTES = 64 << 20  # of scores of all rows at a time
 FEWEST_LABELS = 256  # of all rows at a time: a product of fewer is slow
 
 
-def predict_topk(model: Model, rows: Rows, k: int, *, rank_by: str = "probability") -> sp.csr_array:
+def predict_topk(model: Model, rows: ModelRows, k: int, *, rank_by: str = "probability") -> sp.csr_array:
     """Returns the k best labels of each row in order, with their probabilities."""
     if rank_by == "psp":
         parts = [best_by_gain(model, model.featurize(rows[part]), k) for part in model.feature_blocks(len(rows))]
@@ -62,17 +62,17 @@ def with_probabilities(model: Model, best: BestScores) -> TopK:
 def best_by_gain(model: Model, inputs: DecoderInputs, k: int) -> TopK:
     """Returns the k labels of the highest expected gain of a block of rows, with their probabilities."""
     b = len(inputs.without_features)
-    ranking, top1 = Ranking(b, min(k, model.n_labels)), Ranking(b, 1)
+    ranking, top1 = RunningTopK(b, min(k, model.n_labels)), RunningTopK(b, 1)
     normalisers = model.all_normalisers(inputs) if model.multiclass else None
     for labels in model.label_blocks(b):
         S = model.score(inputs, labels)
         P = model.probabilities(S, normalisers)
         ranking.add(gains(model, P, labels), P)
         top1.add(S)
-    return with_top1(model, ranking.found(0), top1.best(), "psp")
+    return with_top1(model, ranking.ranked(0), top1.best(), "psp")
 
 
-def with_top1(model: Model, best: Best, top1: TopK, rank_by: str) -> TopK:
+def with_top1(model: Model, best: RankedLabels, top1: TopK, rank_by: str) -> TopK:
     """Returns the k best of each row after the label of the highest score (n, 1) is recalibrated."""
     if not model.recalibrates_top1:
         return TopK(best.ids, best.values)
@@ -96,14 +96,14 @@ def label_gains(model: Model) -> Array:
     return propensities(model.counts, max(1, round(model.total)))
 
 
-def predict_sets(model: Model, rows: Rows) -> sp.csr_array:
+def predict_sets(model: Model, rows: ModelRows) -> sp.csr_array:
     """Returns labels of probability above 1/2; multiclass: the one best label."""
     if model.multiclass:
         return one_each(predict_topk(model, rows, 1).indices, model.n_labels)
     found = []
     for part in model.feature_blocks(len(rows)):
         inputs = model.featurize(rows[part])
-        sets, top1 = [], Ranking(len(inputs.without_features), 1)
+        sets, top1 = [], RunningTopK(len(inputs.without_features), 1)
         for labels in model.label_blocks(len(inputs.without_features)):
             S = model.score(inputs, labels)
             sets.append(above_half(model.probabilities(S)))
@@ -134,7 +134,7 @@ def one_each(labels: Array, c: int) -> sp.csr_array:
     return sp.csr_array((np.ones(len(labels), np.int64), labels, np.arange(len(labels) + 1)), (len(labels), c))
 
 
-def predict_proba(model: Model, rows: Rows, labels: Array | None = None) -> Array:
+def predict_proba(model: Model, rows: ModelRows, labels: Array | None = None) -> Array:
     """Returns probabilities (n, c), or of some labels. The others are scored too, since each row of a multiclass model
     is divided by the sum over all, and of others the best label is recalibrated: that costs as much as the k best."""
     P = np.empty((len(rows), model.n_labels if labels is None else len(labels)), np.float32)
@@ -157,12 +157,12 @@ def block_probabilities(model: Model, inputs: DecoderInputs, labels: Array | Non
     return P
 
 
-def predict_scores(model: Model, rows: Rows, labels: Array | None = None) -> Array:
+def predict_scores(model: Model, rows: ModelRows, labels: Array | None = None) -> Array:
     """Returns scores (n, c), or of some labels."""
     return np.concatenate([model.scores(rows[part], labels) for part in model.row_blocks(len(rows))])
 
 
-def predict_f1(model: Model, rows: Rows, *, over: str) -> sp.csr_array:
+def predict_f1(model: Model, rows: ModelRows, *, over: str) -> sp.csr_array:
     """Returns label sets that maximise each label's F1: at the stored thresholds, or by Algorithm 4 over these rows."""
     if over not in ("thresholds", "batch"):
         raise ValueError(f"over is {over!r}; possible are 'thresholds' (stored in the model) and 'batch' (these rows).")
@@ -192,7 +192,7 @@ class Batch:
     def __init__(
         self,
         model: Model,
-        rows: Rows,
+        rows: ModelRows,
         normalisers: Array | None = None,
         *,
         feature_bytes: int | None = None,
@@ -240,15 +240,21 @@ class Batch:
 class LabelPart(NamedTuple):
     """The predictions of all rows for some of the labels."""
 
-    top: Best
-    top1: Best  # the one best
+    top: RankedLabels
+    top1: RankedLabels  # the one best
     sets: list[sp.csr_array]  # of each block of labels; multiclass: none
     f1_sets: list[sp.csr_array]
     losses: Array  # (n,)
 
 
 def predictions(
-    model: Model, rows: Rows, Y: sp.csr_array, *, k: int = 5, rank_by: str = "probability", watch: Watch | None = None
+    model: Model,
+    rows: ModelRows,
+    Y: sp.csr_array,
+    *,
+    k: int = 5,
+    rank_by: str = "probability",
+    watch: Watch | None = None,
 ) -> Predictions:
     """Returns all that `metrics.evaluate` needs, of embedded rows whose true labels are Y (n, >= c), in one pass."""
     part = label_part(model, Batch(model, rows), Y, slice(0, model.n_labels), k=k, rank_by=rank_by, watch=watch)
@@ -273,7 +279,7 @@ def label_part(
     """
     n, m = len(batch.rows), among.stop - among.start
     known = sp.csc_array(sp.csr_array(Y)[:, among])
-    top, top1 = Ranking(n, min(k, m)), Ranking(n, 1)
+    top, top1 = RunningTopK(n, min(k, m)), RunningTopK(n, 1)
     losses, sets, f1_sets = np.zeros(n), [], []
     for labels, S in batch.scores(among):
         P = batch.calibrated(S)
@@ -288,7 +294,7 @@ def label_part(
         losses += np.where(np.diff(true.indptr) > 0, added, 0) if model.multiclass else added
         if watch is not None:
             watch.add(labels, P, true)
-    return LabelPart(top.found(among.start), top1.found(among.start), sets, f1_sets, losses)
+    return LabelPart(top.ranked(among.start), top1.ranked(among.start), sets, f1_sets, losses)
 
 
 def merge_label_parts(
@@ -296,9 +302,9 @@ def merge_label_parts(
 ) -> Predictions:
     """Returns the predictions of which each part has some labels, in ascending order."""
     c, losses = model.n_labels, np.sum([part.losses for part in parts], axis=0)
-    ids, _, scores = merged([part.top1 for part in parts], 1)
+    ids, _, scores = merge_ranked([part.top1 for part in parts], 1)
     top1 = TopK(ids, scores)
-    best = with_top1(model, merged([part.top for part in parts], k), top1, rank_by)
+    best = with_top1(model, merge_ranked([part.top for part in parts], k), top1, rank_by)
     if model.multiclass:
         losses[np.diff(sp.csr_array(sp.csr_array(Y)[:, :c]).indptr) == 0] = -np.log(LEAST)
         sets = one_each(top1.indices[:, 0], c)

@@ -28,7 +28,7 @@ KEY = "smoothlink"  # the one entry of the safetensors metadata
 FORMAT_VERSION = 5  # that is written, and the newest that is read
 DESCRIBED = 4  # the last version whose description repeats the type and shape of each array
 MAX_HEADER = 100_000_000  # bytes; the safetensors library refuses larger ones too
-SMALL = 1 << 20  # bytes; smaller arrays are verified even when memory-mapped
+VERIFIED_BYTES = 1 << 20  # bytes; smaller arrays are verified even when memory-mapped
 CODES = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "I8": "i1", "I16": "<i2", "I32": "<i4", "I64": "<i8", "U8": "u1"}
 DTYPES: dict[str, np.dtype[Any]] = {code: np.dtype(name) for code, name in (CODES | {"BOOL": "?"}).items()}
 FOREIGN = {  # how other files begin
@@ -69,17 +69,17 @@ class Verification:
             self.error = error
 
     def check(self) -> None:
-        """Raises if damage was found so far."""
+        """Raises an error if damage was found so far."""
         if self.error is not None:
             raise ModelFileError(str(self.error))
 
     def wait(self) -> None:
-        """Raises if there is damage, once all was looked at."""
+        """Raises an error if there is damage, once all arrays were compared."""
         self.thread.join()
         self.check()
 
     def __reduce__(self) -> tuple[type[Verification], tuple[()]]:
-        """A pickle holds the arrays themselves, so they are looked at first."""
+        """Waits first: a pickle holds the arrays themselves."""
         self.wait()
         return Verification, ()
 
@@ -137,7 +137,7 @@ def load(path: str | os.PathLike[str], *, mmap: bool = True, verify: bool = Fals
                 file.seek(begin)
                 raw = np.fromfile(file, np.uint8, end - begin) if whole is None else whole[begin:end]
                 crc = checksums[name]
-                checked = verify or not mmap or end - begin < SMALL
+                checked = verify or not mmap or end - begin < VERIFIED_BYTES
                 arrays[name] = _array(raw, place, path, name, crc if checked else None)
                 if not checked:
                     unchecked.append(Unchecked(path, name, np.memmap(file, np.uint8, "r", begin, end - begin), crc))
@@ -147,7 +147,7 @@ def load(path: str | os.PathLike[str], *, mmap: bool = True, verify: bool = Fals
 
 
 def pack_names(names: Sequence[str], key: str = "names") -> dict[str, Array]:
-    """A list of strings as two arrays: UTF-8 bytes end to end, and where each begins (docs/file-format.md)."""
+    """Returns a list of strings as two arrays: UTF-8 bytes end to end, and where each begins (docs/file-format.md)."""
     try:
         encoded = [name.encode() for name in names]
     except UnicodeEncodeError as error:
@@ -158,7 +158,7 @@ def pack_names(names: Sequence[str], key: str = "names") -> dict[str, Array]:
 
 
 def unpack_names(arrays: Mapping[str, Array], key: str = "names") -> list[str]:
-    """The list of strings that `pack_names` packed under this key."""
+    """Returns the list of strings that `pack_names` packed under this key."""
     try:
         data, offsets = arrays[f"{key}_utf8"], arrays[f"{key}_offsets"]
     except KeyError as error:
@@ -177,13 +177,13 @@ def unpack_names(arrays: Mapping[str, Array], key: str = "names") -> list[str]:
 
 
 def _storable(name: str, array: Array) -> Array:
-    """A C-contiguous, little-endian array of a supported type: a copy only where it is not one yet."""
+    """Returns a C-contiguous, little-endian array of a supported type: a copy only where it is not one yet."""
     found = np.asarray(array)
     code = _code(found.dtype)
     if code is None:
         raise ModelFileError(
             f"Array {name!r} is of type {found.dtype}; a model file holds float16-64, int8-64, uint8 and bool. "
-            "Convert it with astype, or put text and settings into meta."
+            "Convert it with astype, or put text and numbers into meta."
         )
     if name in ("", "__metadata__") or not name.isascii():
         raise ModelFileError(f"{name!r} cannot name an array. Use ASCII letters and digits.")
@@ -191,7 +191,7 @@ def _storable(name: str, array: Array) -> Array:
 
 
 def _code(dtype: np.dtype[Any]) -> str | None:
-    """Its name in the header: float32 of either byte order -> F32."""
+    """Returns its name in the header: float32 of either byte order -> F32."""
     return next((code for code, known in DTYPES.items() if known == dtype.newbyteorder("<")), None)
 
 
@@ -221,7 +221,7 @@ def _bytes(array: Array) -> Array:
 
 
 def checksum(array: Array) -> int:
-    """The CRC-32 of an array's bytes."""
+    """Returns the CRC-32 of an array's bytes."""
     crc = 0
     for piece in pieces(_bytes(array)):
         crc = zlib.crc32(piece.data, crc)
@@ -234,7 +234,7 @@ def _crc_with(content: dict[str, Any], entries: dict[str, Any]) -> int:
 
 
 def _refuse_keys_that_json_changes(value: Any) -> None:
-    """JSON has text keys only: Python would turn 1 into "1" and None into "null" without a word."""
+    """Raises an error for keys that are not text: Python would turn 1 into "1" and None into "null" without a word."""
     if isinstance(value, dict):
         for key in value:
             if not isinstance(key, str):
@@ -245,13 +245,13 @@ def _refuse_keys_that_json_changes(value: Any) -> None:
 
 
 def _canonical(content: Any) -> str:
-    """One text per content, so that a checksum of the text is one of the content."""
+    """Returns one text per content, so that a checksum of the text is one of the content."""
     return json.dumps(content, allow_nan=False, sort_keys=True, separators=(",", ":"))
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A temporary file beside `path`; on success its content is on disk before it takes the name, in one step."""
+    """Yields a temporary file beside `path`; on success it is on disk before it takes the name, in one step."""
     path = Path(os.path.realpath(path))
     if path.is_dir() or not path.parent.is_dir():
         what = "is a folder" if path.is_dir() else f"lies in {path.parent}, which does not exist"
@@ -285,7 +285,7 @@ def _unreadable(path: Path, error: OSError) -> str:
 
 
 def _header(file: BinaryIO, path: Path) -> tuple[dict[str, Any], int]:
-    """The safetensors header (8 bytes of length, then JSON) and where the data begins."""
+    """Returns the safetensors header (8 bytes of length, then JSON) and where the data begins."""
     beginning = file.read(8)
     length = int.from_bytes(beginning, "little")
     try:
@@ -372,7 +372,7 @@ def _places(header: dict[str, Any], room: int, path: Path) -> dict[str, _Place]:
 
 
 def _array(raw: Array, place: _Place, path: Path, name: str, crc: int | None) -> Array:
-    """Bytes as the array they are; crc=None: unchecked. (A byte that is neither 0 nor 1 makes no bool.)"""
+    """Returns the array of these bytes; crc=None: unchecked. (A byte that is neither 0 nor 1 makes no bool.)"""
     if (crc is not None and zlib.crc32(raw.data) != crc) or (place.dtype == np.bool_ and raw.size and raw.max() > 1):
         raise _damaged(path, f"array {name!r} does not match its checksum")
     try:

@@ -50,7 +50,9 @@ def test_every_way_to_ask_gives_the_same_scores(data, fitted):
 def test_scores_are_those_of_the_written_formula(data, fitted):
     X, _ = data
     m = fitted.model_
-    D = sp.csr_array((m.D.values, m.D.labels, m.D.indptr), (301, 80)).toarray()[:300]
+    D = sp.csr_array((m.sparse_weights.values, m.sparse_weights.labels, m.sparse_weights.indptr), (301, 80)).toarray()[
+        :300
+    ]
     x = X.toarray() / np.linalg.norm(X.toarray(), axis=1, keepdims=True)
     W, V = m.W.columns(), m.V.columns()
     h = x @ W[:-1]
@@ -84,7 +86,7 @@ def test_a_damaged_file_is_refused(data, tmp_path, monkeypatch, damage):
         "missing": lambda D: D,
     }[damage]
     model = SmoothLinkClassifier(**KNOBS | {"training": Joint(20, passes=1)}).fit(*data)
-    object.__setattr__(model.model_, "D", changed(model.model_.D))
+    object.__setattr__(model.model_, "sparse_weights", changed(model.model_.sparse_weights))
     if damage == "missing":
         monkeypatch.setattr("smoothlink.modelfile.DIRECT", ("D_indptr", "D_labels", "D_data"))
     model.save(tmp_path / "m")
@@ -119,7 +121,7 @@ def test_classes_are_drawn_too(rng):
 def test_each_parameter_changes_the_model(data, fitted, change):
     other = SmoothLinkClassifier(**KNOBS | change).fit(*data)
     assert np.abs(other.decision_function(data[0]) - fitted.decision_function(data[0])).max() > 1e-3
-    assert (other.model_.D is not None) == getattr(change.get("training"), "sparse_weights", True)
+    assert (other.model_.sparse_weights is not None) == getattr(change.get("training"), "sparse_weights", True)
 
 
 def test_every_label_drawn_is_the_exact_descent(data):
@@ -233,4 +235,4 @@ def test_both_fits_of_few_rows_are_counted(fitted):
 
 def test_too_many_pairs_are_done_without(data, monkeypatch):
     monkeypatch.setattr(together, "MOST_PAIRS", 10)
-    assert SmoothLinkClassifier(**KNOBS | {"training": Joint(20, passes=1)}).fit(*data).model_.D is None
+    assert SmoothLinkClassifier(**KNOBS | {"training": Joint(20, passes=1)}).fit(*data).model_.sparse_weights is None

@@ -13,7 +13,7 @@ from smoothlink.data.matching import Reading, matched
 from smoothlink.errors import DataError, plural
 
 if TYPE_CHECKING:
-    from smoothlink.explanation import Explained
+    from smoothlink.explanation import LabelExplanation
 
 BAR = 12  # characters of the largest part
 
@@ -102,7 +102,7 @@ def chosen(classifier: Any, labels: list[str] | None) -> list[int] | None:
         raise typer.BadParameter(str(error), param_hint="--labels") from error
 
 
-def as_object(one: Explained) -> dict[str, Any]:
+def as_object(one: LabelExplanation) -> dict[str, Any]:
     """One label in JSON's types."""
     return {
         **one._asdict(),
@@ -111,7 +111,7 @@ def as_object(one: Explained) -> dict[str, Any]:
     }
 
 
-def show(one: Explained, screen: Screen) -> None:
+def show(one: LabelExplanation, screen: Screen) -> None:
     """A label's score, piece by piece."""
     shown = table("feature", ">value", ">adds", "")
     most = max((abs(reason.added) for reason in one.reasons), default=0.0)

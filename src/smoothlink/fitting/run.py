@@ -244,7 +244,7 @@ def criteria_of(model: Model, calibrated: Calibrated) -> dict[str, float]:
 
 
 def sparse_weights(model: Model) -> int:
-    return 0 if model.D is None else model.D.size
+    return 0 if model.sparse_weights is None else model.sparse_weights.size
 
 
 def finish(

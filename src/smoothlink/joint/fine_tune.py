@@ -102,7 +102,9 @@ def tune(
         if sweep == stop or (free and sweep - done == PATIENCE):
             break
     D = SparseWeights(pairs.indptr.astype(np.int64), pairs.indices.astype(np.int32), best.D) if pairs.nnz else None
-    return replace(model, W=ArrayWeights(best.W), features=Features(best.R, best.b), V=ArrayWeights(best.V), D=D), done
+    projection, decoder = ArrayWeights(best.W), ArrayWeights(best.V)
+    model = replace(model, W=projection, features=Features(best.R, best.b), V=decoder, sparse_weights=D)
+    return model, done
 
 
 def trained(joint: Any, rates: Any, live: Array, request: Request, passes: int, clock: Clock) -> Iterator[int]:

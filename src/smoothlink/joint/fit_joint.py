@@ -129,7 +129,9 @@ def fit_joint(choice: Choice, rows: Rows, name: str, request: Request, clock: Cl
         multiclass=problem.multiclass,
         calibration=no_calibration(),
         thresholds=np.full(rows.c, 0.5),
-        D=SparseWeights(D.indptr.astype(np.int64), D.indices.astype(np.int32), D.data) if len(pairs.features) else None,
+        sparse_weights=SparseWeights(D.indptr.astype(np.int64), D.indices.astype(np.int32), D.data)
+        if len(pairs.features)
+        else None,
         **totals,
     )
 

@@ -23,7 +23,7 @@ from smoothlink.machines.sparse_weights import SparseWeights
 Tensor = torch.Tensor
 HostArray = NDArray[Any]
 
-FEATURES = 8  # features are padded to a multiple of this: rows of float16 must begin at multiples of 16 bytes
+FEATURE_MULTIPLE = 8  # features are padded to a multiple of this: rows of float16 must begin at multiples of 16 bytes
 PAIR_BYTES = 64  # that a pair of a feature and a label takes while its weight is added
 LAST_LABEL = (1 << 31) - 1
 EXPONENT = 0x7F800000  # bits of a float32
@@ -93,7 +93,7 @@ class DeviceWeights:
         self.shape, self.machine, self.sizes = (int(V.shape[0]), int(V.shape[1])), machine, sizes or BlockSizes()
         (s, c), padded = (self.shape[0] - 1, self.shape[1]), round_up(self.shape[1], self.sizes.group)
         kind = torch.float16 if machine.half else torch.float32
-        self.values = torch.zeros((round_up(s, FEATURES), padded), dtype=kind, device=machine.name)
+        self.values = torch.zeros((round_up(s, FEATURE_MULTIPLE), padded), dtype=kind, device=machine.name)
         self.scale = torch.ones(padded, device=machine.name)
         intercepts = np.full(padded, -np.inf, np.float32)
         for labels in slices(c, max(self.sizes.group, self.sizes.copied_bytes // (4 * max(1, s)))):
@@ -128,11 +128,11 @@ class DeviceWeights:
         """Returns scores (b, m) of these labels without X D, on the host; untrained labels have minus infinity."""
         if isinstance(labels, slice):
             start, stop, _ = labels.indices(self.shape[1])
-            aligned, m = start // FEATURES * FEATURES, stop - start
-            some: Any = slice(aligned, round_up(stop, FEATURES))
+            aligned, m = start // FEATURE_MULTIPLE * FEATURE_MULTIPLE, stop - start
+            some: Any = slice(aligned, round_up(stop, FEATURE_MULTIPLE))
         else:
             start, aligned, m = 0, 0, len(labels)
-            some = copy_to_device(np.append(labels, np.zeros(-m % FEATURES, np.int64)), self.machine.name)
+            some = copy_to_device(np.append(labels, np.zeros(-m % FEATURE_MULTIPLE, np.int64)), self.machine.name)
         Z = product(Phi.values, self.values[:, some])
         S = to_host(rescaled(Z, Phi.scale, self.scale[some], self.intercepts[some])[:, start - aligned :][:, :m])
         if out is None:

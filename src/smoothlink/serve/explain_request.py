@@ -6,7 +6,7 @@ import contextlib
 from typing import Any, NamedTuple
 
 from smoothlink.data.predictions import LabelRequest
-from smoothlink.explanation import Explained, explain
+from smoothlink.explanation import LabelExplanation, explain
 from smoothlink.serve.http_errors import Refused
 from smoothlink.serve.schema import ExplainRequest, Vector
 from smoothlink.serve.service import Oracle, Question
@@ -45,7 +45,7 @@ def explained(oracle: Oracle, asked: Wanted) -> list[dict[str, Any]]:
     return [spoken(one, row, where, asked.top) for one in found]
 
 
-def spoken(found: Explained, row: Any, where: dict[int, Any], top: int) -> dict[str, Any]:
+def spoken(found: LabelExplanation, row: Any, where: dict[int, Any], top: int) -> dict[str, Any]:
     words = []
     if where:
         from smoothlink.serve.highlight import on_words
