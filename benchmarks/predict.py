@@ -26,6 +26,7 @@ from smoothlink.model import Model
 from smoothlink.steps.calibrate import Calibration, stretch
 from smoothlink.steps.featurize import Features
 from smoothlink.steps.scale import Scaling
+from smoothlink.weights import ArrayWeights
 
 WORDS = 11  # a row: book titles have as many
 
@@ -38,11 +39,11 @@ def made(c: int, k: int, s: int, d: int, rng: np.random.Generator) -> SmoothLink
     model = Model(
         scaling=Scaling("unit", none, none, False),
         input_features=None,
-        W=rng.standard_normal((d + 1, k), dtype=np.float32),
+        W=ArrayWeights(rng.standard_normal((d + 1, k), dtype=np.float32)),
         classifier=None,
         normalize=False,
         features=Features(rng.standard_normal((k, s), dtype=np.float32), rng.random(s, dtype=np.float32)),
-        V=rng.standard_normal((width, c), dtype=np.float32) / np.float32(10 * width),
+        V=ArrayWeights(rng.standard_normal((width, c), dtype=np.float32) / np.float32(10 * width)),
         loss="squared",
         multiclass=False,
         calibration=Calibration(stretch(scores, "squared"), np.linspace(1e-5, 0.9, 300)),

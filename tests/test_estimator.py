@@ -1,12 +1,14 @@
 """The classifier's answers: forms of y, what the methods say of each other, weights, seeds and blocks."""
 
+from dataclasses import replace
+
 import numba
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from small import classes, dense, fixed, multilabel, words
 
-from smoothlink import InputKernel, Laplacian, Logistic, SmoothLinkClassifier, Softmax, estimator, model
+from smoothlink import InputKernel, Laplacian, Logistic, SmoothLinkClassifier, Softmax, estimator
 from smoothlink.estimator import _largest_product
 from smoothlink.machines import threads
 from smoothlink.steps.infer import propensities
@@ -455,11 +457,11 @@ def test_row_blocks_of_any_size_give_the_same_result(rng, make, block_rows, chan
 
 
 @pytest.mark.parametrize("task", ["multilabel", "multiclass"])
-def test_answers_do_not_depend_on_the_blocks_they_are_computed_in(rng, task, monkeypatch):
+def test_answers_do_not_depend_on_the_blocks_they_are_computed_in(rng, task):
     X, Y = multilabel(rng)
     fitted = fixed(calibrate=True).fit(X, Y if task == "multilabel" else np.arange(len(X)) % 5)
     expected = answers(fitted, X) | {"batch": dense(fitted.predict_f1(X, over="batch"))}
-    monkeypatch.setattr(model, "BLOCK_BYTES", 700)
+    fitted.model_ = replace(fitted.model_, block_bytes=700)
     assert len(list(fitted.model_.row_blocks(len(X)))) > 10
     assert len(list(fitted.model_.label_blocks(len(X)))) > 2
     found = answers(fitted, X) | {"batch": dense(fitted.predict_f1(X, over="batch"))}

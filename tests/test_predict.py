@@ -1,6 +1,7 @@
-"""Answers in blocks: no array of all rows by all labels is ever made, and labels never seen stay last."""
+"""Predictions in blocks: no array of all rows by all labels is ever made, and untrained labels stay last."""
 
 import tracemalloc
+from copy import copy
 from dataclasses import replace
 
 import numpy as np
@@ -8,22 +9,20 @@ import pytest
 import scipy.sparse as sp
 from small import classes, fixed, multilabel, words
 
-from smoothlink import Logistic, Softmax, predict
-from smoothlink import model as module
-from smoothlink.machines import products
-from smoothlink.machines.half_precision import to_half
+from smoothlink import Logistic, Softmax
 from smoothlink.predict import (
     Batch,
     label_gains,
     label_part,
+    merge_label_parts,
     one_each,
     predict_f1,
     predict_proba,
     predict_topk,
     predictions,
-    put_together,
 )
 from smoothlink.steps.infer import f1_thresholds, propensities
+from smoothlink.weights import ArrayWeights, to_half
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +37,13 @@ def many_labels():
     return fixed(rank=3, kernel__features=10).fit(X, Y), X
 
 
+def with_blocks(fitted, size):
+    """A classifier that takes scores and features of so many bytes at a time."""
+    found = copy(fitted)
+    found.model_ = replace(fitted.model_, block_bytes=size)
+    return found
+
+
 def peak_of(call):
     tracemalloc.start()
     try:
@@ -47,9 +53,8 @@ def peak_of(call):
 
 
 @pytest.mark.parametrize("rank_by", ["probability", "psp"])
-def test_the_best_of_200_000_labels_never_make_a_dense_array_of_all(many_labels, monkeypatch, rank_by):
-    fitted, X = many_labels
-    monkeypatch.setattr(module, "BLOCK_BYTES", 1 << 20)
+def test_the_best_of_200_000_labels_never_make_a_dense_array_of_all(many_labels, rank_by):
+    fitted, X = with_blocks(many_labels[0], 1 << 20), many_labels[1]
     top, peak = peak_of(lambda: fitted.predict_topk(X, k=5, rank_by=rank_by))
     assert top.nnz == 5 * len(X)
     assert top.shape == (60, 200_000)
@@ -57,9 +62,8 @@ def test_the_best_of_200_000_labels_never_make_a_dense_array_of_all(many_labels,
     assert peak < whole / 4
 
 
-def test_sets_of_200_000_labels_never_make_a_dense_array_of_all(many_labels, monkeypatch):
-    fitted, X = many_labels
-    monkeypatch.setattr(module, "BLOCK_BYTES", 1 << 20)
+def test_sets_of_200_000_labels_never_make_a_dense_array_of_all(many_labels):
+    fitted, X = with_blocks(many_labels[0], 1 << 20), many_labels[1]
     for call in (fitted.predict, fitted.predict_f1):
         sets, peak = peak_of(lambda call=call: call(X))
         assert sets.shape == (60, 200_000)
@@ -70,17 +74,17 @@ def test_the_default_block_bounds_the_rows_and_the_labels_at_a_time(many_labels)
     model = many_labels[0].model_
     rows = [part.stop - part.start for part in model.row_blocks(1000)]
     assert sum(rows) == 1000
-    assert max(rows) * model.n_labels * 4 <= module.BLOCK_BYTES
+    assert max(rows) * model.n_labels * 4 <= model.block_bytes
     labels = [part.stop - part.start for part in model.label_blocks(1000)]
     assert sum(labels) == model.n_labels
-    assert max(labels) * 1000 * 4 <= module.BLOCK_BYTES
+    assert max(labels) * 1000 * 4 <= model.block_bytes
 
 
-def test_blocks_cover_all_rows_even_where_one_row_is_more_than_a_block(rng, monkeypatch):
+def test_blocks_cover_all_rows_even_where_one_row_is_more_than_a_block(rng):
     X, Y = multilabel(rng)
     fitted = fixed().fit(X, Y)
     expected = fitted.predict_topk(X).toarray()
-    monkeypatch.setattr(module, "BLOCK_BYTES", 1)
+    fitted = with_blocks(fitted, 1)
     np.testing.assert_allclose(fitted.predict_topk(X).toarray(), expected, rtol=1e-4, atol=1e-6)
 
 
@@ -94,9 +98,9 @@ def test_ties_go_to_the_lower_label_in_both_rankings(rng):
     X, Y = multilabel(rng)
     Y[:, 4] = Y[:, 1]
     model = fixed().fit(X, Y).model_
-    V = np.zeros_like(model.V)
-    V[-1] = [0.25, 0.5, 0, 0.125, 0.5, 0.75]  # the constant alone: whatever the order of summation, no rounding
-    model = replace(model, V=V)
+    V = np.zeros(model.V.shape, np.float32)
+    V[-1] = [0.25, 0.5, 0, 0.125, 0.5, 0.75]  # the intercept alone: whatever the order of summation, no rounding
+    model = replace(model, V=ArrayWeights(V))
     for rank_by in ("probability", "psp"):
         order = predict_topk(model, model.embed(X.astype(np.float32)), 6, rank_by=rank_by).indices.reshape(-1, 6)
         assert (np.argwhere(order == 1)[:, 1] < np.argwhere(order == 4)[:, 1]).all()
@@ -141,7 +145,10 @@ def test_parts_of_the_labels_put_together_are_the_predictions(rng, task, rank_by
         label_part(model, Batch(model, H), Y, labels, k=3, rank_by=rank_by)
         for labels in (slice(0, 1), slice(1, 4), slice(4, 6))
     ]
-    found, whole = put_together(model, parts, Y, k=3, rank_by=rank_by), predictions(model, H, Y, k=3, rank_by=rank_by)
+    found, whole = (
+        merge_label_parts(model, parts, Y, k=3, rank_by=rank_by),
+        predictions(model, H, Y, k=3, rank_by=rank_by),
+    )
     np.testing.assert_array_equal(found.topk.indices, whole.topk.indices)
     np.testing.assert_allclose(found.topk.data, whole.topk.data, rtol=1e-5)
     for name in ("sets", "f1_sets"):
@@ -159,8 +166,6 @@ def test_a_model_without_any_features_in_a_row_ranks_by_frequency(rng):
 
 # Any block size, any precision
 
-SIZES = [1, 64, 700, 1 << 20]  # bytes, for 90 rows and 6 labels or 3
-
 
 def tasks(rng, task):
     return multilabel(rng) if task != "multiclass" else classes(rng)
@@ -171,18 +176,25 @@ def settings_of(task):
     return fixed(calibrate=True, loss=loss)
 
 
-@pytest.mark.parametrize("task", ["multilabel", "logistic", "multiclass"])
-@pytest.mark.parametrize("rank_by", ["probability", "psp"])
-@pytest.mark.parametrize("size", SIZES)
-def test_the_best_in_blocks_of_any_size_are_the_best_of_all_probabilities(rng, monkeypatch, task, rank_by, size):
+@pytest.mark.parametrize(
+    ("task", "rank_by", "size"),
+    [
+        ("multilabel", "probability", 64),
+        ("multilabel", "psp", 1),
+        ("logistic", "probability", 1),
+        ("logistic", "psp", 700),
+        ("multiclass", "probability", 700),
+        ("multiclass", "psp", 64),
+    ],  # bytes, for 90 rows and 6 labels or 3
+)
+def test_the_best_in_blocks_of_any_size_are_the_best_of_all_probabilities(rng, task, rank_by, size):
     X, y = tasks(rng, task)
     fitted = settings_of(task).fit(X, y)
     P = fitted.predict_proba(X)
     S = fitted.decision_function(X)
     worth = P * label_gains(fitted.model_) if rank_by == "psp" else S
     order = np.argsort(-worth, axis=1, kind="stable")[:, :3]
-    monkeypatch.setattr(module, "BLOCK_BYTES", size)
-    found = fitted.predict_topk(X, k=3, rank_by=rank_by)
+    found = with_blocks(fitted, size).predict_topk(X, k=3, rank_by=rank_by)
     ranked = found.indices.reshape(len(X), 3)
     same = (ranked == order).all(axis=1)
     # Products of other blocks round otherwise: an order may differ only where two labels are worth the same to 1e-5.
@@ -191,18 +203,14 @@ def test_the_best_in_blocks_of_any_size_are_the_best_of_all_probabilities(rng, m
     np.testing.assert_allclose(found.data.reshape(-1, 3), np.take_along_axis(P, ranked, 1), rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize("task", ["multilabel", "logistic", "multiclass"])
-@pytest.mark.parametrize("kept", [0, 1 << 30])
-def test_sets_and_losses_do_not_depend_on_blocks_or_on_keeping_features(rng, monkeypatch, task, kept):
+@pytest.mark.parametrize(("task", "kept"), [("multilabel", 0), ("logistic", 1 << 30), ("multiclass", 0)])
+def test_sets_and_losses_do_not_depend_on_blocks_or_on_keeping_features(rng, task, kept):
     X, y = tasks(rng, task)
     fitted = settings_of(task).fit(X, y)
     H, Y = fitted.model_.embed(X.astype(np.float32)), fitted._true_labels(y)
-    expected = predictions(fitted.model_, H, Y)
-    monkeypatch.setattr(predict, "FEWEST_LABELS", 2)
-    monkeypatch.setattr(predict, "BATCH_BYTES", 1)
-    monkeypatch.setattr(predict, "KEPT_BYTES", kept)
-    monkeypatch.setattr(module, "BLOCK_BYTES", 700)
-    found = predictions(fitted.model_, H, Y)
+    expected, model = predictions(fitted.model_, H, Y), replace(fitted.model_, block_bytes=700)
+    batch = Batch(model, H, feature_bytes=kept, batch_bytes=1, fewest_labels=2)
+    found = merge_label_parts(model, [label_part(model, batch, Y, slice(0, model.n_labels))], Y)
     for name in ("sets", "f1_sets"):
         np.testing.assert_array_equal(getattr(found, name).toarray(), getattr(expected, name).toarray(), err_msg=name)
     np.testing.assert_array_equal(found.topk.indices, expected.topk.indices)
@@ -222,36 +230,27 @@ def test_probabilities_of_some_labels_are_columns_of_those_of_all(rng, task):
 def test_scores_of_some_labels_read_no_other_column(rng):
     X, Y = multilabel(rng)
     model = fixed().fit(X, Y).model_
-    V = np.full_like(model.V, np.nan)
-    V[:, [1, 4]] = model.V[:, [1, 4]]
+    V = np.full(model.V.shape, np.nan, np.float32)
+    V[:, [1, 4]] = model.V.columns([1, 4])
     H = model.embed(X.astype(np.float32))
     np.testing.assert_allclose(
-        predict_proba(replace(model, V=V), H, np.array([4, 1])), predict_proba(model, H)[:, [4, 1]], atol=1e-6
+        predict_proba(replace(model, V=ArrayWeights(V)), H, np.array([4, 1])),
+        predict_proba(model, H)[:, [4, 1]],
+        atol=1e-6,
     )
 
 
-@pytest.mark.parametrize("scale", ["unit", "variance", "none"])
-@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize(("scale", "normalize"), [("unit", True), ("variance", False), ("none", False)])
 def test_one_sparse_row_is_embedded_as_among_others(rng, scale, normalize):
     X, Y = words(rng)
     X = sp.csr_array(X.toarray() * (np.arange(X.shape[0]) != 5)[:, None])
     model = fixed(scale=scale, normalize_embedding=normalize).fit(X, Y).model_
-    assert model.plain
+    assert model.linear_in_x
     X = X.astype(np.float32)
     alone = np.concatenate([model.embed(X[[i]]) for i in range(10)])
     np.testing.assert_allclose(alone, model.embed(X)[:10], rtol=1e-4, atol=1e-5)
     assert np.isnan(alone[5]).all()
-    half = replace(model, W=to_half(model.W), V=to_half(model.V))
+    half = replace(model, W=to_half(model.W.values), V=to_half(model.V.values))
     np.testing.assert_allclose(half.embed(X), model.embed(X), rtol=5e-3, atol=5e-3)
     np.testing.assert_allclose(half.embed(X[[3]]), half.embed(X)[[3]], rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(half.scores(half.embed(X)), model.scores(model.embed(X)), atol=0.02)
-
-
-def test_one_row_on_all_threads_scores_as_among_others(rng, monkeypatch):
-    X, Y = words(rng)
-    model = fixed().fit(X, Y).model_
-    H = model.embed(X.astype(np.float32))
-    expected = model.scores(H)[[4]]
-    monkeypatch.setattr(products, "MANY", 0)
-    np.testing.assert_allclose(model.scores(H[[4]]), expected, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(model.scores(H[[4]], np.array([3, 1])), expected[:, [3, 1]], rtol=1e-4, atol=1e-5)

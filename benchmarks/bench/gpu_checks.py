@@ -196,7 +196,7 @@ def check_top(device: str, seed: int, half: bool) -> Check:
     model = fitted.model_
     H = model.scaling(test.X).toarray().astype(np.float64) @ to_host(model.W)
     S = phi(model.features, H) @ to_host(model.V)
-    S[:, model.unseen] = -np.inf
+    S[:, model.untrained] = -np.inf
     chosen = fitted.predict_topk(test.X, k=TOP).indices.reshape(TEST_ROWS, TOP)
     best, reached = np.sort(S, axis=1)[:, : -TOP - 1 : -1], np.take_along_axis(S, chosen, axis=1)
     return Check(

@@ -17,6 +17,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from smoothlink import modelfile as persist
 from smoothlink.choices import check_names
+from smoothlink.device_model import DeviceCopy
 from smoothlink.distributed.distributed_fit import spread_arrays, spread_files, train_spread
 from smoothlink.distributed.input_files import Files
 from smoothlink.distributed.rows_on_workers import current
@@ -32,7 +33,6 @@ from smoothlink.metrics.evaluate import Evaluation, Predictions, evaluate
 from smoothlink.model import Model
 from smoothlink.parameters import PARAMETERS, RANK_BY, Values, check, check_value, documented
 from smoothlink.predict import (
-    Placement,
     one_each,
     predict_f1,
     predict_proba,
@@ -129,8 +129,8 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         """As in scikit-learn; another `device` lets go of what the last one holds of the model."""
         check_names(self, params)
         super().set_params(**params)
-        if "device" in params and hasattr(self, "_placement"):
-            self._placement.drop()
+        if "device" in params and hasattr(self, "_device_copy"):
+            self._device_copy.drop()
         return self
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -203,7 +203,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         """What a fit leaves."""
         self.classes_ = classes
         self.model_: Model = trained.model
-        self._placement = Placement()
+        self._device_copy = DeviceCopy()
         self.label_directions_ = trained.U
         self.summary_ = trained.summary
         self.thresholds_ = trained.model.thresholds
@@ -233,7 +233,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
 
     def _run_prediction(self, X: Any, question: Callable[..., Answer], *args: Any, **given: Any) -> Answer:
         """What the model, on its device, says of checked rows."""
-        return self._placement.ask(
+        return self._device_copy.run(
             self.model_, self.device, lambda model: question(model, model.embed_rows(X), *args, **given)
         )
 

@@ -21,7 +21,7 @@ from smoothlink.machines.rows import stack
 from smoothlink.metrics.evaluate import Evaluation
 from smoothlink.model import EmbeddedRows
 from smoothlink.parameters import RANK_BY, check_value
-from smoothlink.predict import Batch, LabelPart, label_part, predictions, put_together
+from smoothlink.predict import Batch, LabelPart, label_part, merge_label_parts, predictions
 
 if TYPE_CHECKING:
     pass
@@ -79,7 +79,7 @@ def evaluate_files(
     else:
         check_workers(cluster, question, inputs)
         Y, parts = on_workers(cluster, question, inputs, loaded.model_.n_labels, note)
-        said = put_together(loaded.model_, parts, Y, rank_by=rank_by)
+        said = merge_label_parts(loaded.model_, parts, Y, rank_by=rank_by)
     return loaded._evaluation(Y, said, bootstraps, seed)
 
 
@@ -126,7 +126,7 @@ def embed_test(question: FileRequest, path: str) -> Tested:
         X = loaded._validated_rows(found.rows)
     model, rows, normalisers = loaded.model_, loaded.model_.embed_rows(X), None
     if model.multiclass:
-        parts = [model.all_normalisers(model.see(rows[part])) for part in model.feature_blocks(len(rows))]
+        parts = [model.all_normalisers(model.featurize(rows[part])) for part in model.feature_blocks(len(rows))]
         normalisers = np.concatenate(parts)
     return Tested(rows, normalisers, found.truth)
 

@@ -16,7 +16,6 @@ from smoothlink.distributed.input_files import check_seen, for_all
 from smoothlink.distributed.rows_on_workers import Cluster, current, library
 from smoothlink.distributed.tasks import fetched, told
 from smoothlink.errors import ClusterError, DataError
-from smoothlink.machines.shards import Shards
 from smoothlink.modelfile import load
 from smoothlink.parameters import RANK_BY, Values, check_value
 
@@ -173,8 +172,7 @@ def make_folder(folder: str | os.PathLike[str]) -> None:
 
 def check_workers(cluster: Cluster, question: FileRequest, inputs: list[str]) -> None:
     """Whether every worker sees the model, with the files that its decoder may be in, and all that is read."""
-    V = question.classifier().model_.V
-    shards = [str(path) for path in V.files] if isinstance(V, Shards) else []
+    shards = [str(path) for path in question.classifier().model_.V.files]
     check_seen(cluster, [question.model, *shards, *question.how.others, *inputs])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -11,37 +11,35 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from smoothlink.machines.arrays import contiguous, to_device_of, unit_rows
-from smoothlink.machines.half_precision import Half
-from smoothlink.machines.host_and_device import Host, Machine
-from smoothlink.machines.products import product, project
-from smoothlink.machines.shards import Shards
+from smoothlink.machines.arrays import contiguous, unit_rows
 from smoothlink.machines.sparse_weights import SparseWeights
 from smoothlink.safetensors_file import Verification
 from smoothlink.steps.calibrate import FEW, LEAST, Calibration
 from smoothlink.steps.featurize import Features
+from smoothlink.steps.infer import RunningTopK
 from smoothlink.steps.landmarks import Landmarks
 from smoothlink.steps.scale import Scaling
 from smoothlink.steps.squared import prior
+from smoothlink.weights import ALL, HostProjection, Projection, Weights
 
 Array = NDArray[Any]
 
-BLOCK_BYTES = 64 << 20  # of scores or features at a time
-BLOCK_ROWS = 2048  # more do not make a product faster, and labels of a block would be few
-ALL = slice(None)
+BLOCK_BYTES = 64 << 20
+PREDICTION_ROWS = 2048  # more do not make a product faster, and labels of a block would be few
+FEATURE_BYTES = 1 << 30  # of features that are kept while the labels pass by
 
 
 class DecoderInputs(NamedTuple):
-    """What the decoder sees of some rows."""
+    """What the decoder computes scores from."""
 
-    Phi: Any  # (b, s + 1), as V wants them
-    blank: Array  # (b,) rows of which nothing is known
-    X: Any = None  # (b, d + 1) the scaled rows themselves, where labels have weights for single features
+    Phi: Any  # (b, s + 1), as V takes them
+    without_features: Array  # (b,) rows that have no feature
+    X: Any = None  # (b, d + 1) the scaled rows themselves, where labels have sparse weights
 
 
 @dataclass(frozen=True)
 class EmbeddedRows:
-    """Embedded rows of a model whose labels have weights for single features too, with the rows themselves."""
+    """Embedded rows of a model whose labels have sparse weights, with the rows themselves."""
 
     H: Array  # (n, k)
     X: sp.csr_array  # (n, d + 1), scaled
@@ -53,17 +51,12 @@ class EmbeddedRows:
         return EmbeddedRows(self.H[part], self.X[part])
 
 
-@dataclass(frozen=True)
-class RawRows:
-    """Rows as they came, for a model on a device: they are sent and embedded there a block at a time."""
+class BestScores(NamedTuple):
+    """The best labels of each row, best first."""
 
-    X: Any  # (n, d)
-
-    def __len__(self) -> int:
-        return int(self.X.shape[0])
-
-    def __getitem__(self, part: Any) -> RawRows:
-        return RawRows(self.X[part])
+    ids: Array  # (b, k)
+    scores: Array  # (b, k)
+    normalisers: Array | None  # (b,) of a multiclass model
 
 
 @dataclass(frozen=True)
@@ -72,100 +65,89 @@ class Model:
 
     scaling: Scaling
     input_features: Features | Landmarks | None  # the kernel first stage, where there is one
-    W: Any  # (d + 1, k), an array, Half or a tensor; None: h is x, or the classifier's activations
+    W: HostProjection | None  # (d + 1, k); None: h is x, or the classifier's activations
     classifier: Any  # a scikit-learn first stage that is not linear (Algorithm 2); such a model cannot be saved
     normalize: bool  # whether h is scaled to unit length
     features: Features
-    V: Any  # (s + 1, c), an array, Half, or Placed on a device
+    V: Weights  # (s + 1, c)
     loss: str  # "squared", "logistic" or "softmax"
     multiclass: bool
     calibration: Calibration
     counts: Array  # (c,) weighted training count of each label
     total: float  # total training weight
     thresholds: Array  # (c,) Algorithm 4's, from held-out rows
-    D: SparseWeights | None = None  # (d + 1, c) sparse feature weights of labels, where they were trained jointly
+    sparse_weights: SparseWeights | None = None  # D (d + 1, c), where all weights were trained jointly
     verification: Verification | None = None  # of the mapped arrays, where it goes on in the background
-
-    def on(self, machine: Machine) -> Model:
-        """The same model with its large arrays on a device: rows are embedded and scored there."""
-        if isinstance(machine, Host):
-            return self
-        from smoothlink.machines.device_weights import DeviceWeights
-
-        W, V = self.W, DeviceWeights(self.V, self.unseen, machine, self.D)
-        W = machine.place(W.wide() if isinstance(W, Half) else W)
-        return replace(self, W=W, features=machine.place(self.features), V=V)
-
-    @property
-    def placed(self) -> bool:
-        """Whether it is on a device."""
-        return hasattr(self.V, "machine")
+    block_bytes: int = BLOCK_BYTES  # of scores or features at a time
 
     @cached_property
     def n_labels(self) -> int:
-        return int(self.V.shape[1])
+        return self.V.shape[1]
 
     @cached_property
-    def unseen(self) -> Array:
-        """Whether each label (c,) was never seen in training."""
+    def untrained(self) -> Array:
+        """Returns whether each label (c,) has no training rows."""
         return np.asarray(self.counts <= 0)
 
     @cached_property
-    def any_unseen(self) -> bool:
-        return bool(self.unseen.any())
+    def any_untrained(self) -> bool:
+        return bool(self.untrained.any())
+
+    # Rows -> h
 
     def embed(self, X: Any) -> Array:
-        """h (n, k) of raw rows X (n, d); nan marks sparse rows without any feature."""
-        if X.shape[0] == 1 and sp.issparse(X) and self.W is not None and self.plain and not self.placed:
+        """Returns h (n, k) of raw rows X (n, d); nan marks sparse rows without any feature."""
+        if X.shape[0] == 1 and sp.issparse(X) and self.W is not None and self.linear_in_x:
             return self.embed_one(X, self.W)
         return self.embed_scaled(self.scaling(X))
 
     def embed_scaled(self, A: Any) -> Array:
-        """h (n, k) of scaled rows A (n, d + 1), the constant last."""
-        H, blank = self.embedded(A)
-        if blank.any():
-            H[to_device_of(H, blank)] = np.nan
+        """Returns h (n, k) of scaled rows A (n, d + 1), the intercept last."""
+        H, without_features = self.project_scaled(A, self.W)
+        if without_features.any():
+            H[without_features] = np.nan
         return H
 
-    def embedded(self, A: Any) -> tuple[Array, Array]:
-        """h (n, k) of scaled rows, and which of them (n,) have no feature but the constant."""
-        blank = np.diff(A.indptr) == 1 if sp.issparse(A) else np.zeros(len(A), bool)
+    def project_scaled(self, A: Any, W: Projection | None) -> tuple[Any, Array]:
+        """Returns h (n, k) of scaled rows, and which of them (n,) have no feature but the intercept."""
+        without_features = np.diff(A.indptr) == 1 if sp.issparse(A) else np.zeros(len(A), bool)
         if self.input_features is not None:
             A = self.input_features(A[:, :-1])
         if self.classifier is not None:
             H = self.classifier(A[:, :-1])
-        elif self.W is None:
+        elif W is None:
             H = A[:, :-1].toarray() if sp.issparse(A) else A[:, :-1]
         else:
-            H = project(A, self.W)
-        H = self.V.machine.place(H) if self.placed else H
-        return unit_rows(H) if self.normalize else contiguous(H), blank
+            H = W.project(A)
+        return unit_rows(H) if self.normalize else contiguous(H), without_features
 
-    def embed_rows(self, X: Any) -> Array | EmbeddedRows | RawRows:
-        """What scores are made of: h (n, k) of raw rows X (n, d), and where labels have weights for x, x itself."""
-        if self.verification is not None:
-            self.verification.check()
-        if self.placed:
-            return RawRows(X)
-        if self.D is None:
+    def embed_rows(self, X: Any) -> Any:
+        """Returns what scores are made of: h (n, k) of raw rows X (n, d), and x where labels have sparse weights."""
+        self.check_arrays()
+        if self.sparse_weights is None:
             return self.embed(X)
-        if X.shape[0] == 1:  # of which `embed` makes less ado
+        if X.shape[0] == 1:  # for which `embed` is faster
             return EmbeddedRows(self.embed(X), self.scaling(X))
         return self.embed_scaled_rows(self.scaling(X))
 
+    def check_arrays(self) -> None:
+        """Raises an error if the mapped arrays were found to be damaged."""
+        if self.verification is not None:
+            self.verification.check()
+
     def embed_scaled_rows(self, A: sp.csr_array) -> Array | EmbeddedRows:
-        """`sight` of scaled rows A (n, d + 1)."""
+        """Returns `embed_rows` of scaled rows A (n, d + 1)."""
         H = self.embed_scaled(A)
-        return H if self.D is None else EmbeddedRows(H, A)
+        return H if self.sparse_weights is None else EmbeddedRows(H, A)
 
     @property
-    def plain(self) -> bool:
-        """Whether h = W'x has nothing between W and a sparse x but a scale."""
+    def linear_in_x(self) -> bool:
+        """Returns whether h = W'x has nothing between W and a sparse x but a scale."""
         return not (self.scaling.dense or self.classifier is not None or self.input_features is not None)
 
-    def embed_one(self, X: sp.csr_array, W: Array | Half) -> Array:
-        """`embed` of one sparse row, to within rounding, in a tenth of the time: only its rows of W are touched."""
-        k = int(W.shape[1])
+    def embed_one(self, X: sp.csr_array, W: HostProjection) -> Array:
+        """Returns `embed` of one sparse row, to within rounding, in a tenth of the time: it reads few rows of W."""
+        d, k = W.shape
         if not X.nnz:
             return np.full((1, k), np.nan, np.float32)
         x = X.data.astype(np.float32)
@@ -173,129 +155,145 @@ class Model:
             x = x / np.sqrt(x.astype(np.float64) @ x).astype(np.float32)
         elif self.scaling.kind == "variance":
             x = x * self.scaling.factor[X.indices]
-        names = np.append(X.indices, W.shape[0] - 1)
-        rows = W.rows(names) if isinstance(W, Half) else W[names]
-        H = (np.append(x, np.float32(1)) @ rows)[None]
+        H = (np.append(x, np.float32(1)) @ W.rows(np.append(X.indices, d - 1)))[None]
         return unit_rows(H) if self.normalize else H
 
-    def see(self, rows: Array | EmbeddedRows | RawRows) -> DecoderInputs:
-        """The link's features of embedded rows, or of those still to be embedded."""
-        if isinstance(rows, RawRows):
-            A = self.scaling(rows.X)
-            H, blank = self.embedded(A)
-            X = None if self.D is None else A
-            return DecoderInputs(self.V.see(self.features(H), X), blank, X)
+    # h -> scores
+
+    def featurize(self, rows: Any) -> DecoderInputs:
+        """Returns the link's features of rows that `embed_rows` embedded."""
         H, X = (rows.H, rows.X) if isinstance(rows, EmbeddedRows) else (rows, None)
-        blank = np.isnan(H[:, 0])
-        return DecoderInputs(self.features(np.where(blank[:, None], np.float32(0), H) if blank.any() else H), blank, X)
+        without_features = np.isnan(H[:, 0])
+        if without_features.any():
+            H = np.where(without_features[:, None], np.float32(0), H)
+        return DecoderInputs(self.features(H), without_features, X)
 
-    def scores(self, rows: Array | EmbeddedRows | RawRows, labels: Array | None = None) -> Array:
-        """Scores (n, c) of embedded rows, for all labels or the given ones; never-seen labels score -inf."""
-        return self.score(self.see(rows), ALL if labels is None else labels)
+    def scores(self, rows: Any, labels: Array | None = None) -> Array:
+        """Returns scores (n, c) of embedded rows, for all labels or the given ones; untrained labels score -inf."""
+        return self.score(self.featurize(rows), ALL if labels is None else labels)
 
-    def score(self, seen: DecoderInputs, labels: slice | Array = ALL, out: Array | None = None) -> Array:
-        """Scores (b, m) of these labels, which alone are read: s + 1 products for each row and label."""
-        if isinstance(self.V, Half | Shards) or self.placed:
-            S = self.V.left(seen.Phi, labels, out)
-        else:
-            S = product(seen.Phi, self.V[:, labels], out)
-        if self.D is not None:
-            self.D.add(S, seen.X, labels, self.n_labels)
-        if seen.blank.any():
-            S[seen.blank] = self.prior_scores[labels]
-        if self.any_unseen:
-            S[:, self.unseen[labels]] = -np.inf
+    def score(self, inputs: DecoderInputs, labels: slice | Array = ALL, out: Array | None = None) -> Array:
+        """Returns scores (b, m) of these labels, which alone are read: s + 1 products for each row and label."""
+        S = self.decode(inputs.Phi, labels, out)
+        if self.sparse_weights is not None:
+            self.sparse_weights.add(S, inputs.X, labels, self.n_labels)
+        if inputs.without_features.any():
+            S[inputs.without_features] = self.prior_scores[labels]
+        if self.any_untrained:
+            S[:, self.untrained[labels]] = -np.inf
         return S
+
+    def decode(self, Phi: Any, labels: slice | Array, out: Array | None) -> Array:
+        """Returns Phi V[:, labels] (b, m)."""
+        return self.V.scores(Phi, labels, out)
 
     @property
     def prior_scores(self) -> Array:
-        """Scores (c,) of the label frequencies: the answer to a row of which nothing is known."""
+        """Returns scores (c,) of the label frequencies: the prediction for a row without features."""
         p = prior(self.counts, self.total)
         if self.multiclass:
             return np.log(p / p.sum()) / self.calibration.temperature
         return p if self.loss == "squared" else np.log(p / (1 - p))
 
-    @property
-    def nothing_known(self) -> Array:
-        """Scores (1, c) of such a row."""
-        return np.where(self.unseen, -np.inf, self.prior_scores)[None].astype(np.float32)
+    # Scores -> probabilities
 
     def probabilities(self, S: Array, normalisers: Array | None = None) -> Array:
-        """Probabilities of scores (n, any); a score of -inf, of a label never seen, becomes the smoothed prior.
+        """Returns probabilities of scores (n, any); a score of -inf, of an untrained label, becomes the smoothed prior.
 
         None is 0 or 1: no finite training set says so. Multiclass rows sum to 1; where S has not all labels, the
         `normalisers` (n,) of its rows are needed.
         """
-        return self.finished(self.calibrated(S, normalisers), S)
+        return self.smooth(self.calibrated(S, normalisers), S)
 
     @property
-    def lifts(self) -> bool:
-        """Whether the best label of a row has a probability of its own kind."""
-        return not self.multiclass and self.calibration.lifts
+    def recalibrates_top1(self) -> bool:
+        """Returns whether the best label of a row has a calibration of its own."""
+        return not self.multiclass and self.calibration.recalibrates_top1
 
-    def lifted(self, P: Array) -> Array:
-        """Probabilities of best labels, which on their own would be P."""
-        return np.clip(self.calibration.lifted(P), np.float32(LEAST), np.float32(1 - LEAST))
+    def recalibrate_top1(self, P: Array) -> Array:
+        """Returns probabilities of best labels, which as one of all labels would have P."""
+        return np.clip(self.calibration.recalibrate_top1(P), np.float32(LEAST), np.float32(1 - LEAST))
 
-    def finished(self, P: Array, S: Array) -> Array:
-        """Calibrated probabilities P of scores S away from 0 and 1, in place; never-seen labels get their prior."""
+    def smooth(self, P: Array, S: Array) -> Array:
+        """Moves calibrated probabilities P of scores S away from 0 and 1, in place; untrained labels get a prior."""
         c = self.n_labels if self.multiclass else 2  # half a row is added to each class, or to either side
-        little = 0.5 / (self.total + 0.5 * c)
-        if self.multiclass and self.any_unseen:
-            P *= np.float32(1 - little * np.count_nonzero(self.unseen))
-        return self.settled(P, S, *((-np.inf, np.inf) if self.multiclass else (LEAST, 1 - LEAST)), little)
+        smallest = 0.5 / (self.total + 0.5 * c)
+        if self.multiclass and self.any_untrained:
+            P *= np.float32(1 - smallest * np.count_nonzero(self.untrained))
+        return self.clip(P, S, *((-np.inf, np.inf) if self.multiclass else (LEAST, 1 - LEAST)), smallest)
 
     def calibrated(self, S: Array, normalisers: Array | None = None) -> Array:
-        """What held-out rows make of scores, as Algorithm 4 and its thresholds see it: 0 for labels never seen."""
+        """Returns what held-out rows make of scores, as Algorithm 4 and its thresholds see it: 0 for untrained
+        labels."""
         if self.multiclass:
             normalisers = self.normalisers(S) if normalisers is None else normalisers
             return np.asarray(np.exp(S * np.float32(self.calibration.temperature) - normalisers[:, None]))
-        return self.settled(self.calibration.probabilities(S, loss=self.loss), S, 0, 1, 0)
+        return self.clip(self.calibration.probabilities(S, loss=self.loss), S, 0, 1, 0)
 
-    def settled(self, P: Array, S: Array, least: float, most: float, never: float) -> Array:
-        """P cut to least .. most, in place; `never` for labels never seen."""
-        if self.any_unseen and P.size > FEW:
-            from smoothlink.machines import prediction_kernels as selection
+    def clip(self, P: Array, S: Array, least: float, most: float, untrained: float) -> Array:
+        """Clips P to least .. most, in place; it is `untrained` for labels without training rows."""
+        if self.any_untrained and P.size > FEW:
+            from smoothlink.machines import prediction_kernels as kernels
 
-            selection.settle(P, S, float(least), float(most), float(never))
+            kernels.clip_trained(P, S, float(least), float(most), float(untrained))
             return P
         np.clip(P, np.float32(least), np.float32(most), out=P)
-        if self.any_unseen:
-            P[np.isneginf(S)] = never
+        if self.any_untrained:
+            P[np.isneginf(S)] = untrained
         return P
 
     def normalisers(self, S: Array) -> Array:
-        """log sum exp (n,) of each row's tempered scores."""
+        """Returns log sum exp (n,) of each row's tempered scores."""
         Z = S * np.float32(self.calibration.temperature)
-        top = np.maximum(Z.max(axis=1, initial=-np.inf), np.finfo(Z.dtype).min)  # finite, even if no label was seen
+        top = np.maximum(Z.max(axis=1, initial=-np.inf), np.finfo(Z.dtype).min)  # finite, even if no label was trained
         with np.errstate(divide="ignore"):
             return np.asarray(top + np.log(np.exp(Z - top[:, None]).sum(axis=1)))
 
-    def all_normalisers(self, seen: DecoderInputs) -> Array:
-        """`normalisers` over all labels, a block of them at a time."""
-        if self.placed:
-            total = self.V.normalisers(seen.Phi, self.calibration.temperature)
-            total[seen.blank] = self.normalisers(self.nothing_known)
-            return total
-        total = np.full(len(seen.blank), -np.inf, np.float32)
+    # A block of labels at a time
+
+    def all_normalisers(self, inputs: DecoderInputs) -> Array:
+        """Returns `normalisers` over all labels."""
+        total = np.full(len(inputs.without_features), -np.inf, np.float32)
         for labels in self.label_blocks(len(total)):
-            total = np.logaddexp(total, self.normalisers(self.score(seen, labels)))
+            total = np.logaddexp(total, self.normalisers(self.score(inputs, labels)))
         return total
 
+    def best_labels(self, inputs: DecoderInputs, k: int) -> BestScores:
+        """Returns the k best labels of a block of rows."""
+        b = len(inputs.without_features)
+        ranking, total = RunningTopK(b, min(k, self.n_labels)), np.full(b, -np.inf, np.float32)
+        for labels in self.label_blocks(b):
+            S = self.score(inputs, labels)
+            ranking.add(S)
+            if self.multiclass:
+                total = np.logaddexp(total, self.normalisers(S))
+        return BestScores(*ranking.best(), total if self.multiclass else None)
+
+    def best_in_blocks(self, rows: Any, k: int) -> Iterator[BestScores]:
+        """Yields `best_labels` of embedded rows, block after block."""
+        for part in self.feature_blocks(len(rows)):
+            yield self.best_labels(self.featurize(rows[part]), k)
+
+    @property
+    def feature_bytes(self) -> int:
+        """Returns how many bytes of features may be kept while the labels pass by."""
+        return FEATURE_BYTES
+
     def row_blocks(self, n: int) -> Iterator[slice]:
-        """Rows whose features and scores fit a block."""
-        yield from blocks(n, BLOCK_BYTES // (4 * max(self.n_labels, self.V.shape[0])))
+        """Yields rows whose features and scores fit a block."""
+        yield from blocks(n, self.block_bytes // (4 * max(self.n_labels, self.V.shape[0])))
 
     def feature_blocks(self, n: int) -> Iterator[slice]:
-        """Rows whose features fit a block; of their scores a block holds `label_blocks`."""
-        yield from blocks(n, min(BLOCK_ROWS, BLOCK_BYTES // (4 * self.V.shape[0])))
+        """Yields rows whose features fit a block; of their scores a block holds `label_blocks`."""
+        yield from blocks(n, min(PREDICTION_ROWS, self.block_bytes // (4 * self.V.shape[0])))
 
     def label_blocks(self, n: int) -> Iterator[slice]:
-        """Labels whose scores for all n rows fit a quarter of a block: they stay in the cache until they are ranked."""
-        yield from blocks(self.n_labels, BLOCK_BYTES // (16 * max(1, n)))
+        """Yields labels whose scores for all n rows fit a quarter of a block: they stay in the cache until they are
+        ranked."""
+        yield from blocks(self.n_labels, self.block_bytes // (16 * max(1, n)))
 
 
 def blocks(n: int, size: int) -> Iterator[slice]:
-    """0 .. n in slices of at most `size`, at least 1."""
+    """Yields 0 .. n in slices of at most `size`, at least 1."""
     step = max(1, size)
     yield from (slice(start, min(n, start + step)) for start in range(0, n, step))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,15 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothlink.choices import from_former, from_json, to_json
-from smoothlink.distributed.decoder import open_shards, write_shard
+from smoothlink.device_model import DeviceCopy
 from smoothlink.errors import ModelFileError
-from smoothlink.machines.half_precision import Half, to_half
-from smoothlink.machines.shards import RUN, Shards, shard_names
 from smoothlink.machines.sparse_weights import SparseWeights
 from smoothlink.model import Model
 from smoothlink.parameters import Values, check_value
-from smoothlink.predict import Placement
-from smoothlink.safetensors_file import Loaded, Verification, checksum, pack_names, unpack_names
+from smoothlink.safetensors_file import Loaded, Verification, pack_names, unpack_names
 from smoothlink.safetensors_file import load as load_file
 from smoothlink.safetensors_file import save as save_file
 from smoothlink.solve import Cholesky, ConjugateGradient, DualCholesky
@@ -31,6 +27,7 @@ from smoothlink.steps.calibrate import Calibration
 from smoothlink.steps.featurize import Features, parse_kernel
 from smoothlink.steps.landmarks import Landmarks
 from smoothlink.steps.scale import Scaling
+from smoothlink.weights import ArrayWeights, HalfWeights, Weights, open_shards
 
 if TYPE_CHECKING:
     from smoothlink.estimator import SmoothLinkClassifier
@@ -40,11 +37,8 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 
 SOLVERS = {solver.__name__: solver for solver in (Cholesky, ConjugateGradient, DualCholesky)}
-
-
-DTYPES = (None, "float32", "float16")
 SCALES = ("V_scale", "W_scale")  # present where V and W are float16
-DIRECT = ("D_indptr", "D_labels", "D_values")  # present where labels have weights for single features
+SPARSE_ARRAYS = ("D_indptr", "D_labels", "D_values")  # present where labels have sparse weights
 
 
 def save(
@@ -54,7 +48,7 @@ def save(
     text: Section | None = None,
 ) -> None:
     """Writes a fitted classifier, with what makes it a text model; refuses what a file without code cannot hold."""
-    if dtype not in DTYPES:
+    if dtype not in (None, "float32", "float16"):
         raise ValueError(f"dtype is {dtype!r}; possible are 'float32', 'float16' and None (as the model is).")
     model = classifier.model_
     if model.classifier is not None:
@@ -66,46 +60,18 @@ def save(
         model.verification.wait()  # damage would have a right checksum in the new file
     path = Path(path)
     replaced = shards_of(path)
-    arrays, meta = with_text(model_arrays(classifier, dtype), model_meta(classifier), text)
-    # Smoothlink of format 1 knows no scales, of format 2 no weights for single features: the version lets it say so.
-    version = 3 if arrays.keys() & set(DIRECT) else 2 if arrays.keys() & set(SCALES) else 1
-    if isinstance(model.V, Shards):
-        meta, version = {**meta, **write_shards(model.V, path, dtype)}, 4
-    save_file(path, arrays, meta, version=version)
-    for name in replaced - set(meta.get("shards", ())):
+    arrays, meta = model_arrays(classifier, dtype), model_meta(classifier)
+    if text is not None:
+        arrays, meta = {**arrays, **text.arrays}, {**meta, "text": text.meta}
+    V = model.V.store(path, dtype)
+    save_file(path, {**arrays, **V.arrays}, {**meta, **V.meta})
+    for name in replaced - set(V.meta.get("shards", ())):
         with suppress(OSError):  # Windows removes no file that is mapped
             (path.parent / name).unlink()
 
 
-def with_text(
-    arrays: dict[str, Array], meta: dict[str, Any], text: Section | None
-) -> tuple[dict[str, Array], dict[str, Any]]:
-    """The arrays and the meta of a file, the text section among them."""
-    return (arrays, meta) if text is None else ({**arrays, **text.arrays}, {**meta, "text": text.meta})
-
-
-def write_shards(V: Shards, path: Path, dtype: str | None) -> dict[str, Any]:
-    """Writes the files of V beside a model file, where they are not there yet; returns the meta that names them.
-
-    They have names of their own run, which no other model uses, so that the model file alone, written last and in one
-    step, decides which of them count.
-    """
-    if dtype == "float16":
-        raise ModelFileError("This model's V is in shards, which stay in float32.\nSave it without dtype (--half).")
-    run = RUN.search(V.files[0].name)
-    names = shard_names(path.stem, run[1] if run else secrets.token_hex(4), len(V.files))
-    for name, part, file, known in zip(names, V.parts, V.files, V.checksums, strict=True):
-        target = path.parent / name
-        if file.resolve() == target.resolve():
-            continue
-        if checksum(part) != known:
-            raise ModelFileError(f"{file} is damaged: its V does not match its checksum.\nTrain the model again.")
-        write_shard(part, str(target))
-    return {"shards": names, "shard_labels": [part.shape[1] for part in V.parts], "shard_crc32": V.checksums}
-
-
 def shards_of(path: Path) -> set[str]:
-    """The files that hold V of the model at `path`, if there is one; those of another name are not its own."""
+    """Returns the files that hold V of the model at `path`, if there is one; those of another name are not its own."""
     try:
         names = load_file(path).meta.get("shards", [])
     except ModelFileError:
@@ -114,22 +80,11 @@ def shards_of(path: Path) -> set[str]:
     return {name for name in names if isinstance(name, str) and Path(name).name == name and name.startswith(own)}
 
 
-def weights(name: str, A: Array | Half | Shards, dtype: str | None) -> dict[str, Array]:
-    """A weight matrix as it is stored: in one array, as halves with the scales of their columns, or elsewhere."""
-    if isinstance(A, Shards):
-        return {}
-    if dtype == "float16" and not isinstance(A, Half):
-        A = to_half(A)
-    elif dtype == "float32" and isinstance(A, Half):
-        A = A.wide()
-    return {name: A.values, f"{name}_scale": A.scale} if isinstance(A, Half) else {name: A}
-
-
 def model_arrays(classifier: SmoothLinkClassifier, dtype: str | None = None) -> dict[str, Array]:
-    """The arrays of a model file, by name (docs/file-format.md lists them); V, W and U of a `dtype`, or as they are."""
+    """Returns the arrays of a model file but V, by name (docs/file-format.md lists them); W and U of a `dtype`, or as
+    they are."""
     model = classifier.model_
     arrays: dict[str, Array] = {
-        **weights("V", model.V, dtype),
         "R": model.features.R,
         "b": model.features.b,
         "counts": model.counts,
@@ -140,9 +95,9 @@ def model_arrays(classifier: SmoothLinkClassifier, dtype: str | None = None) -> 
         "scale_factor": model.scaling.factor,
     }
     if model.W is not None:
-        arrays |= weights("W", model.W, dtype)
-    if model.D is not None:
-        arrays |= dict(zip(DIRECT, model.D, strict=True))
+        arrays |= model.W.to_arrays("W", dtype)
+    if model.sparse_weights is not None:
+        arrays |= dict(zip(SPARSE_ARRAYS, model.sparse_weights, strict=True))
     if classifier.label_directions_ is not None:
         arrays["U"] = classifier.label_directions_.astype(dtype or classifier.label_directions_.dtype, copy=False)
     if isinstance(model.input_features, Landmarks):
@@ -161,7 +116,7 @@ def model_arrays(classifier: SmoothLinkClassifier, dtype: str | None = None) -> 
 
 
 def pack_classes(classes: Array) -> dict[str, Array]:
-    """Class ids: numbers as they are (unsigned ones as int64, which wraps), text as packed names."""
+    """Returns class ids: numbers as they are (unsigned ones as int64, which wraps), text as packed names."""
     if classes.dtype.kind in "ifb":
         return {"classes": classes}
     if classes.dtype.kind == "u":
@@ -172,7 +127,7 @@ def pack_classes(classes: Array) -> dict[str, Array]:
 
 
 def model_meta(classifier: SmoothLinkClassifier) -> dict[str, Any]:
-    """The JSON of a model file: parameters, what the arrays do not say, and the story of the fit."""
+    """Returns the JSON of a model file: parameters, what the arrays do not say, and the summary of the fit."""
     model = classifier.model_
     inputs = model.input_features
     return {
@@ -188,7 +143,7 @@ def model_meta(classifier: SmoothLinkClassifier) -> dict[str, Any]:
         "loss": model.loss,
         "multiclass": model.multiclass,
         "temperature": float(model.calibration.temperature),
-        **({"first": list(model.calibration.first)} if model.calibration.lifts else {}),
+        **({"first": list(model.calibration.top1)} if model.calibration.recalibrates_top1 else {}),
         "total": float(model.total),
         **({} if classifier.zero_based_ is None else {"zero_based": classifier.zero_based_}),
         "landmarks": None if not isinstance(inputs, Landmarks) else [str(inputs.kernel), float(inputs.length)],
@@ -197,15 +152,15 @@ def model_meta(classifier: SmoothLinkClassifier) -> dict[str, Any]:
 
 
 def finite(value: Any) -> Any:
-    """The same with None for NaN and infinity, which JSON does not have."""
+    """Returns the same with None for NaN and infinity, which JSON does not have."""
     if isinstance(value, dict):
         return {key: finite(item) for key, item in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def storable(name: str, value: Any) -> Any:
-    """A parameter as JSON. A linear classifier of PerLabel is already in W; a RandomState and a foreign solver are not
-    kept."""
+    """Returns a parameter as JSON. A linear classifier of PerLabel is already in W; a RandomState and a foreign solver
+    are not kept."""
     if type(value) in SOLVERS.values():
         return {"solver": type(value).__name__, **dataclasses.asdict(value)}
     if name == "solver":
@@ -222,6 +177,7 @@ def storable(name: str, value: Any) -> Any:
 
 
 def restored(value: Any) -> Any:
+    """Returns the parameter that `storable` made JSON."""
     if isinstance(value, dict) and "solver" in value:
         kind = SOLVERS[value["solver"]]
         return kind(**{k: v for k, v in value.items() if k != "solver"})
@@ -233,7 +189,7 @@ def restored(value: Any) -> Any:
 def load(
     path: str | os.PathLike[str], *, mmap: bool = True, verify: bool | str = "background"
 ) -> SmoothLinkClassifier | TextSmoothLink:
-    """The model in a file: a TextSmoothLink where it was made from texts, else a SmoothLinkClassifier.
+    """Returns the model in a file: a TextSmoothLink where it was made from texts, else a SmoothLinkClassifier.
 
     Runs no code from it. Arrays are memory-mapped unless `mmap` is False. Mapped arrays of 1 MiB and more are compared
     with their checksums in a thread, and the next prediction raises a ModelFileError where one does not match;
@@ -244,25 +200,25 @@ def load(
         return classifier
     from smoothlink.text.model_section import text_model
 
-    with speaking(path):
+    with naming_file(path):
         return text_model(loaded, classifier)
 
 
 def load_classifier(
     path: str | os.PathLike[str], *, mmap: bool = True, verify: bool | str = "background"
 ) -> SmoothLinkClassifier:
-    """The classifier in a model file; of a text model the one that sees its features."""
+    """Returns the classifier in a model file; of a text model the one behind its features."""
     return read_classifier(path, mmap=mmap, verify=verify)[1]
 
 
 def read_classifier(
     path: str | os.PathLike[str], *, mmap: bool, verify: bool | str
 ) -> tuple[Loaded, SmoothLinkClassifier]:
-    """The content of a model file and the classifier that it makes."""
+    """Returns the content of a model file and the classifier that it makes."""
     when = {True: "now", False: "never"}[verify] if isinstance(verify, bool) else verify
     check_value("verify", when, Values(("now", "background", "never")))
     loaded = load_file(path, mmap=mmap, verify=when == "now")
-    with speaking(path):
+    with naming_file(path):
         classifier = classifier_of(loaded, path, mmap=mmap, verify=when == "now")
     if loaded.unchecked and when == "background":
         classifier.model_ = dataclasses.replace(classifier.model_, verification=Verification(loaded.unchecked))
@@ -270,8 +226,8 @@ def read_classifier(
 
 
 @contextmanager
-def speaking(path: str | os.PathLike[str]) -> Iterator[None]:
-    """What does not make a model is said in words, with the name of the file."""
+def naming_file(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Raises what does not make a model as a ModelFileError with the name of the file."""
     try:
         yield
     except ModelFileError as error:
@@ -286,21 +242,25 @@ def speaking(path: str | os.PathLike[str]) -> Iterator[None]:
 def classifier_of(
     loaded: Loaded, path: str | os.PathLike[str], *, mmap: bool = True, verify: bool = False
 ) -> SmoothLinkClassifier:
-    """The classifier that a file's arrays and meta make."""
+    """Returns the classifier that a file's arrays and meta make."""
     from smoothlink.estimator import SmoothLinkClassifier
 
-    if "shards" in loaded.meta:
-        V = open_shards(Path(path).parent, loaded.meta["shards"], mmap=mmap, verify=verify, unchecked=loaded.unchecked)
-        check_shards(V, loaded.meta)
-        loaded.arrays["V"] = V  # type: ignore[assignment]
     meta, arrays = loaded.meta, loaded.arrays
-    model = rebuild(loaded)
+    V: Weights
+    if "shards" in meta:
+        V = shards = open_shards(
+            Path(path).parent, meta["shards"], mmap=mmap, verify=verify, unchecked=loaded.unchecked
+        )
+        shards.check(meta)
+    else:
+        V = weights_of(arrays, "V")
+    model = build_model(arrays, meta, V)
     parameters = {k: restored(v) for k, v in meta["parameters"].items() if k != "device"}  # which another may lack
     if "parameters_of" not in meta:
         parameters = from_former(parameters)
     classifier = SmoothLinkClassifier(**parameters)
     classifier.model_ = model
-    classifier._placement = Placement()
+    classifier._device_copy = DeviceCopy()
     classifier.n_features_in_ = meta["n_features_in"]
     classifier.summary_ = meta["summary"]
     classifier.zero_based_ = meta.get("zero_based")
@@ -308,25 +268,15 @@ def classifier_of(
     classifier._indicator, classifier._sparse = meta["indicator"], meta["sparse_labels"]
     classifier.label_directions_ = arrays.get("U")
     classifier.classes_ = unpack_classes(loaded, model.n_labels)
-    classifier.label_names_ = named(arrays, "label_names", model.n_labels)
-    features = named(arrays, "feature_names", classifier.n_features_in_)
+    classifier.label_names_ = unpack_count(arrays, "label_names", model.n_labels)
+    features = unpack_count(arrays, "feature_names", classifier.n_features_in_)
     if features is not None:
         classifier.feature_names_in_ = np.array(features, dtype=object)
     return classifier
 
 
-def check_shards(V: Shards, meta: dict[str, Any]) -> None:
-    """Whether these files were written for this model; one of smoothlink 0.1.0 does not say which it wants."""
-    found = [[part.shape[1] for part in V.parts], V.checksums]
-    if [meta.get("shard_labels", found[0]), meta.get("shard_crc32", found[1])] != found:
-        raise ModelFileError(
-            f"its shards ({V.files[0]} and so on) are those of another model.\n"
-            "Copy the model file and its shards together, or train again."
-        )
-
-
-def named(arrays: dict[str, Array], key: str, count: int) -> list[str] | None:
-    """The packed names under this key, if there are any, as many as they must be."""
+def unpack_count(arrays: dict[str, Array], key: str, count: int) -> list[str] | None:
+    """Returns the packed names under this key, None if there are none; raises an error if they are not `count`."""
     if f"{key}_utf8" not in arrays:
         return None
     names = unpack_names(arrays, key)
@@ -336,10 +286,10 @@ def named(arrays: dict[str, Array], key: str, count: int) -> list[str] | None:
 
 
 def unpack_classes(loaded: Loaded, c: int) -> Array:
-    """Class ids of the type they had."""
+    """Returns class ids of the type they had."""
     if loaded.meta["indicator"]:
         return np.arange(c)
-    names = named(loaded.arrays, "class_names", c)
+    names = unpack_count(loaded.arrays, "class_names", c)
     classes = np.array(loaded.arrays["classes"] if names is None else names)
     kind = np.dtype(loaded.meta["class_dtype"])
     if classes.shape != (c,) or kind.kind not in "biufUO":
@@ -347,62 +297,60 @@ def unpack_classes(loaded: Loaded, c: int) -> Array:
     return classes.astype(kind)
 
 
-def rebuild(loaded: Loaded) -> Model:
-    """The model from its arrays; nothing is believed that does not fit together."""
-    arrays, meta = loaded.arrays, loaded.meta
+def build_model(arrays: dict[str, Array], meta: dict[str, Any], V: Weights) -> Model:
+    """Returns the model of a file's content; raises an error where that does not fit together."""
     check_meta(meta)
-    check_arrays(arrays, meta)
+    check_arrays(arrays, meta, V)
     return Model(
         scaling=Scaling(meta["scale"], arrays["scale_shift"], arrays["scale_factor"], meta["dense"]),
         input_features=input_features(arrays, meta),
-        W=matrix_of(arrays, "W"),
+        W=weights_of(arrays, "W") if "W" in arrays else None,
         classifier=None,
         normalize=meta["normalize"],
         features=Features(arrays["R"], arrays["b"]),
-        V=matrix_of(arrays, "V"),
+        V=V,
         loss=meta["loss"],
         multiclass=meta["multiclass"],
         calibration=Calibration(
-            arrays["calibration_knots"], arrays["calibration_values"], meta["temperature"], first_of(meta)
+            arrays["calibration_knots"], arrays["calibration_values"], meta["temperature"], top1_of(meta)
         ),
         counts=arrays["counts"],
         total=meta["total"],
         thresholds=arrays["thresholds"],
-        D=direct_of(arrays, meta["n_features_in"]),
+        sparse_weights=sparse_weights_of(arrays, meta["n_features_in"], V.shape[1]),
     )
 
 
-def first_of(meta: dict[str, Any]) -> tuple[float, float]:
-    """How the best label of a row is calibrated; files of before have nothing to say of it."""
+def top1_of(meta: dict[str, Any]) -> tuple[float, float]:
+    """Returns how the best label of a row is recalibrated; early files do not say."""
     a, b = meta.get("first", [0.0, 1.0])
     if not (isinstance(a, float) and isinstance(b, float) and b > 0):
         raise ModelFileError(f"its description does not make a model (first = {[a, b]}). Save the model again.")
     return a, b
 
 
-def direct_of(arrays: dict[str, Array], d: int) -> SparseWeights | None:
-    """The weights for single features, where the file has them; a label that does not exist would be written to."""
-    if not arrays.keys() & set(DIRECT):
+def sparse_weights_of(arrays: dict[str, Array], d: int, c: int) -> SparseWeights | None:
+    """Returns the sparse weights, where the file has them; a label that does not exist would be written to."""
+    if not arrays.keys() & set(SPARSE_ARRAYS):
         return None
-    D, c = SparseWeights(*(arrays[name] for name in DIRECT)), arrays["V"].shape[-1]
+    D = SparseWeights(*(arrays[name] for name in SPARSE_ARRAYS))
     count = len(D.values)
     shapes = ((D.indptr, np.int64, (d + 2,)), (D.labels, np.int32, (count,)), (D.values, np.float32, (count,)))
     fits = all(found.dtype == kind and found.shape == shape for found, kind, shape in shapes)
     fits = fits and D.indptr[0] == 0 and D.indptr[-1] == count and bool((np.diff(D.indptr) >= 0).all())
     if not fits or (count and not (D.labels.min() >= 0 and D.labels.max() < c)):
-        raise ModelFileError("its weights for single features do not fit the model. Save the model again.")
+        raise ModelFileError("its sparse weights (D) do not fit the model. Save the model again.")
     return D
 
 
-def matrix_of(arrays: dict[str, Array], name: str) -> Any:
-    """A weight matrix as the file has it: float32, halves, or none."""
-    if f"{name}_scale" in arrays:
-        return Half(arrays[name], arrays[f"{name}_scale"])
-    return arrays.get(name)
+def weights_of(arrays: dict[str, Array], name: str) -> ArrayWeights | HalfWeights:
+    """Returns a weight matrix as the file has it: float32, or float16 with a scale for each column."""
+    scale = arrays.get(f"{name}_scale")
+    return ArrayWeights(arrays[name]) if scale is None else HalfWeights(arrays[name], scale)
 
 
 def input_features(arrays: dict[str, Array], meta: dict[str, Any]) -> Features | Landmarks | None:
-    """The kernel first stage, where the file has one."""
+    """Returns the kernel first stage, where the file has one."""
     if "input_points" in arrays:
         kernel, length = meta["landmarks"]
         return Landmarks(arrays["input_points"], parse_kernel(kernel), float(length))
@@ -410,7 +358,7 @@ def input_features(arrays: dict[str, Array], meta: dict[str, Any]) -> Features |
 
 
 def check_meta(meta: dict[str, Any]) -> None:
-    """Whether each key is of its kind."""
+    """Raises an error unless each key is of its kind."""
     flags = ("indicator", "sparse_labels", "dense", "normalize", "multiclass")
     fits = {
         **{name: isinstance(meta[name], bool) for name in flags},
@@ -428,15 +376,15 @@ def check_meta(meta: dict[str, Any]) -> None:
 
 
 def fits_landmarks(found: Any) -> bool:
-    """Whether this is a kernel and its squared width."""
+    """Returns whether this is a kernel and its squared width."""
     if not (isinstance(found, list) and len(found) == 2 and isinstance(found[0], str)):
         return False
     return parse_kernel(found[0]).name != "linear" and isinstance(found[1], float) and found[1] > 0
 
 
-def check_arrays(arrays: dict[str, Array], meta: dict[str, Any]) -> None:
-    """Whether the arrays are those of one model, of the types and shapes in docs/file-format.md."""
-    d, c, s = meta["n_features_in"], arrays["V"].shape[-1], arrays["b"].size
+def check_arrays(arrays: dict[str, Array], meta: dict[str, Any], V: Weights) -> None:
+    """Raises an error unless the arrays are those of one model, of the types and shapes in docs/file-format.md."""
+    d, c, s = meta["n_features_in"], V.shape[1], arrays["b"].size
     inputs = arrays["input_b"].size if "input_b" in arrays else d
     inputs = arrays["input_points"].shape[0] if "input_points" in arrays else inputs
     k = arrays["W"].shape[-1] if "W" in arrays else inputs
@@ -460,6 +408,10 @@ def check_arrays(arrays: dict[str, Array], meta: dict[str, Any]) -> None:
         raise ModelFileError("it has landmarks, but not their kernel. Save the model again.")
     if not {"input_R", "input_b"} & arrays.keys():
         optional |= {"input_R", "input_b"}
+    if V.files:  # which hold it
+        optional |= {"V"}
+        if V.shape != single["V"]:
+            raise misfit("V", str(V.shape), str(single["V"]))
     half: dict[str, tuple[int, ...]] = {}
     for name in ("V", "W"):
         if f"{name}_scale" in arrays:
@@ -468,16 +420,15 @@ def check_arrays(arrays: dict[str, Array], meta: dict[str, Any]) -> None:
     if "U" in arrays and arrays["U"].dtype == np.float16:
         half["U"] = single.pop("U")
     for kind, shapes in ((np.float16, half), (np.float32, single), (np.float64, double)):
-        check_kind(
-            arrays, kind, {name: shape for name, shape in shapes.items() if name in arrays or name not in optional}
-        )
+        for name, shape in shapes.items():
+            if name in optional and name not in arrays:
+                continue
+            found = arrays[name]
+            if found.shape != shape or found.dtype != kind:
+                raise misfit(name, f"{found.dtype} {found.shape}", f"{np.dtype(kind)} {shape}")
 
 
-def check_kind(arrays: dict[str, Array], kind: type[np.floating[Any]], shapes: dict[str, tuple[int, ...]]) -> None:
-    for name, shape in shapes.items():
-        found = arrays[name]
-        if found.shape != shape or found.dtype != kind:
-            raise ModelFileError(
-                f"its arrays do not fit together: {name} is {found.dtype} {found.shape}, where a model has "
-                f"{np.dtype(kind)} {shape}. Save the model again."
-            )
+def misfit(name: str, found: str, expected: str) -> ModelFileError:
+    return ModelFileError(
+        f"its arrays do not fit together: {name} is {found}, where a model has {expected}. Save the model again."
+    )

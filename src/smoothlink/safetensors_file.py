@@ -1,4 +1,4 @@
-"""Model <-> one safetensors file: named arrays and JSON. Loading never runs code (docs/file-format.md)."""
+"""Named arrays and JSON <-> one safetensors file. Loading never runs code (docs/file-format.md)."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ from smoothlink.machines.rows_in_files import pieces
 Array = NDArray[Any]
 
 KEY = "smoothlink"  # the one entry of the safetensors metadata
-FORMAT_VERSION = 4  # the newest that is read; a file is written in the oldest that can hold it
+FORMAT_VERSION = 5  # that is written, and the newest that is read
+DESCRIBED = 4  # the last version whose description repeats the type and shape of each array
 MAX_HEADER = 100_000_000  # bytes; the safetensors library refuses larger ones too
-SMALL = 1 << 20  # bytes; smaller arrays are verified even when memory-mapped
+VERIFIED_BYTES = 1 << 20  # bytes; smaller arrays are verified even when memory-mapped
 CODES = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "I8": "i1", "I16": "<i2", "I32": "<i4", "I64": "<i8", "U8": "u1"}
 DTYPES: dict[str, np.dtype[Any]] = {code: np.dtype(name) for code, name in (CODES | {"BOOL": "?"}).items()}
 FOREIGN = {  # how other files begin
@@ -68,17 +69,17 @@ class Verification:
             self.error = error
 
     def check(self) -> None:
-        """Raises if damage was found so far."""
+        """Raises an error if damage was found so far."""
         if self.error is not None:
             raise ModelFileError(str(self.error))
 
     def wait(self) -> None:
-        """Raises if there is damage, once all was looked at."""
+        """Raises an error if there is damage, once all arrays were compared."""
         self.thread.join()
         self.check()
 
     def __reduce__(self) -> tuple[type[Verification], tuple[()]]:
-        """A pickle holds the arrays themselves, so they are looked at first."""
+        """Waits first: a pickle holds the arrays themselves."""
         self.wait()
         return Verification, ()
 
@@ -93,18 +94,20 @@ class Loaded(NamedTuple):
     unchecked: list[Unchecked]
 
 
-def save(path: str | os.PathLike[str], arrays: Mapping[str, Array], meta: Mapping[str, Any], version: int = 1) -> None:
-    """Writes the arrays and the JSON-able `meta` to one file of this format version, whole or not at all."""
+def save(
+    path: str | os.PathLike[str], arrays: Mapping[str, Array], meta: Mapping[str, Any], max_header: int = MAX_HEADER
+) -> None:
+    """Writes the arrays and the JSON-able `meta` to one file, whole or not at all."""
     ready = {name: _storable(name, array) for name, array in arrays.items()}
     ready = dict(sorted(ready.items(), key=lambda item: (-item[1].itemsize, item[0])))  # so each is aligned
-    header: dict[str, Any] = {"__metadata__": {KEY: _envelope(ready, meta, version)}}
-    begin = 0
+    entries, begin = {}, 0
     for name, array in ready.items():
-        place = [begin, begin := begin + array.nbytes]
-        header[name] = {"dtype": _code(array.dtype), "shape": array.shape, "data_offsets": place}
+        offsets = [begin, begin := begin + array.nbytes]
+        entries[name] = {"dtype": _code(array.dtype), "shape": list(array.shape), "data_offsets": offsets}
+    header = {"__metadata__": {KEY: _description(ready, meta, entries)}, **entries}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    if len(text) > MAX_HEADER:
+    if len(text) > max_header:
         raise ModelFileError(f"meta takes {len(text) >> 20} MiB as JSON. Put long lists of names in pack_names arrays.")
     with replacing(Path(path)) as file:
         file.write(len(text).to_bytes(8, "little") + text)
@@ -125,25 +128,26 @@ def load(path: str | os.PathLike[str], *, mmap: bool = True, verify: bool = Fals
         with path.open("rb") as file:
             header, start = _header(file, path)
             content = _checked_content(header, path)
-            places = _places(header, content["arrays"], os.fstat(file.fileno()).st_size - start, path)
+            checksums, places = content["arrays"], _places(header, os.fstat(file.fileno()).st_size - start, path)
+            if header.keys() != checksums.keys():
+                raise _damaged(path, "its arrays are not those of its description")
             whole = np.memmap(file, np.uint8, "r") if mmap else None
             for name, place in places.items():
                 begin, end = start + place.begin, start + place.end
                 file.seek(begin)
                 raw = np.fromfile(file, np.uint8, end - begin) if whole is None else whole[begin:end]
-                crc = content["arrays"][name].get("crc32", -1)
-                checked = verify or not mmap or end - begin < SMALL
+                crc = checksums[name]
+                checked = verify or not mmap or end - begin < VERIFIED_BYTES
                 arrays[name] = _array(raw, place, path, name, crc if checked else None)
                 if not checked:
                     unchecked.append(Unchecked(path, name, np.memmap(file, np.uint8, "r", begin, end - begin), crc))
     except OSError as error:
         raise ModelFileError(_unreadable(path, error)) from error
-    checksums = {name: stated.get("crc32", -1) for name, stated in content["arrays"].items()}
     return Loaded(arrays, content["meta"], content["versions"], checksums, unchecked)
 
 
 def pack_names(names: Sequence[str], key: str = "names") -> dict[str, Array]:
-    """A list of strings as two arrays: UTF-8 bytes end to end, and where each begins (docs/file-format.md)."""
+    """Returns a list of strings as two arrays: UTF-8 bytes end to end, and where each begins (docs/file-format.md)."""
     try:
         encoded = [name.encode() for name in names]
     except UnicodeEncodeError as error:
@@ -154,7 +158,7 @@ def pack_names(names: Sequence[str], key: str = "names") -> dict[str, Array]:
 
 
 def unpack_names(arrays: Mapping[str, Array], key: str = "names") -> list[str]:
-    """The list of strings that `pack_names` packed under this key."""
+    """Returns the list of strings that `pack_names` packed under this key."""
     try:
         data, offsets = arrays[f"{key}_utf8"], arrays[f"{key}_offsets"]
     except KeyError as error:
@@ -173,13 +177,13 @@ def unpack_names(arrays: Mapping[str, Array], key: str = "names") -> list[str]:
 
 
 def _storable(name: str, array: Array) -> Array:
-    """A C-contiguous, little-endian array of a supported type: a copy only where it is not one yet."""
+    """Returns a C-contiguous, little-endian array of a supported type: a copy only where it is not one yet."""
     found = np.asarray(array)
     code = _code(found.dtype)
     if code is None:
         raise ModelFileError(
             f"Array {name!r} is of type {found.dtype}; a model file holds float16-64, int8-64, uint8 and bool. "
-            "Convert it with astype, or put text and settings into meta."
+            "Convert it with astype, or put text and numbers into meta."
         )
     if name in ("", "__metadata__") or not name.isascii():
         raise ModelFileError(f"{name!r} cannot name an array. Use ASCII letters and digits.")
@@ -187,23 +191,24 @@ def _storable(name: str, array: Array) -> Array:
 
 
 def _code(dtype: np.dtype[Any]) -> str | None:
-    """Its name in the header: float32 of either byte order -> F32."""
+    """Returns its name in the header: float32 of either byte order -> F32."""
     return next((code for code, known in DTYPES.items() if known == dtype.newbyteorder("<")), None)
 
 
-def _envelope(arrays: Mapping[str, Array], meta: Mapping[str, Any], version: int) -> str:
-    """The JSON text under KEY: format, versions, what each array must be, the model's own meta, and a checksum."""
+def _description(arrays: Mapping[str, Array], meta: Mapping[str, Any], entries: dict[str, Any]) -> str:
+    """Returns the JSON text under KEY: format, versions, the checksum of each array, the model's own meta, and a
+    checksum of all this and of the header's entries."""
     own = importlib.metadata.version("smoothlink")
     content = {
         "format": "smoothlink",
-        "format_version": version,
+        "format_version": FORMAT_VERSION,
         "versions": {"smoothlink": own, "numpy": np.__version__, "python": platform.python_version()},
-        "arrays": {name: _description(array) for name, array in arrays.items()},
+        "arrays": {name: checksum(array) for name, array in arrays.items()},
         "meta": dict(meta),
     }
     try:
         _refuse_keys_that_json_changes(content)
-        return _canonical({**content, "crc32": zlib.crc32(_canonical(content).encode())})
+        return _canonical({**content, "crc32": _crc_with(content, entries)})
     except (TypeError, ValueError, RecursionError) as error:
         raise ModelFileError(
             f"meta cannot be written as JSON: {error}. "
@@ -216,20 +221,20 @@ def _bytes(array: Array) -> Array:
 
 
 def checksum(array: Array) -> int:
-    """The CRC-32 of an array's bytes."""
+    """Returns the CRC-32 of an array's bytes."""
     crc = 0
     for piece in pieces(_bytes(array)):
         crc = zlib.crc32(piece.data, crc)
     return crc
 
 
-def _description(array: Array) -> dict[str, Any]:
-    """What the array must be when it is read again."""
-    return {"dtype": _code(array.dtype), "shape": list(array.shape), "crc32": checksum(array)}
+def _crc_with(content: dict[str, Any], entries: dict[str, Any]) -> int:
+    """Returns the CRC-32 of a description and of the header's entries for the arrays."""
+    return zlib.crc32(_canonical({**content, "header": entries}).encode())
 
 
 def _refuse_keys_that_json_changes(value: Any) -> None:
-    """JSON has text keys only: Python would turn 1 into "1" and None into "null" without a word."""
+    """Raises an error for keys that are not text: Python would turn 1 into "1" and None into "null" without a word."""
     if isinstance(value, dict):
         for key in value:
             if not isinstance(key, str):
@@ -240,13 +245,13 @@ def _refuse_keys_that_json_changes(value: Any) -> None:
 
 
 def _canonical(content: Any) -> str:
-    """One text per content, so that a checksum of the text is one of the content."""
+    """Returns one text per content, so that a checksum of the text is one of the content."""
     return json.dumps(content, allow_nan=False, sort_keys=True, separators=(",", ":"))
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A temporary file beside `path`; on success its content is on disk before it takes the name, in one step."""
+    """Yields a temporary file beside `path`; on success it is on disk before it takes the name, in one step."""
     path = Path(os.path.realpath(path))
     if path.is_dir() or not path.parent.is_dir():
         what = "is a folder" if path.is_dir() else f"lies in {path.parent}, which does not exist"
@@ -280,7 +285,7 @@ def _unreadable(path: Path, error: OSError) -> str:
 
 
 def _header(file: BinaryIO, path: Path) -> tuple[dict[str, Any], int]:
-    """The safetensors header (8 bytes of length, then JSON) and where the data begins."""
+    """Returns the safetensors header (8 bytes of length, then JSON) and where the data begins."""
     beginning = file.read(8)
     length = int.from_bytes(beginning, "little")
     try:
@@ -297,7 +302,7 @@ def _header(file: BinaryIO, path: Path) -> tuple[dict[str, Any], int]:
 
 
 def _checked_content(header: dict[str, Any], path: Path) -> dict[str, Any]:
-    """What `_envelope` wrote. The version is looked at first: all else may change with it."""
+    """Returns what `_description` wrote, whatever the version. That is read first: all else may change with it."""
     metadata = header.pop("__metadata__", None)
     if not isinstance(metadata, dict) or KEY not in metadata:
         raise ModelFileError(f"{path} is a safetensors file, but not a smoothlink model.\n{PASS_A_MODEL}")
@@ -315,12 +320,28 @@ def _checked_content(header: dict[str, Any], path: Path) -> dict[str, Any]:
         )
     crc = content.pop("crc32", None)
     try:
-        intact = crc == zlib.crc32(_canonical(content).encode())
-    except ValueError:  # NaN
-        intact = False
-    if not intact or not all(isinstance(content.get(part), dict) for part in ("arrays", "meta", "versions")):
+        found = zlib.crc32(_canonical(content).encode()) if version <= DESCRIBED else _crc_with(content, header)
+    except (ValueError, RecursionError):  # NaN, or no end of brackets
+        found = None
+    if crc is None or found != crc or not all(isinstance(content.get(x), dict) for x in ("arrays", "meta", "versions")):
         raise _damaged(path, "its description does not match its checksum")
+    if version <= DESCRIBED:
+        content["arrays"] = _described_checksums(header, content["arrays"], path)
     return dict(content)
+
+
+def _described_checksums(header: dict[str, Any], described: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Returns the checksums of the arrays of smoothlink 0.1, whose description repeats what the header says of them."""
+    checksums = {}
+    for name, entry in described.items():
+        try:
+            same = name not in header or all(header[name][key] == entry[key] for key in ("dtype", "shape"))
+            checksums[name] = entry.get("crc32", -1)
+        except (TypeError, KeyError, AttributeError):
+            same = False
+        if not same:
+            raise _damaged(path, f"array {name!r} does not match its description")
+    return checksums
 
 
 class _Place(NamedTuple):
@@ -330,22 +351,19 @@ class _Place(NamedTuple):
     end: int
 
 
-def _places(header: dict[str, Any], stated: dict[str, Any], room: int, path: Path) -> dict[str, _Place]:
-    """Where each array lies. The header must agree with the description, and the arrays must fill the data exactly."""
-    if header.keys() != stated.keys():
-        raise _damaged(path, "its arrays are not those of its description")
+def _places(header: dict[str, Any], room: int, path: Path) -> dict[str, _Place]:
+    """Returns where each array lies; the arrays must fill the data exactly."""
     places = {}
     for name, entry in header.items():
         try:
             (begin, end), shape = entry["data_offsets"], tuple(entry["shape"])
             place = _Place(DTYPES[entry["dtype"]], shape, begin, end)
             fits = all(type(number) is int and number >= 0 for number in (*shape, begin, end))
-            fits &= entry["dtype"] == stated[name]["dtype"] and entry["shape"] == stated[name]["shape"]
             fits = fits and end - begin == math.prod(shape) * place.dtype.itemsize
         except (TypeError, ValueError, KeyError):
             fits = False
         if not fits:
-            raise _damaged(path, f"array {name!r} does not match its description")
+            raise _damaged(path, f"the header's entry of array {name!r} makes no array")
         places[name] = place
     borders = sorted((place.begin, place.end) for place in places.values())
     if [0, *(end for _, end in borders)] != [*(begin for begin, _ in borders), room]:
@@ -354,7 +372,7 @@ def _places(header: dict[str, Any], stated: dict[str, Any], room: int, path: Pat
 
 
 def _array(raw: Array, place: _Place, path: Path, name: str, crc: int | None) -> Array:
-    """Bytes as the array they are; crc=None: unchecked. (A byte that is neither 0 nor 1 makes no bool.)"""
+    """Returns the array of these bytes; crc=None: unchecked. (A byte that is neither 0 nor 1 makes no bool.)"""
     if (crc is not None and zlib.crc32(raw.data) != crc) or (place.dtype == np.bool_ and raw.size and raw.max() > 1):
         raise _damaged(path, f"array {name!r} does not match its checksum")
     try:

@@ -19,6 +19,7 @@ from smoothlink.predict import predictions
 from smoothlink.steps.calibrate import Histogram
 from smoothlink.steps.featurize import Features
 from smoothlink.steps.scale import Scaling, choose_scaling
+from smoothlink.weights import ArrayWeights
 from smoothlink_paper.data import Split
 from smoothlink_paper.methods import Answer
 
@@ -71,11 +72,11 @@ def fixed_model(setup: Setup, scaling: Scaling, ridge: float, operator: Operator
     return Model(
         scaling=scaling,
         input_features=None,
-        W=setup.stage.fit(setup.rows, setup.stage.prepare(setup.rows), ridge).W,
+        W=ArrayWeights(setup.stage.fit(setup.rows, setup.stage.prepare(setup.rows), ridge).W),
         classifier=None,
         normalize=False,
         features=Features(np.zeros((c, 0), np.float32), np.zeros(0, np.float32)),
-        V=np.vstack([C, np.zeros((1, c), np.float32)]),
+        V=ArrayWeights(np.vstack([C, np.zeros((1, c), np.float32)])),
         loss="squared",
         multiclass=False,
         calibration=held.monotone(),

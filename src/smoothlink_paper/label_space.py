@@ -29,6 +29,7 @@ from smoothlink.steps.embed import embed_rows, label_counts, label_means
 from smoothlink.steps.featurize import draw_features, parse_kernel
 from smoothlink.steps.infer import f1_thresholds
 from smoothlink.steps.scale import choose_scaling
+from smoothlink.weights import ArrayWeights
 from smoothlink_paper.baselines import LinearLabelSpace, cplst, plst
 
 Array = NDArray[Any]
@@ -140,11 +141,11 @@ penalize_constant, solver, device, holdout, block_rows, random_state, verbose
         model = Model(
             scaling=scaling,
             input_features=setup.inputs.features,
-            W=setup.inputs.weights(space.W),  # as a model file has them: BLAS may round another order otherwise
+            W=ArrayWeights(setup.inputs.weights(space.W)),  # as in a model file: BLAS may round another order
             classifier=None,
             normalize=False,
             features=draw_features(parse_kernel("linear"), rank, 0, 1.0, 1.0, np.random.default_rng(0)),
-            V=np.ascontiguousarray(space.V),
+            V=ArrayWeights(np.ascontiguousarray(space.V)),
             loss="squared",
             multiclass=multiclass,
             calibration=no_calibration(),

@@ -338,7 +338,7 @@ def test_labels_in_groups_and_embeddings_in_files_are_the_same_fit(rng, tmp_path
     tight = Plan(2 << 30, 25, 3, 0, embedding_in_file=True, label_group=4, held_rows=50, pairs=64)
     monkeypatch.setattr("smoothlink.fitting.prepare.make_plan", lambda *a: tight)
     found = fixed(**settings, device=str(machine)).fit(X, y)
-    assert isinstance(found.model_.V, np.memmap)
+    assert isinstance(found.model_.V.values, np.memmap)
     np.testing.assert_allclose(found.decision_function(X), known.decision_function(X), atol=2e-3)
     found.save(tmp_path / "m")
     again = smoothlink.load(tmp_path / "m").set_params(device=str(machine))

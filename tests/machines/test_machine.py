@@ -16,6 +16,7 @@ from smoothlink.machines.host_and_device import (
     find_machine,
     out_of_memory,
     release_memory,
+    retry_with_smaller_blocks,
 )
 
 CARD = Device("cuda:0", 80 << 30)
@@ -166,3 +167,32 @@ print(sorted(name for name in sys.modules if name.split(".")[0] in ("torch", "tr
 def test_nothing_of_torch_is_imported_by_a_fit_on_the_host():
     found = subprocess.run([sys.executable, "-c", IMPORTED], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]", found.stdout
+
+
+class OutOfMemoryError(Exception):
+    """Named as torch's."""
+
+
+def test_work_that_runs_out_of_memory_is_done_again_with_smaller_blocks():
+    shares, notes = [], []
+
+    def work(machine):
+        shares.append(machine.share)
+        if machine.share > 1 / 16:
+            raise OutOfMemoryError
+        return machine
+
+    machine = retry_with_smaller_blocks(Device("cpu", 1 << 30), work, "too large", notes.append)
+    assert shares == [1, 1 / 4, 1 / 16]
+    assert machine.bytes == 1 << 26
+    assert notes == ["torch ran out of memory: beginning again with smaller blocks."] * 2
+
+
+def test_work_that_no_block_is_small_enough_for_and_other_errors_are_raised():
+    def too_large(machine):
+        raise OutOfMemoryError
+
+    with pytest.raises(DeviceError, match="does not fit"):
+        retry_with_smaller_blocks(Device("cpu", 1 << 30), too_large, "does not fit")
+    with pytest.raises(ZeroDivisionError):
+        retry_with_smaller_blocks(Device("cpu", 1 << 30), lambda machine: 1 / 0, "does not fit")

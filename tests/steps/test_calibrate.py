@@ -267,7 +267,7 @@ def held_map(S, Y, loss="logistic"):
     histogram, firsts, w = Histogram(loss), TopLabels(len(S)), np.ones(len(S))
     histogram.add(S, Y, w)
     firsts.add(S, Y)
-    return histogram.monotone(), firsts.lift(histogram.monotone(), w, loss=loss)
+    return histogram.monotone(), firsts.recalibrate(histogram.monotone(), w, loss=loss)
 
 
 def test_best_labels_are_as_likely_as_said_where_single_scores_cannot_tell(rng):
@@ -277,8 +277,8 @@ def test_best_labels_are_as_likely_as_said_where_single_scores_cannot_tell(rng):
     p = plain.probabilities(S_new, loss="logistic")[np.arange(len(best)), best]
     hits = Y_new.toarray()[np.arange(len(best)), best].mean()
     assert hits - p.mean() > 0.05
-    assert abs(hits - lifted.lifted(p).mean()) < (hits - p.mean()) / 2
-    assert (lifted.lifted(p) >= p).all()
+    assert abs(hits - lifted.recalibrate_top1(p).mean()) < (hits - p.mean()) / 2
+    assert (lifted.recalibrate_top1(p) >= p).all()
 
 
 def test_best_labels_found_in_blocks_are_those_of_all(rng):
@@ -294,7 +294,7 @@ def test_best_labels_found_in_blocks_are_those_of_all(rng):
 
 def test_few_rows_leave_best_labels_nearly_as_they_are(rng):
     S, Y = lifted_problem(rng, n=2)
-    a, b = held_map(S, Y)[1].first
+    a, b = held_map(S, Y)[1].top1
     assert abs(a) < 1
     assert abs(b - 1) < 1
-    assert no_calibration()._replace(first=(0.0, 1.0)).lifts is False
+    assert no_calibration()._replace(top1=(0.0, 1.0)).recalibrates_top1 is False

@@ -13,7 +13,7 @@ from smoothlink.data.matching import Reading, matched
 from smoothlink.errors import DataError, plural
 
 if TYPE_CHECKING:
-    from smoothlink.explanation import Explained
+    from smoothlink.explanation import LabelExplanation
 
 BAR = 12  # characters of the largest part
 
@@ -43,7 +43,7 @@ def explain(
 
     Example: smoothlink explain model.safetensors test.txt.xz --row 0
     """
-    from smoothlink.explanation import explain, opened
+    from smoothlink.explanation import classifier_and_row, explain
     from smoothlink.modelfile import load
 
     check_usage(data, text, row)
@@ -56,7 +56,7 @@ def explain(
     given: Any = (
         text if text is not None else one_row(loaded, str(data), row or 0, how_read(format, zero_based), strict, screen)
     )
-    classifier = opened(loaded, given)[0]
+    classifier = classifier_and_row(loaded, given)[0]
     found = explain(loaded, given, chosen(classifier, labels), k=k, top=top)
     if as_json:
         print_json({"labels": [as_object(one) for one in found]})
@@ -102,7 +102,7 @@ def chosen(classifier: Any, labels: list[str] | None) -> list[int] | None:
         raise typer.BadParameter(str(error), param_hint="--labels") from error
 
 
-def as_object(one: Explained) -> dict[str, Any]:
+def as_object(one: LabelExplanation) -> dict[str, Any]:
     """One label in JSON's types."""
     return {
         **one._asdict(),
@@ -111,7 +111,7 @@ def as_object(one: Explained) -> dict[str, Any]:
     }
 
 
-def show(one: Explained, screen: Screen) -> None:
+def show(one: LabelExplanation, screen: Screen) -> None:
     """A label's score, piece by piece."""
     shown = table("feature", ">value", ">adds", "")
     most = max((abs(reason.added) for reason in one.reasons), default=0.0)

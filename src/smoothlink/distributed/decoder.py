@@ -13,15 +13,13 @@ from numpy.typing import NDArray
 
 from smoothlink.distributed import tasks as shares
 from smoothlink.distributed.rows_on_workers import ClusterRows
-from smoothlink.errors import ModelFileError
 from smoothlink.machines.decoder_state import log_sums
 from smoothlink.machines.rows import Block, Rows
-from smoothlink.machines.shards import Shards, shard_names
-from smoothlink.safetensors_file import Unchecked, load, save
 from smoothlink.solve.cholesky import GramSystem
 from smoothlink.steps.featurize import Features
 from smoothlink.steps.sgd import SGD, SGDState, predictions, sgd_passes
 from smoothlink.steps.squared import LinkSums, Smoothing, prior_scores, squared
+from smoothlink.weights import ShardedWeights, open_shards, shard_names, write_shard
 
 if TYPE_CHECKING:
     from smoothlink.fitting.settings import Settings
@@ -124,7 +122,7 @@ def label_states(
 
 def write_decoder_shards(
     rows: ClusterRows, features: Features, sums: LinkSums, settings: Settings, beside: Path
-) -> Shards:
+) -> ShardedWeights:
     """Returns V by squared or logistic loss, labels partitioned: each worker sums the targets of its labels, fits and
     writes them. V is never whole, and never comes to the client."""
     cluster, parts = rows.cluster, label_parts(rows.c, len(rows.cluster.workers))
@@ -155,22 +153,6 @@ def write_parts(
     cluster.client.gather(written)
 
 
-def open_shards(
-    folder: Path, names: Any, *, mmap: bool = True, verify: bool = False, unchecked: list[Unchecked] | None = None
-) -> Shards:
-    """V from files of some labels each; arrays whose checksums were not compared are added to `unchecked`."""
-    if not isinstance(names, list) or not names or not all(isinstance(n, str) and Path(n).name == n for n in names):
-        raise ModelFileError("its list of shards is no list of file names. Save the model again.")
-    loaded = [load(folder / name, mmap=mmap, verify=verify) for name in names]
-    parts = [found.arrays.get("V") for found in loaded]
-    if unchecked is not None:
-        unchecked += [array for found in loaded for array in found.unchecked]
-    fine = [part for part in parts if part is not None and part.ndim == 2 and part.dtype == np.float32]
-    if len(fine) < len(parts) or len({len(part) for part in fine}) > 1:
-        raise ModelFileError("its shards do not fit together. Save the model again.")
-    return Shards(fine, [folder / name for name in names], [found.checksums["V"] for found in loaded])
-
-
 def solved_part(targets: Array, G: Array, ridge: float, smoothing: Smoothing) -> Array:
     """V of some labels by squared loss."""
     return np.ascontiguousarray(squared(LinkSums(GramSystem(G), targets, 0.0), ridge, smoothing))
@@ -179,12 +161,6 @@ def solved_part(targets: Array, G: Array, ridge: float, smoothing: Smoothing) ->
 def weights_of(state: SGDState) -> Array:
     assert state.V is not None
     return state.V
-
-
-def write_shard(V: Array, path: str) -> int:
-    """Writes V of some labels to a file; returns how many labels they are."""
-    save(path, {"V": V}, {})
-    return int(V.shape[1])
 
 
 def labels_pass(

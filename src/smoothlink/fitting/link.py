@@ -20,6 +20,7 @@ from smoothlink.steps.embed import label_counts
 from smoothlink.steps.featurize import Features, draw_features, median_squared_distance
 from smoothlink.steps.sgd import SGDState, sgd_passes
 from smoothlink.steps.squared import LinkSums, link_sums, squared, squared_parts
+from smoothlink.weights import ArrayWeights, Weights
 
 Array = NDArray[Any]
 
@@ -50,7 +51,7 @@ def fit_link(
     model = Model(
         scaling=problem.scaling,
         input_features=problem.inputs.features,
-        W=None if embedded.W is None else problem.inputs.weights(to_host(embedded.W)[:, : settings.rank]),
+        W=None if embedded.W is None else ArrayWeights(problem.inputs.weights(to_host(embedded.W)[:, : settings.rank])),
         classifier=embedded.classifier,
         normalize=settings.normalize,
         features=features,
@@ -107,14 +108,15 @@ def decoder_passes(link: Link, settings: Settings, run: SGDState | None = None) 
     )
 
 
-def decode(link: Link, settings: Settings, state: FitState, clock: Clock) -> Any:
+def decode(link: Link, settings: Settings, state: FitState, clock: Clock) -> Weights:
     """Returns V by the loss of the settings, over all rows."""
     if isinstance(link.rows, ClusterRows) and link.rows.cluster.shards is not None:
         return write_decoder_shards(link.rows, link.features, link.sums, settings, link.rows.cluster.shards)
     if settings.loss == "squared" and state.plan.label_group is None and not state.saves:
-        return np.ascontiguousarray(to_host(squared(link.sums, settings.final_ridge, settings.smoothing)))
+        V = squared(link.sums, settings.final_ridge, settings.smoothing)
+        return ArrayWeights(np.ascontiguousarray(to_host(V)))
     if settings.loss == "squared":
-        return decode_in_file(link, settings, state, clock)
+        return ArrayWeights(decode_in_file(link, settings, state, clock))
     run, saved = SGDState(), state.load("fit")
     if saved is not None:
         run = SGDState(saved[1]["V"], saved[1].get("velocity"), saved[0]["passes"])
@@ -127,7 +129,7 @@ def decode(link: Link, settings: Settings, state: FitState, clock: Clock) -> Any
         if state.saves:
             velocity = {} if run.velocity is None else {"velocity": to_host(run.velocity)}
             state.save("fit", {"passes": run.sweep}, V=to_host(run.V), decoded=to_host(V), **velocity)
-    return np.ascontiguousarray(to_host(V))
+    return ArrayWeights(np.ascontiguousarray(to_host(V)))
 
 
 def decode_in_file(link: Link, settings: Settings, state: FitState, clock: Clock) -> Array:

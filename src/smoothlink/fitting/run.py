@@ -11,7 +11,6 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from smoothlink.errors import DeviceError
 from smoothlink.fitting.calibration import Calibrated, HeldOut, calibrate, not_calibrated
 from smoothlink.fitting.checkpoint import FitState, describe_fit, open_state
 from smoothlink.fitting.embedding import Convergence, Embedded
@@ -34,9 +33,9 @@ from smoothlink.fitting.train_jointly import (
 )
 from smoothlink.fitting.validate import Validation, saved_validation
 from smoothlink.machines.arrays import take_rows, to_host
-from smoothlink.machines.host_and_device import Machine, find_machine, out_of_memory, release_memory
+from smoothlink.machines.host_and_device import Machine, find_machine, retry_with_smaller_blocks
 from smoothlink.machines.rows import Rows
-from smoothlink.model import Model
+from smoothlink.model import DecoderInputs, Model
 from smoothlink.solve import DualCholesky
 from smoothlink.steps.scale import choose_scaling
 
@@ -45,23 +44,17 @@ Array = NDArray[Any]
 
 def run(data: TrainingData, request: Request, *, notify: Notify | None = None, note: Note | None = None) -> Fitted:
     """Fits a model; where a device runs out of memory, the fit begins again with smaller blocks."""
-    machine: Machine | None = find_machine(request.device)
-    while machine is not None:
-        try:
-            fitted = run_on(data, replace(request, device=machine), notify, note)
-            fitted.summary.update(device=str(machine), peak_device_mb=machine.peak_mb)
-            return fitted
-        except Exception as error:
-            if not out_of_memory(error):
-                raise
-        release_memory(machine)  # outside of the handler: the error held what filled the memory
-        machine = machine.smaller()
-        if machine is not None and note is not None:
-            note(f"{machine} ran out of memory: beginning again with smaller blocks.")
-    raise DeviceError(
+
+    def fit(machine: Machine) -> Fitted:
+        fitted = run_on(data, replace(request, device=machine), notify, note)
+        fitted.summary.update(device=str(machine), peak_device_mb=machine.peak_mb)
+        return fitted
+
+    failure = (
         f"device is {request.device!r}, and its memory does not hold the fit, however small the blocks.\n"
         "Ask for a smaller rank or fewer random features, or leave device 'cpu'."
     )
+    return retry_with_smaller_blocks(find_machine(request.device), fit, failure, note)
 
 
 def run_on(data: TrainingData, request: Request, notify: Notify | None, note: Note | None) -> Fitted:
@@ -174,12 +167,11 @@ def calibrate_model(found: OneFit, problem: Problem, held: Array) -> Calibrated:
     model = found.model
     frequencies = np.clip(model.counts / max(model.total, 1e-300), 0, 1)
     model = replace(model, counts=np.maximum(model.counts, 1))  # labels without training rows score as the others here
-    seen = model.see(found.rows(held))
+    inputs = model.featurize(found.rows(held))
 
     def scores(labels: slice, count: int) -> Array:
-        part = seen._replace(
-            Phi=seen.Phi[:count], blank=seen.blank[:count], X=None if seen.X is None else seen.X[:count]
-        )
+        X = None if inputs.X is None else inputs.X[:count]
+        part = DecoderInputs(inputs.Phi[:count], inputs.without_features[:count], X)
         return to_host(model.score(part, labels))
 
     part = HeldOut(scores, problem.Y[held], problem.rows.w[held].astype(np.float64))
@@ -259,7 +251,7 @@ def finish_joint(
     refit = problem.rows.n < MANY_ROWS
     model, embedded, calibrated = fit_and_calibrate(one_fit, problem, held, request, clock, refit=refit)
     fitted = finish(model, embedded, choice, len(held), criteria_of(model, calibrated), clock)
-    fitted.summary["sparse_weights"] = 0 if model.D is None else model.D.size
+    fitted.summary["sparse_weights"] = 0 if model.sparse_weights is None else model.sparse_weights.size
     return fitted
 
 

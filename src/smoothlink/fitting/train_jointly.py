@@ -25,6 +25,7 @@ from smoothlink.solve import ConjugateGradient
 from smoothlink.steps.calibrate import no_calibration
 from smoothlink.steps.featurize import parse_kernel
 from smoothlink.steps.squared import prior_scores
+from smoothlink.weights import ArrayWeights
 
 Array = NDArray[Any]
 
@@ -169,7 +170,11 @@ def joint_model(weights: JointWeights, problem: Problem, settings: Settings, row
     return Model(
         scaling=problem.scaling,
         input_features=None,
-        **weights._asdict(),
+        W=ArrayWeights(weights.W),
+        features=weights.features,
+        V=ArrayWeights(weights.V),
+        sparse_weights=weights.D,
+        normalize=weights.normalize,
         classifier=None,
         loss=settings.loss,
         multiclass=problem.multiclass,

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -159,6 +160,7 @@ class Device:
 
 
 Machine = Host | Device
+Result = TypeVar("Result")
 
 
 def find_machine(name: Any) -> Machine:
@@ -223,3 +225,25 @@ def release_memory(machine: Machine) -> None:
         import torch
 
         torch.cuda.empty_cache()
+
+
+def retry_with_smaller_blocks(
+    machine: Machine, work: Callable[[Machine], Result], failure: str, note: Callable[[str], None] | None = None
+) -> Result:
+    """Returns work(machine); where the device runs out of memory, the work is done again with smaller blocks.
+
+    Raises a DeviceError with the message `failure` where no blocks are small enough.
+    """
+    while True:
+        try:
+            return work(machine)
+        except Exception as error:
+            if not out_of_memory(error):
+                raise
+        release_memory(machine)  # outside of the handler: the error held what filled the memory
+        smaller = machine.smaller()
+        if smaller is None:
+            raise DeviceError(failure)
+        machine = smaller
+        if note is not None:
+            note(f"{machine} ran out of memory: beginning again with smaller blocks.")

@@ -18,7 +18,7 @@ from smoothlink.machines.sorting import sort_by
 Array = NDArray[Any]
 
 CHUNK = 64  # scores compared at a time with the least of the best
-PIECE = 1 << 12  # entries a thread takes at a time
+THREAD_ENTRIES = 1 << 12  # that a thread takes at a time
 SERIAL = 1 << 16  # entries up to which waking the other threads costs more than it saves
 STRIPE = 16  # labels whose columns are gathered together: a cache line of float32
 
@@ -26,10 +26,10 @@ STRIPE = 16  # labels whose columns are gathered together: a cache line of float
 
 
 @compiled()
-def _keep_row(keys: Array, said: Array, first: int, ids: Array, best: Array, values: Array, found: int) -> bool:
-    """Merges one row of a block into its best so far; whether all of it are numbers.
+def _keep_row(keys: Array, shown: Array, first: int, ids: Array, best: Array, values: Array, found: int) -> bool:
+    """Merges one row of a block into its best so far; returns whether all of it are numbers.
 
-    Labels come in ascending order, so an equal score goes behind those that are there. A chunk is looked into only
+    Labels come in ascending order, so an equal score goes behind those that are there. A chunk is searched only
     where some score beats the least of the best, which few do.
     """
     k = len(best)
@@ -54,29 +54,29 @@ def _keep_row(keys: Array, said: Array, first: int, ids: Array, best: Array, val
             while p > 0 and best[p - 1] < key:
                 best[p], ids[p], values[p] = best[p - 1], ids[p - 1], values[p - 1]
                 p -= 1
-            best[p], ids[p], values[p] = key, first + start + t, said[start + t]
+            best[p], ids[p], values[p] = key, first + start + t, shown[start + t]
     return fine
 
 
 @compiled()
-def keep_best_serial(keys: Array, said: Array, first: int, ids: Array, best: Array, values: Array, found: int) -> bool:
-    """`keep_best` without waking other threads."""
+def keep_best_serial(keys: Array, shown: Array, first: int, ids: Array, best: Array, values: Array, found: int) -> bool:
+    """Does what `keep_best` does without waking other threads."""
     fine = True
     for i in range(len(keys)):
-        fine &= _keep_row(keys[i], said[i], first, ids[i], best[i], values[i], found)
+        fine &= _keep_row(keys[i], shown[i], first, ids[i], best[i], values[i], found)
     return fine
 
 
 @compiled(parallel=True)
-def keep_best(keys: Array, said: Array, first: int, ids: Array, best: Array, values: Array, found: int) -> bool:
+def keep_best(keys: Array, shown: Array, first: int, ids: Array, best: Array, values: Array, found: int) -> bool:
     """Merges a block of keys (b, m), of the labels from `first` on, into the k best (b, k) so far.
 
-    `found` of the k are filled already; `values` get what `said` (b, m) has where the keys are best. False where a key
-    is NaN.
+    `found` of the k are filled already; `values` get what `shown` (b, m) has where the keys are best. Returns
+    False where a key is NaN.
     """
     bad = 0
     for i in prange(len(keys)):
-        bad += not _keep_row(keys[i], said[i], first, ids[i], best[i], values[i], found)
+        bad += not _keep_row(keys[i], shown[i], first, ids[i], best[i], values[i], found)
     return bad == 0
 
 
@@ -85,7 +85,8 @@ def keep_best(keys: Array, said: Array, first: int, ids: Array, best: Array, val
 
 @compiled(error_model="numpy")
 def _stretch_piece(S: Array, tiny: float, out: Array) -> None:
-    """out = sign(s) log(1 + |s| / tiny). The series of log is within 1e-15, and unlike libm's runs four at a time."""
+    """Writes sign(s) log(1 + |s| / tiny) into out. The series of log is within 1e-15, and unlike libm's runs four at a
+    time."""
     for i in range(len(S)):
         s = np.float64(S[i])
         x = 1 + abs(s) / tiny
@@ -104,7 +105,7 @@ def _stretch_piece(S: Array, tiny: float, out: Array) -> None:
 
 @compiled(error_model="numpy")
 def _map_piece(S: Array, out: Array, tiny: float, knots: Array, values: Array, slopes: Array, cells: Array) -> None:
-    """As np.interp; `cells` say at which knot the search may begin, so that it takes a step or two."""
+    """Interpolates as np.interp; `cells` say at which knot the search may begin, so that it takes a step or two."""
     stretched = np.empty(len(S))
     if tiny > 0:
         _stretch_piece(S, tiny, stretched)
@@ -130,15 +131,15 @@ def _map_piece(S: Array, out: Array, tiny: float, knots: Array, values: Array, s
 
 @compiled(parallel=True, error_model="numpy")
 def _map_parallel(S: Array, out: Array, tiny: float, knots: Array, values: Array, slopes: Array, cells: Array) -> None:
-    for piece in prange((len(S) + PIECE - 1) // PIECE):
-        part = slice(piece * PIECE, min(len(S), (piece + 1) * PIECE))
+    for piece in prange((len(S) + THREAD_ENTRIES - 1) // THREAD_ENTRIES):
+        part = slice(piece * THREAD_ENTRIES, min(len(S), (piece + 1) * THREAD_ENTRIES))
         _map_piece(S[part], out[part], tiny, knots, values, slopes, cells)
 
 
 def interpolate(S: Array, knots: Array, values: Array, tiny: float) -> Array:
-    """The map through (knots, values) of scores of any shape, as float32; np.interp to within rounding.
+    """Returns the map through (knots, values) of scores of any shape, as float32; np.interp to within rounding.
 
-    Scores are taken to sign(s) log(1 + |s| / tiny) where tiny > 0, else cut to -40 .. 40.
+    Scores are taken to sign(s) log(1 + |s| / tiny) where tiny > 0, else clipped to -40 .. 40.
     """
     flat = np.ascontiguousarray(S).reshape(-1)
     out = np.empty(flat.shape, np.float32)
@@ -155,16 +156,16 @@ def interpolate(S: Array, knots: Array, values: Array, tiny: float) -> Array:
 
 
 @compiled(parallel=True)
-def settle(P: Array, S: Array, least: float, most: float, never: float) -> None:
-    """Cuts P (b, m) to least .. most in place, but `never` where the score in S is -inf."""
+def clip_trained(P: Array, S: Array, least: float, most: float, untrained: float) -> None:
+    """Clips P (b, m) to least .. most in place; it is `untrained` where the score in S is -inf."""
     for i in prange(len(P)):
         for j in range(P.shape[1]):
-            P[i, j] = never if S[i, j] == -np.inf else min(max(P[i, j], least), most)
+            P[i, j] = untrained if S[i, j] == -np.inf else min(max(P[i, j], least), most)
 
 
 @compiled(parallel=True)
 def add_absent_losses(P: Array, least: float, out: Array) -> None:
-    """out (b,) += the sum over each row's labels of -log(1 - p), p cut to least .. 1 - least."""
+    """Adds to out (b,) the sum over each row's labels of -log(1 - p), p clipped to least .. 1 - least."""
     for i in prange(len(P)):
         total = 0.0
         for j in range(P.shape[1]):
@@ -181,7 +182,7 @@ def add_absent_losses(P: Array, least: float, out: Array) -> None:
 
 @compiled(parallel=True)
 def count_members(Z: Array, cuts: Array, counts: Array) -> None:
-    """counts (n,) = how many of each row of Z (n, b) are positive and at least their column's cut (b,)."""
+    """Writes into counts (n,) how many of each row of Z (n, b) are positive and at least their column's cut (b,)."""
     for i in prange(len(Z)):
         count = 0
         for j in range(Z.shape[1]):
@@ -191,7 +192,7 @@ def count_members(Z: Array, cuts: Array, counts: Array) -> None:
 
 @compiled(parallel=True)
 def list_members(Z: Array, cuts: Array, starts: Array, out: Array) -> None:
-    """out[starts[i] : starts[i + 1]] = the columns counted above, ascending."""
+    """Writes the columns counted above, ascending, into out[starts[i] : starts[i + 1]]."""
     for i in prange(len(Z)):
         p = starts[i]
         if starts[i + 1] > p:
@@ -206,7 +207,7 @@ def list_members(Z: Array, cuts: Array, starts: Array, out: Array) -> None:
 
 @compiled()
 def _f1_cut(z: Array, n_plus: float, w: Array, kept: Array) -> float:
-    """See `steps.infer.f1_cut`. `kept` (n,) is room for row numbers.
+    """Returns `steps.infer.f1_cut`. `kept` (n,) is room for row numbers.
 
     Adding z to a set S of F1 = 2 sum(z) / (n+ + |S|) raises it only if 2z > F1, and the F1 of any set is a bound from
     below: first that of the best row alone, then that of the rows it leaves (some 300 of 66,000). Those are sorted.
@@ -245,7 +246,7 @@ def _f1_cut(z: Array, n_plus: float, w: Array, kept: Array) -> float:
 
 @compiled(parallel=True)
 def f1_cuts(Z: Array, n_plus: Array, w: Array) -> Array:
-    """The cut (b,) of each column of Z (n, b), of which n_plus (b,) positives are expected."""
+    """Returns the cut (b,) of each column of Z (n, b), of which n_plus (b,) positives are expected."""
     n, b = Z.shape
     cuts = np.empty(b)
     for stripe in prange((b + STRIPE - 1) // STRIPE):
@@ -265,7 +266,7 @@ def f1_cuts(Z: Array, n_plus: Array, w: Array) -> Array:
 
 @compiled(inline="always")
 def _wide(half: int) -> Any:
-    """2^-112 times the float16 of these bits, which is finite: its exponent is taken as one of float32."""
+    """Returns 2^-112 times the float16 of these bits, which is finite: its exponent is taken as one of float32."""
     size = (np.uint32(half) & np.uint32(0x7FFF)) << np.uint32(13)
     sign = (np.uint32(half) & np.uint32(0x8000)) << np.uint32(16)
     return np.uint32(size | sign).view(np.float32)
@@ -276,21 +277,21 @@ UP = np.float32(2.0**112)
 
 @compiled(parallel=True)
 def widen(halves: Array, scale: Array, out: Array) -> None:
-    """out (a, b) float32 = the float16 of these bits times its column's scale (b,)."""
+    """Writes the float16 of these bits times its column's scale (b,) into out (a, b) float32."""
     for i in prange(len(halves)):
         for j in range(halves.shape[1]):
             out[i, j] = _wide(halves[i, j]) * UP * scale[j]
 
 
 def half_dot(x: Array, halves: Array, scale: Array) -> Array:
-    """x (a,) float32 @ the float16 matrix (a, b) of these bits times its columns' scale: one pass over its memory."""
+    """Returns x (a,) float32 @ the float16 matrix (a, b) of these bits times its columns' scale, in one pass."""
     partial = np.zeros((2 * get_num_threads(), halves.shape[1]), np.float32)
     _half_dots(x, halves, partial)
     return np.asarray(partial.sum(axis=0) * scale)
 
 
 def row_dot(x: Array, V: Array) -> Array:
-    """x (a,) @ V (a, b), both float32, on all threads: BLAS takes one for it, and is at times five times slower."""
+    """Returns x (a,) @ V (a, b) in float32, on all threads: BLAS takes one, and is at times five times slower."""
     partial = np.zeros((2 * get_num_threads(), V.shape[1]), np.float32)
     _row_dots(x, V, partial)
     return np.asarray(partial.sum(axis=0))
@@ -298,7 +299,7 @@ def row_dot(x: Array, V: Array) -> Array:
 
 @compiled(parallel=True, fastmath=True)
 def _row_dots(x: Array, V: Array, partial: Array) -> None:
-    """The same in as many groups of rows as `partial` (pieces, b) has."""
+    """Writes x @ V of as many groups of rows as `partial` (pieces, b) has."""
     a, pieces = len(V), len(partial)
     for piece in prange(pieces):
         total = partial[piece]
@@ -314,7 +315,7 @@ def _row_dots(x: Array, V: Array, partial: Array) -> None:
 
 @compiled(parallel=True, fastmath=True)
 def _half_dots(x: Array, halves: Array, partial: Array) -> None:
-    """The same in as many groups of rows as `partial` (pieces, b) has, without the scale."""
+    """Writes x @ the float16 matrix, without its scale, of as many groups of rows as `partial` (pieces, b) has."""
     a, pieces = len(halves), len(partial)
     for piece in prange(pieces):
         total = partial[piece]
@@ -330,14 +331,14 @@ def _half_dots(x: Array, halves: Array, partial: Array) -> None:
                 total[j] += x0 * _wide(h0[j])
 
 
-# Weights for single features
+# Sparse feature weights of labels
 
 
 @compiled(parallel=True)
-def add_direct(
+def add_sparse(
     S: Array, ptr: Array, features: Array, x: Array, indptr: Array, labels: Array, values: Array, start: int, stop: int
 ) -> None:
-    """S (b, m) += X D of the labels start .. stop - 1."""
+    """Adds X D of the labels start .. stop - 1 to S (b, m)."""
     for i in prange(len(S)):
         row = S[i]
         for p in range(ptr[i], ptr[i + 1]):
@@ -352,10 +353,10 @@ def add_direct(
 
 
 @compiled(parallel=True)
-def add_direct_to_some(
+def add_sparse_to_some(
     S: Array, ptr: Array, features: Array, x: Array, indptr: Array, labels: Array, values: Array, at: Array
 ) -> None:
-    """S (b, m) += X D of the labels that have a place in S."""
+    """Adds X D of the labels that have a place in S to S (b, m)."""
     for i in prange(len(S)):
         for p in range(ptr[i], ptr[i + 1]):
             for q in range(indptr[features[p]], indptr[features[p] + 1]):

@@ -28,7 +28,7 @@ def sort_by(keys: Array, order: Array) -> None:
 
 @compiled()
 def _sink(keys: Array, order: Array, parent: int, end: int) -> None:
-    """Lets one entry of a heap of `end` entries, the last one on top, down to its place."""
+    """Moves one entry of a heap of `end` entries, the last one on top, down to its place."""
     one = order[parent]
     while True:
         child = 2 * parent + 1

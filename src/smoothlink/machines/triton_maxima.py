@@ -1,4 +1,4 @@
-"""Maxima of groups of labels on a card, in one kernel (Triton): scores are read once, and never written again."""
+"""A Triton kernel for the maxima of groups of labels on a card: scores are read once, and never written again."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import triton
 import triton.language as tl
 
 Tensor = torch.Tensor
-GROUPS = 8  # that a program looks at
-EACH = 4  # rows that it looks at, so that scales and constants are read once for them
+GROUPS = 8  # of labels per program
+EACH = 4  # rows per program, so that scales and intercepts are read once for them
 
 
 @triton.jit
@@ -18,7 +18,7 @@ def _maxima(
     Z: tl.tensor,
     row: tl.tensor,
     scale: tl.tensor,
-    constant: tl.tensor,
+    intercept: tl.tensor,
     tops: tl.tensor,
     sums: tl.tensor,
     temperature: tl.tensor,
@@ -35,25 +35,25 @@ def _maxima(
     inside = g < groups
     within = inside[:, None] & (j >= 0)
     scales = tl.load(scale + j, mask=within, other=0.0)
-    constants = tl.load(constant + j, mask=within, other=0.0)
+    intercepts = tl.load(intercept + j, mask=within, other=0.0)
     for r in range(EACH):
         i = tl.program_id(0).to(tl.int64) * EACH + r
         here = i < rows
         z = tl.load(Z + i * stride + j, mask=within & here, other=0.0)
-        s = z * tl.load(row + i, mask=here, other=0.0) * scales + constants
+        s = z * tl.load(row + i, mask=here, other=0.0) * scales + intercepts
         top = tl.max(s, axis=1)
-        spoilt = tl.max((s != s).to(tl.int32), axis=1)  # a maximum may pass over NaN
-        tl.store(tops + i * groups + g, tl.where(spoilt > 0, float("nan"), top), mask=inside & here)
+        invalid = tl.max((s != s).to(tl.int32), axis=1)  # a maximum may pass over NaN
+        tl.store(tops + i * groups + g, tl.where(invalid > 0, float("nan"), top), mask=inside & here)
         if SUMS:
             base = tl.where(top == float("-inf"), 0.0, top)
             total = tl.sum(tl.exp((s - base[:, None]) * temperature), axis=1)
             tl.store(sums + i * groups + g, base * temperature + tl.log(total), mask=inside & here)
 
 
-def maxima(
-    Z: Tensor, row: Tensor, scale: Tensor, constant: Tensor, temperature: float | None, group: int
+def triton_maxima(
+    Z: Tensor, row: Tensor, scale: Tensor, intercept: Tensor, temperature: float | None, group: int
 ) -> tuple[Tensor, Tensor | None]:
-    """`placed.maxima`: of products Z (b, m), m a multiple of `group`, a power of two."""
+    """Returns `device_weights.group_maxima` of products Z (b, m), m a multiple of `group`, a power of two."""
     b, groups = len(Z), Z.shape[1] // group
     tops = torch.empty((b, groups), device=Z.device)
     sums = tops if temperature is None else torch.empty_like(tops)
@@ -62,7 +62,7 @@ def maxima(
     device_of: Any = torch.cuda.device_of
     with device_of(Z):
         _maxima[grid](
-            *(Z, row, scale, constant, tops, sums, heat, b, groups, Z.stride(0)),
+            *(Z, row, scale, intercept, tops, sums, heat, b, groups, Z.stride(0)),
             *(temperature is not None, group, GROUPS, EACH),
         )
     return tops, None if temperature is None else sums

@@ -28,6 +28,7 @@ from smoothlink.steps.featurize import parse_kernel
 from smoothlink.steps.scale import Scaling, choose_scaling
 from smoothlink.steps.sgd import SGD
 from smoothlink.steps.squared import Smoothing, squared
+from smoothlink.weights import ArrayWeights
 
 Array = NDArray[Any]
 
@@ -220,7 +221,7 @@ class TrialRunner:
             classifier=None,
             normalize=False,
             features=link.features,
-            V=V,
+            V=ArrayWeights(V),
             loss=loss,
             multiclass=self.multiclass,
             calibration=no_calibration(),

@@ -24,7 +24,6 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.supervisors import Multiprocess
 
 from smoothlink.errors import DataError, ModelFileError, SmoothLinkError
-from smoothlink.machines.shards import Shards
 from smoothlink.modelfile import load
 from smoothlink.safetensors_file import MAX_HEADER
 from smoothlink.serve import ServerSettings
@@ -179,7 +178,7 @@ class WatchedModel:
         self.path, self.files = path, [path]
         model: Any = load(path, verify="never")
         V = getattr(model, "classifier_", model).model_.V
-        self.files += [os.fspath(file) for file in V.files] if isinstance(V, Shards) else []
+        self.files += map(os.fspath, V.files)
         self.loaded = self.seen = self.stamps()
         self.mapped = sum(stamp[2] for stamp in self.loaded if stamp) > in_memory
         self.fingerprints = [fingerprint(file) for file in self.files]

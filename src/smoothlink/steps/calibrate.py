@@ -22,23 +22,23 @@ class Calibration(NamedTuple):
     """p = interpolated(knots) of each score (multilabel); multiclass models have softmax(temperature * scores).
 
     The best label of a row is true more often than others of the same score: most rows have a label at least, and it
-    is the likeliest to be the one. So its log-odds x become a + b x, where that is more. (bibtex: first labels of mean
+    is the likeliest to be the one. So its log-odds x become a + b x, where that is more. (bibtex: best labels of mean
     probability 0.631 are true in 0.662 of the rows, and no map of single scores can mend it.)
     """
 
     knots: Array  # (m,) stretched scores, ascending; empty where the map is sigmoid, clip or softmax
     values: Array  # (m,) their probabilities
     temperature: float = 1.0
-    first: tuple[float, float] = (0.0, 1.0)  # a, b of the best label of a row (multilabel)
+    top1: tuple[float, float] = (0.0, 1.0)  # a, b of the best label of a row (multilabel)
 
     @property
-    def lifts(self) -> bool:
-        """Whether the best label of a row is apart."""
-        return self.first != (0.0, 1.0)
+    def recalibrates_top1(self) -> bool:
+        """Returns whether the best label of a row has a calibration of its own."""
+        return self.top1 != (0.0, 1.0)
 
-    def lifted(self, p: Array) -> Array:
-        """The probabilities of best labels, which on their own would have p."""
-        a, b = self.first
+    def recalibrate_top1(self, p: Array) -> Array:
+        """Returns the probabilities of best labels, which as one of all labels would have p."""
+        a, b = self.top1
         q = np.clip(p, LEAST, 1 - LEAST).astype(np.float64)
         return np.maximum(p, sigmoid(a + b * np.log(q / (1 - q)))).astype(np.float32)
 
@@ -146,7 +146,7 @@ class TopLabels:
         better = found > self.scores
         self.scores[better], self.hits[better] = found[better], hits[better]
 
-    def lift(self, calibration: Calibration, w: Array, *, loss: str) -> Calibration:
+    def recalibrate(self, calibration: Calibration, w: Array, *, loss: str) -> Calibration:
         """The calibration with what these rows say of best labels: a logistic regression on their log-odds.
 
         A prior worth a row or so keeps (a, b) at (0, 1) where rows are few.
@@ -164,7 +164,7 @@ class TopLabels:
                 break
         a, b = theta.tolist()
         fine = bool(np.isfinite(theta).all()) and b > 0
-        return calibration._replace(first=(a, b)) if fine else calibration
+        return calibration._replace(top1=(a, b)) if fine else calibration
 
 
 def fit_temperature(scores: Array, labels: Array, w: Array) -> tuple[float, Calibration]:

@@ -21,18 +21,18 @@ class TopK(NamedTuple):
     values: Array  # (b, k) their scores
 
 
-class Best(NamedTuple):
-    """The best labels of each row among some, best first."""
+class RankedLabels(NamedTuple):
+    """The best labels of each row among some, best first, with the keys that ranked them."""
 
     ids: Array  # (b, k)
     keys: Array  # (b, k) what they were ranked by
-    values: Array  # (b, k) what is said of them
+    values: Array  # (b, k) what is shown of them
 
 
-MANY = 64  # labels a row from which on sorting beats inserting
+MANY = 64  # labels per row from which on sorting beats inserting
 
 
-class Ranking:
+class RunningTopK:
     """The k best labels of n rows, while blocks of labels come in ascending order; only n x k numbers are kept."""
 
     def __init__(self, n: int, k: int) -> None:
@@ -41,27 +41,27 @@ class Ranking:
         self.k, self.labels = k, 0  # labels seen so far
         self.ids = np.empty((n, k), np.int64)
         self.keys: Array = np.empty((n, k), np.float32)  # what is ranked by
-        self.values: Array = np.empty((n, k), np.float32)  # what is said of the best
+        self.values: Array = np.empty((n, k), np.float32)  # what is shown of the best
 
-    def add(self, keys: Array, said: Array | None = None) -> None:
-        """Keys (n, m) of the next m labels, and what to say of them: the keys themselves where nothing is given."""
-        said = keys if said is None else said
+    def add(self, keys: Array, shown: Array | None = None) -> None:
+        """Adds keys (n, m) of the next m labels, and what to show of them, which is the keys where not given."""
+        shown = keys if shown is None else shown
         found = min(self.labels, self.k)
         if not found:
-            self.keys, self.values = np.empty_like(self.keys, keys.dtype), np.empty_like(self.values, said.dtype)
-        fine = self._insert(keys, said, found) if self.k <= MANY else self._merge(keys, said, found)
+            self.keys, self.values = np.empty_like(self.keys, keys.dtype), np.empty_like(self.values, shown.dtype)
+        fine = self._insert(keys, shown, found) if self.k <= MANY else self._merge(keys, shown, found)
         self.labels += keys.shape[1]
         if not fine:
             raise DataError(f"{np.isnan(keys).sum()} of {keys.size} scores are NaN. Check the features and the model.")
 
-    def _insert(self, keys: Array, said: Array, found: int) -> bool:
+    def _insert(self, keys: Array, shown: Array, found: int) -> bool:
         from smoothlink.machines import prediction_kernels as selection
 
         keep = selection.keep_best_serial if keys.size <= selection.SERIAL else selection.keep_best
-        keys, said = np.ascontiguousarray(keys), np.ascontiguousarray(said)  # one compiled kernel for all
-        return bool(keep(keys, said, self.labels, self.ids, self.keys, self.values, found))
+        keys, shown = np.ascontiguousarray(keys), np.ascontiguousarray(shown)  # one compiled kernel for all
+        return bool(keep(keys, shown, self.labels, self.ids, self.keys, self.values, found))
 
-    def _merge(self, keys: Array, said: Array, found: int) -> bool:
+    def _merge(self, keys: Array, shown: Array, found: int) -> bool:
         """Sorts the best of these behind the best so far, so that equal scores stay in the order of their ids."""
         if keys.size and np.isnan(keys.max()):
             return False
@@ -69,7 +69,7 @@ class Ranking:
         old = slice(0, found)
         ids = np.hstack([self.ids[:, old], new.indices + self.labels])
         ranked = np.hstack([self.keys[:, old], new.values])
-        values = np.hstack([self.values[:, old], np.take_along_axis(said, new.indices, axis=1)])
+        values = np.hstack([self.values[:, old], np.take_along_axis(shown, new.indices, axis=1)])
         order = np.argsort(-ranked, axis=1, kind="stable")[:, : self.k]
         head = slice(0, order.shape[1])
         for kept, all_of in ((self.ids, ids), (self.keys, ranked), (self.values, values)):
@@ -77,21 +77,21 @@ class Ranking:
         return True
 
     def best(self) -> TopK:
-        """All labels where they are fewer than k."""
+        """Returns the k best so far; all labels where they are fewer."""
         found = min(self.labels, self.k)
         return TopK(self.ids[:, :found], self.values[:, :found])
 
-    def found(self, first: int) -> Best:
-        """The same with what was ranked by, of labels that are numbered from `first` on."""
+    def ranked(self, first: int) -> RankedLabels:
+        """Returns the same with what was ranked by, of labels that are numbered from `first` on."""
         best = self.best()
-        return Best(best.indices + first, self.keys[:, : best.indices.shape[1]], best.values)
+        return RankedLabels(best.indices + first, self.keys[:, : best.indices.shape[1]], best.values)
 
 
-def merged(parts: list[Best], k: int) -> Best:
-    """The k best of parts that follow one another in the order of their labels."""
+def merge_ranked(parts: list[RankedLabels], k: int) -> RankedLabels:
+    """Returns the k best of parts that follow one another in the order of their labels."""
     columns = [np.hstack(column) for column in zip(*parts, strict=True)]
     order = np.argsort(-columns[1], axis=1, kind="stable")[:, :k]  # equal scores stay in the order of their ids
-    return Best(*(np.take_along_axis(column, order, axis=1) for column in columns))
+    return RankedLabels(*(np.take_along_axis(column, order, axis=1) for column in columns))
 
 
 def top_k(scores: Array, k: int) -> TopK:
@@ -99,7 +99,7 @@ def top_k(scores: Array, k: int) -> TopK:
     scores = np.asarray(scores)
     if scores.dtype not in (np.float32, np.float64):
         scores = scores.astype(np.float32 if scores.dtype == np.float16 else np.float64)
-    ranking = Ranking(len(scores), k)
+    ranking = RunningTopK(len(scores), k)
     ranking.add(scores)
     return ranking.best()
 

@@ -26,7 +26,7 @@ class Section(NamedTuple):
 
 
 def section(model: TextSmoothLink) -> Section:
-    """The vocabulary, its weights, the options and the examples of a fitted model."""
+    """Returns the vocabulary, its weights, the options and the examples of a fitted model."""
     arrays, meta = model.features_.to_arrays()
     arrays |= pack_names([example.text for example in model.examples_], "text_examples")
     meta |= {"example_labels": [example.labels for example in model.examples_], "source": model.source_}
@@ -34,7 +34,7 @@ def section(model: TextSmoothLink) -> Section:
 
 
 def text_model(loaded: Loaded, classifier: SmoothLinkClassifier) -> TextSmoothLink:
-    """The text model around a classifier that came from the same file."""
+    """Returns the text model around a classifier of the same file."""
     from smoothlink.text.classifier import TextSmoothLink
 
     meta = loaded.meta["text"]

@@ -71,7 +71,7 @@ def test_the_safetensors_library_reads_the_same_arrays(path, arrays):
     save(path, arrays, {"a": 1})
     with safe_open(path, framework="numpy") as file:
         assert_same({name: file.get_tensor(name) for name in file.keys()}, arrays)  # noqa: SIM118
-        assert json.loads(file.metadata()["smoothlink"])["format_version"] == 1
+        assert json.loads(file.metadata()["smoothlink"])["format_version"] == 5
 
 
 def test_mapped_arrays_are_read_only_views_of_the_file_and_others_are_not(path):
@@ -173,14 +173,13 @@ def test_meta_that_json_would_change_or_refuse_is_refused(path, value):
         save(path, {}, {"value": value})
 
 
-def test_meta_without_end_or_too_large_is_refused(path, monkeypatch):
+def test_meta_without_end_or_too_large_is_refused(path):
     endless = []
     endless.append(endless)
     with pytest.raises(ModelFileError, match="meta cannot be written"):
         save(path, {}, {"value": endless})
-    monkeypatch.setattr(module, "MAX_HEADER", 1000)
     with pytest.raises(ModelFileError, match="pack_names"):
-        save(path, {}, {"value": ["x" * 1000]})
+        save(path, {}, {"value": ["x" * 1000]}, max_header=1000)
 
 
 def test_a_folder_and_a_missing_folder_cannot_be_written(tmp_path):
@@ -208,7 +207,7 @@ def test_any_flipped_bit_is_refused_or_changes_nothing(path):
     save(path, SMALL_MODEL, {"rank": 12, "kernel": "gaussian", "β": [0.5, None]})
     data, expected = path.read_bytes(), load(path)
     for at in range(len(data)):
-        for bit in (0x01, 0x02, 0x08, 0x20, 0x80):
+        for bit in (0x01, 0x20, 0x80):
             attempt(path, data[:at] + bytes([data[at] ^ bit]) + data[at + 1 :], expected)
 
 
@@ -231,7 +230,7 @@ def test_any_truncation_and_any_extension_is_refused_even_when_mapped(path):
 
 
 def test_a_large_array_is_verified_when_asked_and_a_small_one_always(path):
-    save(path, {"V": np.zeros(module.SMALL // 8 + 1), "W": np.zeros(3, np.float32)}, {})
+    save(path, {"V": np.zeros(module.VERIFIED_BYTES // 8 + 1), "W": np.zeros(3, np.float32)}, {})
     data = bytearray(path.read_bytes())
     data[-100] ^= 1  # in V
     path.write_bytes(data)
@@ -250,12 +249,26 @@ def container(header, data=b""):
     return len(text).to_bytes(8, "little") + text + data
 
 
+def canonical(content):
+    return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
+
+
 def forged(entries, arrays=None, data=b"", **changes):
     """A file whose checksums are right and whose content lies."""
+    arrays = (
+        {name: e["crc32"] if isinstance(e, dict) else 0 for name, e in entries.items()} if arrays is None else arrays
+    )
+    content = {"format": "smoothlink", "format_version": 5, "versions": {}, "meta": {}, "arrays": arrays} | changes
+    crc = zlib.crc32(canonical(content | {"header": entries}))
+    return container({"__metadata__": {"smoothlink": json.dumps(content | {"crc32": crc})}, **entries}, data)
+
+
+def of_0_1(entries, arrays=None, data=b"", **changes):
+    """A file as smoothlink 0.1 wrote it: the description repeats the type and the shape of each array."""
     content = {"format": "smoothlink", "format_version": 1, "versions": {}, "meta": {}, "arrays": arrays or entries}
     content |= changes
-    crc = zlib.crc32(json.dumps(content, sort_keys=True, separators=(",", ":")).encode())
-    return container({"__metadata__": {"smoothlink": json.dumps(content | {"crc32": crc})}, **entries}, data)
+    description = json.dumps(content | {"crc32": zlib.crc32(canonical(content))})
+    return container({"__metadata__": {"smoothlink": description}, **entries}, data)
 
 
 def entry(shape, begin, end, dtype="U8", **more):
@@ -279,19 +292,24 @@ def entry(shape, begin, end, dtype="U8", **more):
         (container({"__metadata__": {"smoothlink": "[1]"}}), "cannot be read"),
         (container({"__metadata__": {"smoothlink": '{"format": "x", "format_version": 1}'}}), "cannot be read"),
         (container({"__metadata__": {"smoothlink": '{"format": "smoothlink", "format_version": 1}'}}), "checksum"),
-        (forged({}, format_version=5), r"format 5; .* reads up to 4\.\nType: pip install --upgrade"),
+        (forged({}, format_version=6), r"format 6; .* reads up to 5\.\nType: pip install --upgrade"),
         (forged({}, format_version="1"), "cannot be read"),
         (forged({}, meta=float("nan")), "checksum"),
         (forged({}, meta=[]), "checksum"),
-        (forged({"a": entry([2], 0, 2)}, {"b": entry([2], 0, 2)}, b"\0\0"), "not those of its description"),
-        (forged({"a": entry([2], 0, 2)}, {"a": entry([1, 2], 0, 2)}, b"\0\0"), "'a' does not match its description"),
-        (forged({"a": entry([2], 0, 2, "I8")}, {"a": entry([2], 0, 2)}, b"\0\0"), "'a' does not match its description"),
-        (forged({"a": entry([2], 0, 2)}, {"a": [1]}, b"\0\0"), "'a' does not match its description"),
-        (forged({"a": entry([3], 0, 2)}, data=b"\0\0"), "'a' does not match its description"),
-        (forged({"a": entry([2.0], 0, 2)}, data=b"\0\0"), "'a' does not match its description"),
-        (forged({"a": entry([-1, -2], 0, 2)}, data=b"\0\0"), "'a' does not match its description"),
-        (forged({"a": entry([2], 0, 2, "BF16")}, data=b"\0\0"), "'a' does not match its description"),
-        (forged({"a": 7}, data=b"\0\0"), "'a' does not match its description"),
+        (forged({"a": entry([2], 0, 2)}, {"b": 0}, b"\0\0"), "not those of its description"),
+        (forged({"a": entry([2], 0, 2)}, {"a": [1]}, b"\0\0"), "'a' does not match its checksum"),
+        (of_0_1({"a": entry([2], 0, 2)}, {"b": entry([2], 0, 2)}, b"\0\0"), "not those of its description"),
+        (of_0_1({"a": entry([2], 0, 2)}, {"b": 7}, b"\0\0"), "'b' does not match its description"),
+        (of_0_1({"a": entry([2], 0, 2)}, {"a": entry([1, 2], 0, 2)}, b"\0\0"), "'a' does not match its description"),
+        (of_0_1({"a": entry([2], 0, 2, "I8")}, {"a": entry([2], 0, 2)}, b"\0\0"), "'a' does not match its description"),
+        (of_0_1({"a": entry([2], 0, 2)}, {"a": [1]}, b"\0\0"), "'a' does not match its description"),
+        (of_0_1({"a": entry([2], 0, 2, crc32=5)}, data=b"\0\0"), "'a' does not match its checksum"),
+        (of_0_1({}, meta=[]), "checksum"),
+        (forged({"a": entry([3], 0, 2)}, data=b"\0\0"), "'a' makes no array"),
+        (forged({"a": entry([2.0], 0, 2)}, data=b"\0\0"), "'a' makes no array"),
+        (forged({"a": entry([-1, -2], 0, 2)}, data=b"\0\0"), "'a' makes no array"),
+        (forged({"a": entry([2], 0, 2, "BF16")}, data=b"\0\0"), "'a' makes no array"),
+        (forged({"a": 7}, data=b"\0\0"), "'a' makes no array"),
         (forged({"a": entry([2], 1, 3)}, data=b"\0\0\0"), "do not fill"),
         (forged({"a": entry([9], 0, 9)}, data=b"\0\0"), "do not fill"),
         (forged({"a": entry([2], 0, 2), "b": entry([2], 1, 3)}, data=b"\0\0\0"), "do not fill"),
@@ -308,9 +326,20 @@ def test_files_that_are_not_models_are_refused_in_words(path, data, message):
             load(path, mmap=mmap)
 
 
-def test_a_forged_file_with_honest_content_is_loaded(path):
-    path.write_bytes(forged({"a": entry([2], 0, 2, crc32=zlib.crc32(b"\1\2"))}, data=b"\1\2"))
-    assert load(path).arrays["a"].tolist() == [1, 2]
+@pytest.mark.parametrize("written", [forged, of_0_1])
+def test_a_forged_file_with_honest_content_and_one_of_0_1_are_loaded(path, written):
+    path.write_bytes(written({"a": entry([2], 0, 2, crc32=zlib.crc32(b"\1\2"))}, data=b"\1\2", meta={"rank": 3}))
+    loaded = load(path, verify=True)
+    assert loaded.arrays["a"].tolist() == [1, 2]
+    assert loaded.meta == {"rank": 3}
+    assert loaded.checksums == {"a": zlib.crc32(b"\1\2")}
+
+
+def test_the_type_of_an_array_cannot_change_in_the_header_unnoticed(path):
+    save(path, {"W": np.ones((2, 3), np.float32)}, {})
+    path.write_bytes(path.read_bytes().replace(b'"F32"', b'"I32"'))
+    with pytest.raises(ModelFileError, match="does not match its checksum"):
+        load(path)
 
 
 def test_foreign_safetensors_and_zip_files_are_refused_by_name(path):
