@@ -1,4 +1,4 @@
-"""Figures: round ticks, marks within the frame, names that do not meet."""
+"""Charts: round ticks, marks within the frame, names that do not meet."""
 
 import re
 from itertools import pairwise
@@ -28,7 +28,7 @@ def test_a_round_number_above_all():
 
 def test_numbers_are_short():
     assert [short(v) for v in (3, 1500, 3e5, 2e6, 0.01)] == ["3", "1.5k", "300k", "2M", "0.01"]
-    assert percent(0.25) == "25 %"
+    assert percent(0.25) == "25\N{NO-BREAK SPACE}%"
 
 
 def test_marks_are_where_their_numbers_are():
@@ -48,12 +48,12 @@ def test_names_of_curves_keep_their_distance_and_stay_inside():
     assert heights[-1] <= HEIGHT
 
 
-def test_a_figure_has_words_and_numbers_for_those_who_do_not_see_it():
+def test_a_chart_has_words_for_those_who_do_not_see_it_and_escapes_them():
     chart = Chart(Scale(0, 1, "x"), Scale(0, 1, "y"))
     chart.dots([0.5], [0.5], "a", ["half & half"])
-    drawn = chart.figure('about "half"', "A caption")
+    drawn = chart.svg('about "half"')
     assert 'role="img"' in drawn
-    assert 'aria-label="about &quot;half&quot;"' in drawn
+    assert 'aria-label="about &#34;half&#34;"' in drawn
     assert "<title>half &amp; half</title>" in drawn
 
 

@@ -75,10 +75,10 @@ def test_compare_shows_differences_and_writes_a_page(files, tmp_path):
         del model.feature_names_in_
     values = [model.evaluate(files.tested.X, files.tested.Y, bootstraps=0).metrics["p@1"].value for model in models]
     assert found["metrics"]["p@1"]["difference"]["value"] == pytest.approx(values[0] - values[1])
-    assert sum(found["first_label_right"].values()) == found["rows"] == 30
+    assert sum(found["top_label_right"].values()) == found["rows"] == 30
     ran = succeed("compare", *given, "-o", tmp_path / "c.html")
     assert f"{values[0] - values[1]:+.4f}" in next(line for line in ran.out.splitlines() if line.split()[:1] == ["p@1"])
-    assert "First label right: both" in ran.out
+    assert "Top label right: both" in ran.out
     assert "other" in (tmp_path / "c.html").read_text("utf-8")
 
 
