@@ -5,7 +5,18 @@ from itertools import pairwise
 
 import pytest
 
-from smoothlink.reports.charts import HEIGHT, LINE, WIDTH, Chart, Scale, above, log_ticks, percent, round_ticks, short
+from smoothlink.reports.charts import (
+    CHART_HEIGHT,
+    CHART_WIDTH,
+    LINE,
+    Chart,
+    Scale,
+    above,
+    log_ticks,
+    percent,
+    round_ticks,
+    short,
+)
 
 
 @pytest.mark.parametrize(
@@ -33,9 +44,9 @@ def test_numbers_are_short():
 
 def test_marks_are_where_their_numbers_are():
     chart = Chart(Scale(0, 10, "x"), Scale(1, 100, "y", log=True))
-    assert chart.place(0, 1)[0] < chart.place(10, 1)[0] <= WIDTH
+    assert chart.place(0, 1)[0] < chart.place(10, 1)[0] <= CHART_WIDTH
     assert chart.place(0, 10)[1] == pytest.approx((chart.place(0, 1)[1] + chart.place(0, 100)[1]) / 2)
-    assert 0 <= chart.place(0, 100)[1] < chart.place(0, 1)[1] <= HEIGHT
+    assert 0 <= chart.place(0, 100)[1] < chart.place(0, 1)[1] <= CHART_HEIGHT
     assert chart.place(0, -5) == chart.place(0, 1)  # a logarithm has an end
 
 
@@ -45,7 +56,7 @@ def test_names_of_curves_keep_their_distance_and_stay_inside():
         chart.line([0, 1], [0.5, end], tone, f"curve {tone}")
     heights = sorted(float(y) for y in re.findall(r' y="([\d.]+)"', "".join(chart.names())))
     assert min(b - a for a, b in pairwise(heights)) >= LINE - 0.1
-    assert heights[-1] <= HEIGHT
+    assert heights[-1] <= CHART_HEIGHT
 
 
 def test_a_chart_has_words_for_those_who_do_not_see_it_and_escapes_them():

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from smoothlink.demo.demo_run import DemoProblem
     from smoothlink.metrics.evaluate import Evaluation
 
-MOST = 4  # labels shown
+LABELS_PER_SENTENCE = 4  # labels shown
 WORTH_SHOWING = 0.05  # probability below which a label after the first is left out
 YOURS = 'Now try your own: smoothlink demo "your sentence"'
 BASELINE = (
@@ -151,7 +151,7 @@ def show_metrics(both: tuple[Evaluation, Evaluation], screen: Screen) -> None:
 def show_labels(result: DemoResult, screen: Screen) -> None:
     shown = table("sentence", "labels, with their probabilities")
     for sentence, labels in zip(result.sentences, result.labels, strict=True):
-        kept = [pair for i, pair in enumerate(labels[:MOST]) if i == 0 or pair[1] >= WORTH_SHOWING]
+        kept = [pair for i, pair in enumerate(labels[:LABELS_PER_SENTENCE]) if i == 0 or pair[1] >= WORTH_SHOWING]
         shown.add_row(sentence.replace("[", r"\["), "  ".join(in_bold_if_likely(*pair) for pair in kept))
     screen.out.print(shown)
 

@@ -51,7 +51,7 @@ class DemoProblem(NamedTuple):
 
 
 def demo_problem(corpus: Corpus) -> DemoProblem:
-    """Returns the TF-IDF of the documents; a hash of its name decides whether a document is for testing."""
+    """Returns the documents as TF-IDF rows; a hash of its name decides whether a document is for testing."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     tested = np.array([zlib.crc32(name.encode()) % TEST_SHARE == 0 for name in corpus.names], bool)

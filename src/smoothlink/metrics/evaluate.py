@@ -19,7 +19,7 @@ from scipy.sparse import csr_array, issparse
 from smoothlink.errors import DataError
 from smoothlink.metrics.bootstrap import BinnedGap, MeanLabelF1, Metric, Ratio, Statistic, divide, draw, interval
 from smoothlink.metrics.names import KS, metric_of
-from smoothlink.metrics.reliability import BINS, equal_mass_bins
+from smoothlink.metrics.reliability import EQUAL_MASS_BINS, equal_mass_bins
 from smoothlink.steps.infer import propensities
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Evaluation(NamedTuple):
 
 
 class MetricStatistics(NamedTuple):
-    """What the metrics of one model need of the test rows; values and intervals follow from it alone."""
+    """The sums over test rows from which all metrics of a model and their intervals follow."""
 
     by_key: dict[str, Statistic]
     n: int  # rows
@@ -104,7 +104,7 @@ def statistics(
         found["logloss"] = Ratio(checked.column(predictions.row_logloss, "row_logloss"), one)
     if predictions.top_probability is not None and top_hit is not None:
         p = checked.column(predictions.top_probability, "top_probability")
-        found["ece_top"] = BinnedGap(p - top_hit, equal_mass_bins(p), BINS)
+        found["ece_top"] = BinnedGap(p - top_hit, equal_mass_bins(p), EQUAL_MASS_BINS)
     return MetricStatistics(found, checked.n, checked.c)
 
 
@@ -240,7 +240,7 @@ class _CheckedTruth(NamedTuple):
 
 
 def _zero_one(matrix: csr_array, name: str) -> csr_array:
-    """A canonical float64 copy, sorted, without explicit zeros; refuses entries other than 0 and 1."""
+    """Returns a canonical float64 copy, sorted, without explicit zeros; raises DataError for other entries."""
     found: csr_array = csr_array(matrix).astype(np.float64)  # a copy
     found.sum_duplicates()
     found.eliminate_zeros()
@@ -250,7 +250,7 @@ def _zero_one(matrix: csr_array, name: str) -> csr_array:
 
 
 def ranked_labels(topk: csr_array, k: int) -> Array:
-    """The first k labels of each row (n, k), in the order of the entries; -1 where a row has fewer."""
+    """Returns the first k labels of each row (n, k), in the order of the entries; -1 where a row has fewer."""
     if not issparse(topk) or topk.format != "csr":
         raise DataError(
             f"topk is {type(topk).__name__}; its rank is the order of CSR entries. Pass infer.topk_csr(...)."
@@ -267,7 +267,7 @@ def ranked_labels(topk: csr_array, k: int) -> Array:
 
 
 def is_true(truth: csr_array, labels: Array) -> Array:
-    """Whether (i, labels[i, j]) is an entry of the truth, for all labels (n, k)."""
+    """Returns whether (i, labels[i, j]) is an entry of the truth, for all labels (n, k)."""
     width = truth.shape[1] + 1  # so that the key of label -1, the end of the row before, is nobody's
     n = len(labels)
     keys = np.repeat(np.arange(n), np.diff(truth.indptr)) * width + truth.indices  # ascending
@@ -276,7 +276,7 @@ def is_true(truth: csr_array, labels: Array) -> Array:
 
 
 def _ranking(checked: _CheckedTruth, ranked: Array, hit: Array, q: Array, ks: Sequence[int]) -> dict[str, Statistic]:
-    """P@k, nDCG@k and their propensity-scored forms, as in pyxclib: ratios of means for the latter."""
+    """Returns P@k, nDCG@k and their propensity-scored forms, as in pyxclib: ratios of means for the latter."""
     discount = 1 / np.log2(np.arange(ranked.shape[1]) + 2)
     ideal = np.append(0, np.cumsum(discount))  # DCG of 0, 1, 2 .. hits at the top
     gain, best = hit * q[ranked], _best_gains(checked.truth, q, ranked.shape[1])
@@ -292,7 +292,7 @@ def _ranking(checked: _CheckedTruth, ranked: Array, hit: Array, q: Array, ks: Se
 
 
 def _best_gains(truth: csr_array, q: Array, k: int) -> Array:
-    """The k largest q among each row's true labels, descending (n, k), 0 where it has fewer."""
+    """Returns the k largest q among each row's true labels, descending (n, k), 0 where it has fewer."""
     rows, gains = np.repeat(np.arange(truth.shape[0]), np.diff(truth.indptr)), q[truth.indices]
     order = np.lexsort((-gains, rows))
     place = np.arange(truth.nnz) - np.repeat(truth.indptr[:-1], np.diff(truth.indptr))
@@ -302,7 +302,7 @@ def _best_gains(truth: csr_array, q: Array, k: int) -> Array:
 
 
 def _sets(checked: _CheckedTruth, sets: csr_array) -> dict[str, Statistic]:
-    """Hamming loss and the three means of F1."""
+    """Returns Hamming loss and the three means of F1."""
     hits = row_sums(checked.known.multiply(sets))
     both = checked.per_row + row_sums(sets)
     one = np.ones(checked.n)
@@ -315,7 +315,7 @@ def _sets(checked: _CheckedTruth, sets: csr_array) -> dict[str, Statistic]:
 
 
 def _macro_f1(checked: _CheckedTruth, sets: csr_array) -> MeanLabelF1:
-    """Labels that are neither true nor predicted in any row have F1 = 0/0 = 0 and are left out of the products."""
+    """Returns the mean F1; labels that are neither true nor predicted in any row have F1 = 0/0 = 0 and take no time."""
     hits, both = csr_array(checked.known.multiply(sets)), csr_array(checked.known + sets)
     used = np.flatnonzero(np.bincount(both.indices, minlength=checked.c))
     return MeanLabelF1(csr_array(hits.T)[used], csr_array(both.T)[used], checked.c)

@@ -28,7 +28,7 @@ METRICS = {
         MetricDefinition("ndcg", "the same, earlier places counting more", at_k=True),
         MetricDefinition("psp", "P@{k} with rare labels counting more", at_k=True),
         MetricDefinition("psndcg", "nDCG@{k} with rare labels counting more", at_k=True),
-        # Of thousands of labels nearly all are false for a row: four decimals would not tell two models apart.
+        # Of thousands of labels nearly all are false for a row: four decimals would not distinguish two models.
         MetricDefinition("hamming", "share of all (row, label) pairs that are wrong", lower_is_better=True, decimals=6),
         MetricDefinition("micro_f1", "F1 of all pairs, at probability 1/2"),
         MetricDefinition("macro_f1", "mean F1 of the labels, at probability 1/2"),

@@ -12,7 +12,7 @@ from smoothlink.metrics.bootstrap import divide
 
 Array = NDArray[Any]
 
-BINS = 15
+EQUAL_MASS_BINS = 15
 FINE = 4000  # bins of probability that pairs are counted in: so that no pair is stored
 COUNTED_FROM = 0.01  # pairs of less probability are not counted: nearly all pairs are such
 PAIRS_FROM = 0.05  # probability from which on the calibration error of pairs counts them
@@ -46,13 +46,13 @@ class ThresholdCurve(NamedTuple):
         return int(np.argmax(self.f1))
 
 
-def equal_mass_bins(probability: Array, bins: int = BINS) -> Array:
+def equal_mass_bins(probability: Array, bins: int = EQUAL_MASS_BINS) -> Array:
     """Returns bin ids (n,) of about equal mass. Equal probabilities fall in one bin, so bins may be fewer."""
     inner = np.quantile(probability, np.arange(1, bins) / bins, method="inverted_cdf")
     return np.searchsorted(inner, probability)
 
 
-def reliability(probability: Array, correct: Array, bins: int = BINS) -> Reliability:
+def reliability(probability: Array, correct: Array, bins: int = EQUAL_MASS_BINS) -> Reliability:
     """Returns the probabilities of n cases against whether they are true."""
     at = equal_mass_bins(probability, bins)
     return averaged(*(np.bincount(at, weights, bins) for weights in (np.ones(len(at)), probability, correct)))
@@ -93,7 +93,7 @@ class PairCounts:
         self.predicted += sign * np.bincount(at, p, FINE)
         self.true += sign * np.bincount(true_at, minlength=FINE)
 
-    def reliability(self, least: float = PAIRS_FROM, bins: int = BINS) -> Reliability:
+    def reliability(self, least: float = PAIRS_FROM, bins: int = EQUAL_MASS_BINS) -> Reliability:
         """Returns the reliability of pairs of at least this probability; bins end at multiples of 1 / FINE."""
         first = round(least * FINE)
         count, predicted, true = (sums[first:] for sums in (self.count, self.predicted, self.true))

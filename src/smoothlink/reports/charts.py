@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-WIDTH, HEIGHT = 420, 270
+CHART_WIDTH, CHART_HEIGHT = 420, 270
 LEFT, RIGHT, TOP, BOTTOM = 46, 14, 12, 40  # margins
 LINE = 14  # distance of labels at the ends of curves
 
@@ -94,7 +94,14 @@ class Chart:
     """A chart under construction. Tones a, b, c are the colours of the page; g is grey."""
 
     def __init__(
-        self, x: Scale, y: Scale, *, left: int = LEFT, right: int = RIGHT, height: int = HEIGHT, width: int = WIDTH
+        self,
+        x: Scale,
+        y: Scale,
+        *,
+        left: int = LEFT,
+        right: int = RIGHT,
+        height: int = CHART_HEIGHT,
+        width: int = CHART_WIDTH,
     ) -> None:
         self.x, self.y, self.left, self.right, self.height, self.width = x, y, left, right, height, width
         self.marks: list[Markup] = []

@@ -12,17 +12,17 @@ import numpy as np
 from smoothlink.errors import DataError, plural
 from smoothlink.metrics.evaluate import Paired, paired
 from smoothlink.metrics.names import better_side, format_value, meaning, shown_keys
-from smoothlink.reports.examples import compared_rows
+from smoothlink.reports.example_rows import compared_rows
 from smoothlink.reports.figures import (
-    HEADLINES,
     Curve,
     curves_at_k,
     curves_by_group,
     difference_figure,
+    headline_keys,
     reliability_diagram,
 )
 from smoothlink.reports.measurements import Measured, measure
-from smoothlink.reports.pages import SETTINGS, PageOptions, colored, render, save_page, setting_text
+from smoothlink.reports.pages import LISTED_SETTINGS, PageOptions, colored, render, save_page, setting_text
 from smoothlink.reports.test_data import LabelledRows, labelled_rows
 
 SECTIONS_OF_TWO = {
@@ -130,9 +130,9 @@ def comparison_page(
     """Returns the page of a comparison."""
     names, (first, second) = found.names, found.measured
     short = names if max(map(len, names)) <= 9 else ("A", "B")
-    headlines = {key: found.metrics[key].difference for key in HEADLINES if key in found.metrics}
-    wins = [better_side(key, difference) for key, difference in headlines.items()]
     ks = range(1, min(max(first.ks), max(second.ks)) + 1)
+    headlines = {key: found.metrics[key].difference for key in headline_keys(found.metrics, max(ks))}
+    wins = [better_side(key, difference) for key, difference in headlines.items()]
 
     def curves(family: str) -> list[Curve]:
         sides = zip(short, names, Paired._fields[:2], "ab", ("line", "dashes"), strict=True)
@@ -192,7 +192,7 @@ def metric_pairs(metrics: dict[str, Paired]) -> list[tuple[Any, ...]]:
 def both_settings(summaries: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     """Returns the settings of both models; those that differ stand out."""
     found: list[tuple[Any, ...]] = []
-    for name in SETTINGS:
+    for name in LISTED_SETTINGS:
         texts = [setting_text(summary, name) for summary in summaries]
         if any(texts):
             kind = "quiet" if texts[0] == texts[1] else "differs"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from smoothlink.metrics.bootstrap import Metric
 from smoothlink.metrics.names import better_side
 from smoothlink.metrics.reliability import PAIRS_FROM, Reliability, ThresholdCurve, wilson
 from smoothlink.reports.charts import Chart, Scale, above, percent, points, short
-from smoothlink.reports.measurements import FOUND, Group, Measured
+from smoothlink.reports.measurements import FOUND, LabelGroup, Measured
 
 CURVE_NAMES = 82  # pixels for the names of curves at their right ends
 HEADLINES = {  # the metrics that are shown first, and what they are called
@@ -54,6 +54,12 @@ class Curve(NamedTuple):
     values: list[Any]  # a Metric or a fraction at each place
     tone: str
     kind: str = "line"
+
+
+def headline_keys(keys: Iterable[str], depth: int) -> list[str]:
+    """Returns the metrics that are shown first, of those that there are; none looks at more than `depth` labels."""
+    present = set(keys)
+    return [key for key in HEADLINES if key in present and int(key.partition("@")[2] or 1) <= depth]
 
 
 def interval_text(metric: Metric, digits: int = 1) -> str:
@@ -161,19 +167,19 @@ def threshold_figures(curve: ThresholdCurve, true_per_row: float) -> list[Figure
     ]
 
 
-def group_name(group: Group) -> str:
+def group_name(group: LabelGroup) -> str:
     """Returns the training rows of a group: 3 – 9, or 10,000 and more."""
     if group.least == group.most:
         return f"{group.least:,}"
     return f"{group.least:,} and more" if group.most is None else f"{group.least:,} – {group.most:,}"
 
 
-def group_axis(groups: Sequence[Group]) -> Scale:
+def group_axis(groups: Sequence[LabelGroup]) -> Scale:
     ticks = [(float(i), short(group.least)) for i, group in enumerate(groups)]
     return Scale(-0.5, len(groups) - 0.5, "training rows of the label, from … on", given_ticks=ticks)
 
 
-def frequency_figures(groups: list[Group]) -> list[Figure]:
+def frequency_figures(groups: list[LabelGroup]) -> list[Figure]:
     """Returns recall and F1 of rare and of frequent labels, and how many labels and true pairs there are."""
     at = [float(i) for i in range(len(groups))]
     labels, pairs = (np.array([getattr(g, name) for g in groups], float) for name in ("labels", "pairs"))
@@ -201,7 +207,7 @@ def frequency_figures(groups: list[Group]) -> list[Figure]:
     return [quality._replace(numbers=numbers), Figure("Where labels are", sizes.svg(f"{sized}."))]
 
 
-def curves_by_group(curves: list[tuple[list[Group], Curve]], caption: str) -> Figure:
+def curves_by_group(curves: list[tuple[list[LabelGroup], Curve]], caption: str) -> Figure:
     """Returns fractions of groups of labels against their training rows; the groups of two models may differ."""
     known = {group.least: group for groups, _ in curves for group in groups}
     edges = sorted(known)

@@ -19,6 +19,7 @@ from smoothlink.metrics.evaluate import (
     model_statistics,
     ranked_labels,
 )
+from smoothlink.metrics.names import KS
 from smoothlink.metrics.reliability import PairCounts, Reliability, ThresholdCurve, reliability
 from smoothlink.predict import predictions
 
@@ -33,7 +34,7 @@ CONFUSED = 20  # true labels per row that confusions look at
 FREQUENCY_EDGES = (0, 1, 3, 10, 30, 100, 300, 1000, 3000, 10_000, 30_000, 100_000)  # training rows of a label
 
 
-class Group(NamedTuple):
+class LabelGroup(NamedTuple):
     """Labels of about the same frequency in training."""
 
     least: int  # training rows
@@ -71,13 +72,13 @@ class Measured(NamedTuple):
     names: list[Any]  # of the labels
     Y: sp.csr_array  # (n, >= c) the truth
     predictions: Predictions
-    statistics: MetricStatistics  # at k = 1 .. DEPTH
+    statistics: MetricStatistics  # at each of ks, and at those of `evaluate`
     evaluation: Evaluation
-    ks: tuple[int, ...]
+    ks: tuple[int, ...]  # 1 .. DEPTH, or as many as there are labels
     top: Reliability  # of each row's top label
     pairs: Reliability  # of all pairs of probability .05 and more
     thresholds: ThresholdCurve
-    groups: list[Group]
+    groups: list[LabelGroup]
     counts: LabelCounts
     confused: list[Confusion]
 
@@ -120,7 +121,7 @@ def measure(rows: LabelledRows, *, bootstraps: int = 1000, seed: int = 0) -> Mea
     ks = tuple(range(1, min(DEPTH, c) + 1))
     pairs = PairCounts(c)
     found = rows.classifier._run_prediction(rows.X, predictions, Y, k=max(ks), rank_by=rows.rank_by, watch=pairs)
-    statistics = model_statistics(model, Y, found, ks)
+    statistics = model_statistics(model, Y, found, sorted({*ks, *KS}))
     assert found.topk is not None
     assert found.top_probability is not None
     ranked = ranked_labels(found.topk, max(ks))
@@ -155,7 +156,7 @@ def label_counts(train: Array, Y: sp.csr_array, sets: sp.csr_array, pairs: PairC
     return LabelCounts(train, true, pairs.expected, totals(sets, c), hits, np.where(train > 0, surprise, 0))
 
 
-def by_frequency(train: Array, Y: sp.csr_array, predicted: Predictions, ranked: Array, hit: Array) -> list[Group]:
+def by_frequency(train: Array, Y: sp.csr_array, predicted: Predictions, ranked: Array, hit: Array) -> list[LabelGroup]:
     """Returns labels in groups from those of few training rows to those of many, and what is found of each."""
     c = len(train)
     group = np.searchsorted(np.array(FREQUENCY_EDGES[1:]), np.maximum(train, 0), side="right")
@@ -172,7 +173,7 @@ def by_frequency(train: Array, Y: sp.csr_array, predicted: Predictions, ranked: 
     precision, mean = divide(total(found), total(shown)), divide(total(np.where(used, f1, 0)), total(used))
     ends = [*(edge - 1 for edge in FREQUENCY_EDGES[1:]), None]
     return [
-        Group(
+        LabelGroup(
             FREQUENCY_EDGES[g],
             ends[g],
             int(members[g]),

@@ -16,8 +16,8 @@ from smoothlink.data.files_on_disk import replacing
 from smoothlink.errors import plural
 from smoothlink.reports.charts import percent, points
 
-CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")  # no HTML may hold them
-SETTINGS = (
+NOT_IN_HTML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")  # no HTML may hold them
+LISTED_SETTINGS = (
     *("task", "rows", "features", "labels", "scale", "input_kernel", "rank", "captured_share", "ridge", "kernel"),
     *("bandwidth", "random_features", "final_ridge", "loss", "passes", "negatives", "sparse_weights", "solver"),
     "held_out_rows",
@@ -25,7 +25,7 @@ SETTINGS = (
 
 
 class PageOptions(NamedTuple):
-    """What intervals and shown rows are drawn by, and the date on the page."""
+    """How many draws of rows give the intervals, the seed of these and of the rows shown, and the date of the page."""
 
     bootstraps: int = 1000
     seed: int = 0
@@ -51,7 +51,7 @@ def render(template: str, options: PageOptions, **values: Any) -> str:
     date = options.date or datetime.date.today()
     common = {"version": __version__, "bootstraps": options.bootstraps, "seed": options.seed, "date": date}
     text = environment().get_template(template).render(**common, **values)
-    return CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+    return NOT_IN_HTML.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def save_page(path: str | os.PathLike[str], text: str) -> None:

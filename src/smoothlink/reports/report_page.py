@@ -15,19 +15,20 @@ from smoothlink import __version__
 from smoothlink.metrics.bootstrap import Metric
 from smoothlink.metrics.names import format_value, meaning, shown_keys
 from smoothlink.reports.charts import points
-from smoothlink.reports.examples import report_rows
+from smoothlink.reports.example_rows import report_rows
 from smoothlink.reports.figures import (
     HEADLINES,
     Curve,
     curves_at_k,
     frequency_figures,
+    headline_keys,
     interval_text,
     reliability_diagrams,
     spectrum,
     threshold_figures,
 )
 from smoothlink.reports.measurements import FOUND, Measured, measure
-from smoothlink.reports.pages import SETTINGS, PageOptions, colored, isolated, render, save_page, setting_text
+from smoothlink.reports.pages import LISTED_SETTINGS, PageOptions, colored, isolated, render, save_page, setting_text
 from smoothlink.reports.test_data import LabelledRows, labelled_rows
 
 SECTIONS = {
@@ -123,7 +124,7 @@ def make_report(rows: LabelledRows, title: str, source: str, options: PageOption
         examples=report_rows(m, rows, options.seed),
         settings=[
             (name.replace("_", " "), setting_text(summary, name), summary.get("chosen_by", {}).get(name, ""))
-            for name in SETTINGS
+            for name in LISTED_SETTINGS
             if summary.get(name) not in (None, "", 0)
         ],
         steps=steps(summary),
@@ -152,13 +153,13 @@ def cards(m: Measured, multiclass: bool) -> list[Card]:
     """Returns the metrics that are looked at first."""
     skipped = ("p@1", "p@3", "hamming", "micro_f1") if multiclass else ("error",)
     found = []
-    for key, title in HEADLINES.items():
-        if key in m.metrics and key not in skipped:
+    for key in headline_keys(m.metrics, max(m.ks)):
+        if key not in skipped:
             metric = m.metrics[key]
             digits = 1 if metric.value >= 0.02 else 2
             low, high = (metric.value, metric.value) if math.isnan(metric.low) else (metric.low, metric.high)
             place = f"{100 * min(low, 0.99):.2f}", f"{100 * (high - low):.2f}"
-            found.append(Card(title, key, points(metric.value, digits), interval_text(metric, digits), *place))
+            found.append(Card(HEADLINES[key], key, points(metric.value, digits), interval_text(metric, digits), *place))
     return found
 
 

@@ -1,4 +1,4 @@
-"""The study of a search: in memory, or in a journal file that survives a kill and that several processes share."""
+"""The study of a search: in memory, or in a journal file that survives a kill and that several processes may write."""
 
 from __future__ import annotations
 
