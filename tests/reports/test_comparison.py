@@ -7,6 +7,8 @@ from small import classes, fixed, words
 
 import smoothlink
 from smoothlink.reports.comparison import SECTIONS_OF_TWO
+from smoothlink.reports.example_rows import compared_row, shown_row
+from smoothlink.reports.test_data import labelled_rows
 
 DAY = datetime.date(2026, 11, 15)
 
@@ -83,3 +85,16 @@ def test_models_without_a_common_label_are_refused(data):
         model.label_names_ = [f"{word}{j}" for j in range(6)]
     with pytest.raises(smoothlink.DataError, match="no label in common"):
         compare(*models, X_test, Y_test)
+
+
+def test_a_label_of_a_row_has_one_mark_in_report_and_comparison(data):
+    X, Y, X_test, Y_test = data
+    model, other = fixed().fit(X, Y), fixed(kernel="linear", rank=1).fit(X, Y)
+    measured = compare(model, other, X_test, Y_test).measured
+    rows = labelled_rows(model, X_test, Y_test)
+    for row in range(60):
+        [_, (_, alone)] = shown_row(measured[0], rows, row).labels
+        [_, (_, first), _] = compared_row(measured, rows, ("A", "B"), row).labels
+        assert alone[:3] == first
+        assert (first[0].mark == "hit") == bool(measured[0].hit[row, 0])
+        assert all(chip.mark != "miss" or chip.probability > 0.5 for chip in first[1:])

@@ -119,7 +119,7 @@ def test_rows_that_are_exactly_right_have_no_label_crossed(rng):
     X = sp.csr_array((rng.random((60, 30)) < 0.5).astype(float))
     Y = sp.csr_array(np.hstack([X.toarray()[:, :1]] * 14).astype(int))
     html = page_of(fixed(rank=2, kernel="linear", ridge=1e-3, final_ridge=1e-6).fit(X, Y), X, Y)
-    right = html[html.index("<h3>Right</h3>") :]
+    right = html[html.index("<h3>Right</h3>") : html.index("<h3>Wrong")]
     assert right.count("chip hit") > 12
     assert "chip miss" not in right
     assert "and 2 more" in right

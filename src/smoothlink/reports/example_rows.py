@@ -72,11 +72,18 @@ def report_rows(m: Measured, rows: LabelledRows, seed: int) -> ReportRows:
 def shown_row(m: Measured, rows: LabelledRows, row: int) -> ShownRow:
     """Returns a row with its labels and what was predicted for it."""
     true, chosen = m.true(row), set(m.chosen(row))
-    predicted = list(zip(*m.ranked(row), strict=True))[: max(3, min(5, len(true) + 1))]
     chips = [Chip(label_name(m, j), None, "hit" if j in chosen else "miss") for j in true[:LABELS_SHOWN]]
-    best = [Chip(label_name(m, j), p, "hit" if j in set(true) else "miss" if p > 0.5 else "") for j, p in predicted]
-    labels = [("true", chips), ("predicted", best)]
+    labels = [("true", chips), ("predicted", predicted_chips(m, row, max(3, min(5, len(true) + 1))))]
     return ShownRow(row, rows.describe(row), labels, max(0, len(true) - LABELS_SHOWN))
+
+
+def predicted_chips(m: Measured, row: int, count: int) -> list[Chip]:
+    """Returns the top labels of a row; wrong ones are marked where they are on top or more likely than not."""
+    true, best = set(m.true(row)), list(zip(*m.ranked(row), strict=True))[:count]
+    return [
+        Chip(label_name(m, j), p, "hit" if j in true else "miss" if place == 0 or p > 0.5 else "")
+        for place, (j, p) in enumerate(best)
+    ]
 
 
 def label_name(m: Measured, label: int) -> Any:
@@ -125,7 +132,5 @@ def compared_row(measured: tuple[Measured, Measured], rows: LabelledRows, short:
     """Returns a row, its labels, and the top labels of both models."""
     truth = {str(label_name(measured[0], j)) for j in measured[0].true(row)}
     labels = [("true", [Chip(name) for name in sorted(truth)])]
-    for name, m in zip(short, measured, strict=True):
-        best, true = list(zip(*m.ranked(row), strict=True))[:3], set(m.true(row))
-        labels.append((name, [Chip(label_name(m, j), p, "hit" if j in true else "miss") for j, p in best]))
+    labels += [(name, predicted_chips(m, row, 3)) for name, m in zip(short, measured, strict=True)]
     return ShownRow(row, rows.describe(row), labels)
