@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from smoothlink.fitting.choose import BANDWIDTHS
 from smoothlink.metrics.evaluate import evaluate, paired_difference
-from smoothlink.search import LOWER_IS_BETTER, better
+from smoothlink.metrics.names import is_better, metric_of
 from smoothlink_paper.data import Split, find, load
 from smoothlink_paper.fixed import fixed_link, g0, identity
 from smoothlink_paper.methods import Answer, ours
@@ -160,7 +160,7 @@ def best_of(links: dict[str, Any], metric: str) -> str:
     """The link of the best value."""
     best = LINKS[0]
     for link in LINKS:
-        if better(metric, links[link]["metrics"][metric]["value"], links[best]["metrics"][metric]["value"]):
+        if is_better(metric, links[link]["metrics"][metric]["value"], links[best]["metrics"][metric]["value"]):
             best = link
     return best
 
@@ -171,7 +171,7 @@ def in_order(by_link: dict[str, Any]) -> list[tuple[str, Any]]:
 
 
 def arrow(metric: str) -> str:
-    return "less is better" if metric in LOWER_IS_BETTER else "more is better"
+    return "less is better" if metric_of(metric).lower_is_better else "more is better"
 
 
 def seen(record: dict[str, Any]) -> list[str]:
@@ -204,8 +204,8 @@ def at_equal_rank(grown: dict[str, Any], metric: str) -> str:
         one["at"]: (one["metrics"][metric]["value"], other["metrics"][metric]["value"])
         for one, other in zip(grown["by_rank"][KERNELS[0]], grown["by_rank"][LINEAR], strict=True)
     }
-    wins = sum(better(metric, *pair) for pair in pairs.values())
-    sign = -1 if metric in LOWER_IS_BETTER else 1
+    wins = sum(is_better(metric, *pair) for pair in pairs.values())
+    sign = -1 if metric_of(metric).lower_is_better else 1
     most = max(pairs, key=lambda k: sign * (pairs[k][0] - pairs[k][1]))
     mine, linear = (f"{value:.{DIGITS[metric]}f}" for value in pairs[most])
     return (
@@ -216,14 +216,14 @@ def at_equal_rank(grown: dict[str, Any], metric: str) -> str:
 
 def is_worst(links: dict[str, Any], link: str, metric: str) -> bool:
     values = {name: found["metrics"][metric]["value"] for name, found in links.items()}
-    return not any(better(metric, values[link], value) for name, value in values.items() if name != link)
+    return not any(is_better(metric, values[link], value) for name, value in values.items() if name != link)
 
 
 def verdict(difference: dict[str, float], metric: str) -> int:
     """1 where the whole interval of a difference is for the better, -1 for the worse, 0 where it holds 0."""
     if difference["low"] <= 0 <= difference["high"]:
         return 0
-    return 1 if better(metric, difference["value"], 0.0) else -1
+    return 1 if is_better(metric, difference["value"], 0.0) else -1
 
 
 def passes(record: dict[str, Any], link: str, metric: str) -> str:
@@ -236,7 +236,7 @@ def passes(record: dict[str, Any], link: str, metric: str) -> str:
     for curve, unit in (("by_features", "random features"), ("by_rank", "directions")):
         ahead = None  # the first point from which on all are better
         for point in reversed(grown[curve][link]):
-            if not better(metric, point["metrics"][metric]["value"], linear):
+            if not is_better(metric, point["metrics"][metric]["value"], linear):
                 break
             ahead = point["at"]
         if ahead is not None:

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from smoothlink.estimator import SmoothLinkClassifier
 from smoothlink.machines.rows import folds
 from smoothlink.metrics.evaluate import Predictions, evaluate
+from smoothlink.metrics.names import is_better
 from smoothlink.predict import one_each, predictions
-from smoothlink.search import better
 from smoothlink.steps.calibrate import row_logloss
 from smoothlink.steps.infer import above_half, f1_thresholds, sets_at, top_k, topk_csr
 from smoothlink.steps.scale import choose_scaling
@@ -102,7 +102,7 @@ def tuned(
     best = dict.fromkeys(metrics, values[0])
     for metric in metrics:
         for value, found in tried.items():
-            if better(metric, found[metric].value, tried[best[metric]][metric].value):
+            if is_better(metric, found[metric].value, tried[best[metric]][metric].value):
                 best[metric] = value
     answers = {value: fit(split, seed, value) for value in set(best.values())}
     return {metric: answers[value] for metric, value in best.items()}

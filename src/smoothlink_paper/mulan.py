@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from smoothlink.metrics.evaluate import paired_difference
-from smoothlink.search import LOWER_IS_BETTER, Space, better, tune
+from smoothlink.metrics.names import is_better, metric_of
+from smoothlink.search import Space, tune
 from smoothlink_paper.data import Split, find, load
 from smoothlink_paper.methods import FIELD, PRESETS, RUN_BY, TUNED, Answer, field, ours, tuned, tuned_field
 from smoothlink_paper.plots import band, canvas, dot, image, intervals, legend, styled
@@ -45,7 +46,7 @@ DEFAULTS = "defaults, nothing tuned"
 OURS = (AS_PRINTED, SEARCHED, DEFAULTS)
 JOBS = 2
 SEARCHES: dict[str, dict[str, Any]] = {
-    AS_PRINTED: {"space": Space(rank=(0.9,), kernel=("gaussian",), loss=("descent",), input_kernel=(None,))},
+    AS_PRINTED: {"space": Space(rank=(0.9,), kernel=("gaussian",), loss=("sgd",), input_kernel=(None,))},
     SEARCHED: {"space": Space(), "sampler": "tpe", "holdouts": 3},
 }
 
@@ -151,7 +152,7 @@ def measured(metric: str, answers: dict[str, Answer], split: Split, seed: int) -
     rows = {method: measure(metric, answer, split, seed) for method, answer in answers.items()}
     rival = ""
     for method, row in rows.items():
-        if method not in OURS and (not rival or better(metric, row["value"], rows[rival]["value"])):
+        if method not in OURS and (not rival or is_better(metric, row["value"], rows[rival]["value"])):
             rival = method
     differences = {
         method: paired_difference(
@@ -189,7 +190,7 @@ def page(record: dict[str, Any]) -> str:
     if "mediamill-reduced" in names and "mediamill" not in names:
         lines += ["", "The full mediamill set was not at hand; mediamill-reduced is a sample of 2000 of its rows."]
     for metric, title in METRICS.items():
-        arrow = "less is better" if metric in LOWER_IS_BETTER else "more is better"
+        arrow = "less is better" if metric_of(metric).lower_is_better else "more is better"
         lines += ["", f"## {title} ({arrow})", "", f"| method | {' | '.join(names)} |", "|---|" + "---|" * len(names)]
         lines.append("| the paper | " + " | ".join(PAPER[metric].get(name, "") for name in names) + " |")
         rows = {n: record["sets"][n][metric]["methods"] for n in names}
@@ -222,7 +223,7 @@ def plot(record: dict[str, Any]) -> Figure:
     methods = [m for m in (*OURS, *PRESETS, *TUNED, *FIELD) if m in known]
     made, axes = canvas(len(METRICS), len(names), 3.2 + 1.7 * len(names), 1.2 + len(METRICS) * 0.19 * len(methods))
     for down, (metric, title) in enumerate(METRICS.items()):
-        arrow = "less is better" if metric in LOWER_IS_BETTER else "more is better"
+        arrow = "less is better" if metric_of(metric).lower_is_better else "more is better"
         for across, name in enumerate(names):
             ax, found = axes[down, across], record["sets"][name][metric]["methods"]
             intervals(ax, [dot(m, found.get(m), strong=m in OURS) for m in methods], names=across == 0, ticks=3)

@@ -79,22 +79,16 @@ def digest(built: Corpus) -> str:
     return hashlib.sha256(repr([built.texts, built.label_names, arrays, built.names]).encode()).hexdigest()
 
 
-def test_sizes_are_those_of_a_demo(built):
+def test_sizes_are_those_of_a_demo_and_every_label_has_five_documents(built):
     n, c = built.labels.shape
     assert 5_000 <= n <= 12_000
     assert 200 <= c <= 1_500
     assert len(built.texts) == len(built.names) == n
     assert len(built.label_names) == c
-
-
-def test_labels_are_zero_or_one_and_no_row_is_empty(built):
     assert built.labels.dtype == np.float32
     assert set(built.labels.data) == {1.0}
     assert built.labels.has_canonical_format
     assert built.labels.sum(axis=1).min() >= 1
-
-
-def test_every_label_has_five_documents(built):
     assert built.labels.sum(axis=0).min() >= 5
 
 
@@ -131,6 +125,7 @@ def test_text_starts_with_the_words_of_the_name_without_the_module(built):
     assert module._text(Document(("json",), (), "Doc.")) == "Doc."
 
 
+@pytest.mark.slow
 def test_another_process_imports_nothing_and_finds_the_same(built):
     script = f"""
 import sys
@@ -210,13 +205,12 @@ def test_methods_are_the_first_to_go_and_the_order_stays():
     assert set(module._sample(documents, 3)) < set(functions)
 
 
-def test_min_documents_decides_which_labels_and_rows_stay(monkeypatch):
-    documents = [Document(("p", "q"), (f"f{i}",), "Doc.") for i in range(3)] + [Document(("r",), ("g",), "Doc.")]
-    monkeypatch.setattr(module, "_all_documents", list)
-    monkeypatch.setattr(module, "_distinct", lambda _: documents)
-    assert build_corpus(3).label_names == ["p", "q"]
-    assert build_corpus(3).names == ["p.q.f0", "p.q.f1", "p.q.f2"]
-    assert build_corpus(1).labels.toarray().tolist() == [[1, 1, 0]] * 3 + [[0, 0, 1]]
+def test_min_documents_decides_which_labels_and_rows_stay():
+    documents = [Document(("p", "q"), (f"f{i}",), f"The docstring of function {i}.") for i in range(3)]
+    documents.append(Document(("r",), ("g",), "The docstring of another function."))
+    assert build_corpus(3, documents).label_names == ["p", "q"]
+    assert build_corpus(3, documents).names == ["p.q.f0", "p.q.f1", "p.q.f2"]
+    assert build_corpus(1, documents).labels.toarray().tolist() == [[1, 1, 0]] * 3 + [[0, 0, 1]]
 
 
 def test_the_garbage_collector_is_left_as_it_was():

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from smoothlink.cli.data_options import reading
-from smoothlink.cli.report_command import Bootstraps, Seed, Tests, named
+from smoothlink.cli.report_command import Bootstraps, Seed, Tests, files_text
 from smoothlink.cli.screen import Screen, plain_text, print_json, size, table
 from smoothlink.cli.shared_options import AsJson, Device, Force, Quiet, RankBy, Strict, grouped, load_model
 from smoothlink.data.matching import Reading
 from smoothlink.data.overwrite import writable
 from smoothlink.errors import plural
-from smoothlink.metrics.names import better
+from smoothlink.metrics.names import better_side, format_value, shown_keys
 
 if TYPE_CHECKING:
     from smoothlink.reports.comparison import Comparison
@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 @grouped(reading=reading)
 def compare(
     first: Annotated[str, typer.Argument(metavar="A", help="A model file.")],
-    second: Annotated[str, typer.Argument(metavar="B", help="Another.")],
+    second: Annotated[str, typer.Argument(metavar="B", help="Another model file.")],
     data: Tests,
     output: Annotated[
-        str | None, typer.Option("--output", "-o", metavar="FILE", help="An HTML page too.", show_default=False)
+        str | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Where to write an HTML page as well.", show_default=False),
     ] = None,
     bootstraps: Bootstraps = 1000,
     seed: Seed = 0,
@@ -44,63 +45,67 @@ def compare(
     Example: smoothlink compare old.safetensors new.safetensors test.txt.xz
     """
     from smoothlink.data.files_on_disk import expanded
-    from smoothlink.reports.comparison import compared
-    from smoothlink.reports.report_page import Drawn
-    from smoothlink.reports.test_data import trial_in_files
+    from smoothlink.reports.comparison import make_comparison
+    from smoothlink.reports.pages import PageOptions
+    from smoothlink.reports.test_data import labelled_rows_in_files
 
     screen, paths = Screen(quiet), expanded(data)
     if output is not None:
         writable(output, first, second, *paths, kind="page", force=force)
     for model in (first, second):
         load_model(model, rank_by, device)
-    asked: dict[str, Any] = {"rank_by": rank_by, "how": reading, "strict": strict, "device": device}
+    given: dict[str, Any] = {"rank_by": rank_by, "how": reading, "strict": strict, "device": device}
     with screen.working("measuring"):
-        trials = (
-            trial_in_files(first, paths, note=screen.note, **asked),
-            trial_in_files(second, paths, **asked),
+        rows = (
+            labelled_rows_in_files(first, paths, note=screen.note, **given),
+            labelled_rows_in_files(second, paths, **given),
         )
-        found = compared(trials, told_apart(first, second), named(paths), Drawn(bootstraps, seed))
+        found = make_comparison(rows, model_names(first, second), files_text(paths), PageOptions(bootstraps, seed))
+    if found.note:
+        screen.note(found.note)
     if output is not None:
         found.save(output)
         screen.note(f"{output}: {size(len(found.html.encode()))}. Open it in a browser.")
     print_json(as_object(found)) if as_json else show(found, screen)
 
 
-def told_apart(first: str, second: str) -> tuple[str, str]:
-    """Names of the models: those of their files, or where these are alike, of their paths."""
+def model_names(first: str, second: str) -> tuple[str, str]:
+    """Returns the names of the models: those of their files, or where these are the same, of their paths."""
     short = tuple(os.path.basename(path).removesuffix(".safetensors") for path in (first, second))
     return (short[0], short[1]) if short[0] != short[1] else (f"{first} (A)", f"{second} (B)")
 
 
 def as_object(found: Comparison) -> dict[str, Any]:
-    """Both values and the difference of each metric."""
+    """Returns both values and the difference of each metric in JSON's types."""
     metrics = {key: {side: m._asdict() for side, m in pair._asdict().items()} for key, pair in found.metrics.items()}
     return {
         "first": found.names[0],
         "second": found.names[1],
         "metrics": metrics,
-        "first_label_right": found.agreement._asdict(),
+        "top_label_right": found.agreement._asdict(),
         "rows": found.measured[0].n,
     }
 
 
 def show(found: Comparison, screen: Screen) -> None:
-    """The better value in bold where the difference is more than chance."""
+    """Prints both values of each metric, the better one in bold where the difference is more than chance."""
     rows = plural(found.measured[0].n, "row")
     shown = table("metric", *(f">{name}" for name in found.names), ">difference", ">90 % interval", title=rows)
-    for key, (first, second, d) in found.metrics.items():
-        if key.partition("@")[2] not in ("", "1", "3", "5"):
+    for key in shown_keys():
+        if key not in found.metrics:
             continue
-        who = better(key, d)
+        first, second, d = found.metrics[key]
+        side = better_side(key, d)
         values = [
-            f"[bold]{m.value:.4f}[/]" if who == side else f"{m.value:.4f}" for m, side in ((first, 1), (second, -1))
+            f"[bold]{format_value(key, m.value)}[/]" if side == sign else format_value(key, m.value)
+            for m, sign in ((first, 1), (second, -1))
         ]
-        interval = "" if d.low != d.low else f"{d.low:+.4f} to {d.high:+.4f}"
-        shown.add_row(key, *values, f"{d.value:+.4f}", interval)
+        interval = "" if d.low != d.low else f"{format_value(key, d.low, '+')} to {format_value(key, d.high, '+')}"
+        shown.add_row(key, *values, format_value(key, d.value, "+"), interval)
     screen.out.print()
     screen.out.print(shown)
-    a = found.agreement
+    a, (one, other) = found.agreement, found.names
     text = (
-        f"First label right: both {a.both:,}, only {found.names[0]} {a.first:,}, only {found.names[1]} {a.second:,}, "
+        f"Top label right: both {a.both:,}, only {one} {a.first:,}, only {other} {a.second:,}, neither {a.neither:,}."
     )
-    screen.out.print(plain_text(f"{text}neither {a.neither:,}."))
+    screen.out.print(plain_text(text))

@@ -23,7 +23,7 @@ from smoothlink.cli.shared_options import (
 )
 from smoothlink.data.matching import Reading
 from smoothlink.errors import plural
-from smoothlink.metrics.names import meaning
+from smoothlink.metrics.names import format_value, meaning, metric_of
 
 if TYPE_CHECKING:
     from smoothlink.metrics.bootstrap import Metric
@@ -38,7 +38,7 @@ def evaluate(
         typer.Argument(metavar="TEST...", help="Data files with the true labels; * in a name fits all."),
     ],
     bootstraps: Annotated[int, typer.Option(min=0, help="Draws of rows behind the intervals; 0: none.")] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Of these draws.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of these draws.")] = 0,
     rank_by: RankBy = "probability",
     device: Device = "cpu",
     cluster: Cluster = None,
@@ -56,13 +56,13 @@ def evaluate(
     from smoothlink.file_evaluation import evaluate_files
 
     screen = Screen(quiet)
-    load_model(model, rank_by, device)  # so that a wrong option is called by its name
+    load_model(model, rank_by, device)  # raises errors that name the option
     paths = expanded(data)
-    asked: dict[str, Any] = {"rank_by": rank_by, "how": reading, "strict": strict, "device": device}
+    given: dict[str, Any] = {"rank_by": rank_by, "how": reading, "strict": strict, "device": device}
     with on_cluster(cluster, screen):
         dashboard(screen)
         with screen.working("evaluating"):
-            result = evaluate_files(model, paths, bootstraps=bootstraps, seed=seed, note=screen.note, **asked)
+            result = evaluate_files(model, paths, bootstraps=bootstraps, seed=seed, note=screen.note, **given)
     if result.n_unknown_labels:
         labels, pairs = plural(result.n_unknown_labels, "label"), plural(result.n_unknown_pairs, "pair")
         where = paths[0] if len(paths) == 1 else f"{paths[0]} and {plural(len(paths) - 1, 'other')}"
@@ -74,7 +74,7 @@ def evaluate(
 
 
 def as_object(result: Evaluation) -> dict[str, Any]:
-    """Metrics by name, then the counts."""
+    """Returns metrics by name, then the counts, in JSON's types."""
     metrics: dict[str, Any] = {key: metric._asdict() for key, metric in result.metrics.items()}
     return metrics | {
         "rows": result.n_rows,
@@ -84,18 +84,19 @@ def as_object(result: Evaluation) -> dict[str, Any]:
 
 
 def show(result: Evaluation, screen: Screen) -> None:
+    """Prints the metrics in groups: those of each ranking metric, then the others."""
     shown = table("metric", ">value", ">90 % interval", "meaning", title=plural(result.n_rows, "row"))
-    family = None
+    group = None
     for key, metric in result.metrics.items():
-        name, _, k = key.partition("@")
-        if family not in (None, name) and (k or (family or "").startswith("psndcg")):
+        found = metric_of(key).name if metric_of(key).at_k else ""
+        if group not in (None, found):
             shown.add_section()
-        family = name
-        shown.add_row(key, f"{metric.value:.4f}", interval(metric), f"[dim]{meaning(key)}")
+        group = found
+        shown.add_row(key, format_value(key, metric.value), interval(key, metric), f"[dim]{meaning(key)}")
     screen.out.print()
     screen.out.print(shown)
 
 
-def interval(metric: Metric) -> str:
-    """low - high, or nothing where none was drawn."""
-    return "" if metric.low != metric.low else f"{metric.low:.4f} - {metric.high:.4f}"
+def interval(key: str, metric: Metric) -> str:
+    """Returns low - high, or nothing where none was drawn."""
+    return "" if metric.low != metric.low else f"{format_value(key, metric.low)} - {format_value(key, metric.high)}"

@@ -13,7 +13,7 @@ from smoothlink.cli.text_options import Texts, hold_texts, read_texts, texts
 from smoothlink.data.matching import Reading
 from smoothlink.data.overwrite import writable
 from smoothlink.errors import plural
-from smoothlink.metrics.names import MEANINGS
+from smoothlink.metrics.names import check_metric, format_value
 
 if TYPE_CHECKING:
     from smoothlink.data.read import Data
@@ -27,18 +27,20 @@ def tune(
     metric: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME", help="What to tune for, such as p@1 or hamming; may be repeated. The first steers."
+            metavar="NAME", help="Metric to tune for, such as p@1 or hamming; may be repeated. The first steers."
         ),
     ] = None,
-    trials: Annotated[int, typer.Option(min=1, help="How many, those of a resumed study included.")] = 60,
+    trials: Annotated[int, typer.Option(min=1, help="How many trials, those of a resumed study included.")] = 60,
     sampler: Annotated[str, typer.Option(metavar="random|tpe", help="random, as in the paper, or tpe.")] = "random",
-    study: Annotated[str | None, typer.Option(metavar="FILE", help="A journal that survives a kill.")] = None,
+    study: Annotated[
+        str | None, typer.Option(metavar="FILE", help="A file that records the trials and survives a kill.")
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the study in that file.")] = False,
-    jobs: Annotated[int, typer.Option(min=1, help="Processes that share the trials and the cores.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes among which trials and cores are divided.")] = 1,
     holdouts: Annotated[
         int, typer.Option(min=1, max=10, help="Tenths of the rows held out in turn: more are steadier, and slower.")
     ] = 1,
-    seed: Annotated[int, typer.Option(min=0, help="Of the holdout, the draws and the features.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the held-out rows, the draws and the random features.")] = 0,
     force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -46,12 +48,15 @@ def tune(
     reading: Reading,
     texts: Texts,
 ) -> None:
-    """Search the settings that held-out rows like best, separately for each metric.
+    """Search the settings that are best on held-out rows, separately for each metric.
 
     Example: smoothlink tune train.txt.xz --metric hamming --trials 60 -o tuned.json
     """
     writable(output, data, kind="settings", force=force)
-    metrics = [checked(name) for name in metric or ["p@1"]]
+    try:
+        metrics = [check_metric(name) for name in metric or ["p@1"]]
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--metric") from None
     screen = Screen(quiet)
     found = read_either(data, reading, texts, screen)
     from smoothlink.search import tune as search
@@ -83,29 +88,18 @@ def tune(
         show(result, output, screen)
 
 
-def read_either(path: str, how: Reading, asked: Texts, screen: Screen) -> Data:
-    """Rows of numbers, or those that texts become by features of these options."""
-    if not hold_texts([path], how, asked):
+def read_either(path: str, how: Reading, options: Texts, screen: Screen) -> Data:
+    """Returns rows of numbers, or the features of texts by these options."""
+    if not hold_texts([path], how, options):
         return read_data(path, how, screen)
     from smoothlink.data.read import Data
     from smoothlink.text.features import TextFeatures
     from smoothlink.text.label_names import read_labels
 
-    found, _ = read_texts([path], how, asked, screen)
+    found, _ = read_texts([path], how, options, screen)
     given = read_labels(found.labels)
-    options = {name: value for name, value in asked.options.items() if name != "examples"}
-    return Data(TextFeatures(**options).fit_transform(found.texts), given.Y, given.names)
-
-
-def checked(name: str) -> str:
-    """A metric's name, if it is one."""
-    family, _, k = name.partition("@")
-    ranked = family in ("p", "ndcg", "psp", "psndcg")
-    if family not in MEANINGS or ranked != bool(k) or (ranked and k not in ("1", "3", "5")):
-        raise typer.BadParameter(
-            f"{name!r} is no metric; p@1, ndcg@5, hamming, macro_f1_alg4 are.", param_hint="--metric"
-        )
-    return name
+    given_features = {name: value for name, value in options.options.items() if name != "examples"}
+    return Data(TextFeatures(**given_features).fit_transform(found.texts), given.Y, given.names)
 
 
 def as_object(result: Tuned) -> dict[str, Any]:
@@ -114,17 +108,17 @@ def as_object(result: Tuned) -> dict[str, Any]:
 
 
 def show(result: Tuned, output: str, screen: Screen) -> None:
-    """The best settings, a column for each metric."""
+    """Prints the best settings, a column for each metric."""
     names = list(dict.fromkeys(name for best in result.best.values() for name in best.params))
     shown = table("setting", *(f">{metric}" for metric in result.best))
-    shown.add_row("on the holdout", *(f"{best.value:.4f}" for best in result.best.values()))
+    shown.add_row("on held-out rows", *(format_value(metric, best.value) for metric, best in result.best.items()))
     shown.add_section()
     for name in names:
         values = (best.params.get(name, "") for best in result.best.values())
         shown.add_row(name.replace("_", " "), *(v if isinstance(v, str) else text(v) for v in values))
     screen.out.print()
     screen.out.print(shown)
-    failed = f", {result.failed and len(result.failed)} failed" if result.failed else ""
+    failed = f", {len(result.failed)} failed" if result.failed else ""
     screen.out.print(f"{plural(result.finished, 'trial')} finished, {result.pruned} pruned{failed}.")
     first = next(iter(result.best))
     screen.out.print(f"Next: smoothlink train TRAIN --params {output} --params-for {first} -o MODEL", markup=False)

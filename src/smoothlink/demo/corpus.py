@@ -43,7 +43,7 @@ class Corpus(NamedTuple):
     names: list[str]  # n, such as "scipy.sparse.linalg.spsolve"
 
     def save(self, path: str | Path) -> int:
-        """Writes a JSON object a document, with its name, text and labels; returns how many."""
+        """Writes a JSON object per document, with its name, text and labels; returns how many."""
         ends = zip(self.labels.indptr[:-1].tolist(), self.labels.indptr[1:].tolist(), strict=True)
         labels = [[self.label_names[j] for j in self.labels.indices[a:b].tolist()] for a, b in ends]
         with open(path, "w", encoding="utf-8") as file:
@@ -64,9 +64,12 @@ class Document(NamedTuple):
         return ".".join(self.module + self.within)
 
 
-def build_corpus(min_documents: int = 5) -> Corpus:
-    """The corpus, the same at every call; labels with fewer than `min_documents` documents are left out."""
-    documents = _sample(_distinct(_all_documents()), MOST_DOCUMENTS)
+def build_corpus(min_documents: int = 5, documents: Iterable[Document] | None = None) -> Corpus:
+    """Returns the corpus, the same at every call; labels with fewer than `min_documents` documents are left out.
+
+    documents: in place of those that are installed.
+    """
+    documents = _sample(_distinct(_all_documents() if documents is None else documents), MOST_DOCUMENTS)
     counts = Counter(label for document in documents for label in set(document.module))
     label_names = sorted(label for label, count in counts.items() if count >= min_documents)
     column = {label: j for j, label in enumerate(label_names)}
@@ -85,13 +88,13 @@ def build_corpus(min_documents: int = 5) -> Corpus:
 
 
 def _text(document: Document) -> str:
-    """The words of the name within the module, then the docstring; not a module's own name, which is its label."""
+    """Returns the words of the name within the module, then the docstring; a module's own name is its label."""
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|_+", " ", " ".join(document.within))
     return f"{words.strip()}\n{document.docstring}".lstrip()
 
 
 def _distinct(documents: Iterable[Document]) -> list[Document]:
-    """Sorted by name, with one document for each name and each docstring (inherited ones are often copied)."""
+    """Returns one document for each name and each docstring (inherited ones are often copied), sorted by name."""
     names: set[str] = set()
     texts: set[str] = set()
     distinct = []
@@ -105,7 +108,7 @@ def _distinct(documents: Iterable[Document]) -> list[Document]:
 
 
 def _sample(documents: list[Document], most: int) -> list[Document]:
-    """At most `most` documents, in the same order: methods go first, in the order of a hash of their names."""
+    """Returns at most `most` documents, in the same order: methods go first, in the order of a hash of their names."""
 
     def rank(document: Document) -> tuple[bool, int]:
         return len(document.within) > 1, zlib.crc32(document.name.encode())
@@ -116,7 +119,7 @@ def _sample(documents: list[Document], most: int) -> list[Document]:
 
 @contextmanager
 def _quick_and_quiet() -> Iterator[None]:
-    """Parsing with the garbage collector paused (a fifth faster) and no warnings about other people's strings."""
+    """Pauses the garbage collector (parsing is a fifth faster) and warnings about the strings of the sources."""
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -129,13 +132,13 @@ def _quick_and_quiet() -> Iterator[None]:
 
 
 def _all_documents() -> list[Document]:
-    """The documents of every source file that has a public path."""
+    """Returns the documents of every source file that has a public path."""
     with _quick_and_quiet():
         return [document for parts, path in _source_files() if _public(parts) for document in _read(path, parts)]
 
 
 def _read(path: Path, parts: tuple[str, ...]) -> Iterator[Document]:
-    """The documents of one file; none where it does not parse."""
+    """Yields the documents of one file; none where it does not parse."""
     try:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError):
@@ -147,7 +150,7 @@ def _read(path: Path, parts: tuple[str, ...]) -> Iterator[Document]:
 
 
 def _public(parts: tuple[str, ...]) -> tuple[str, ...]:
-    """The path before its first private part: scipy.sparse.linalg for scipy.sparse.linalg._isolve.iterative.
+    """Returns the path before its first private part: scipy.sparse.linalg for scipy.sparse.linalg._isolve.iterative.
 
     Empty for `_pyio`, whose public name cannot be read from its path.
     """
@@ -156,7 +159,7 @@ def _public(parts: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _source_files() -> Iterator[tuple[tuple[str, ...], Path]]:
-    """(module path, file) of the standard library and the packages, less the names in LEFT_OUT."""
+    """Yields (module path, file) of the standard library and the packages, less the names in LEFT_OUT."""
     yield from _files_below(Path(sysconfig.get_paths()["stdlib"]), ())
     for package in PACKAGES:
         spec = importlib.util.find_spec(package)  # of a top-level name: finds without importing
@@ -165,7 +168,7 @@ def _source_files() -> Iterator[tuple[tuple[str, ...], Path]]:
 
 
 def _files_below(folder: Path, parts: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Path]]:
-    """(module path, file) for each Python file under a folder whose own module path is `parts`."""
+    """Yields (module path, file) for each Python file under a folder whose own module path is `parts`."""
     try:
         paths = list(folder.iterdir())
     except OSError:  # a standard library in a zip file, a folder that may not be read
@@ -185,14 +188,14 @@ Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def _own(node: Documented, module: tuple[str, ...], within: tuple[str, ...]) -> Iterator[Document]:
-    """The document of one object, if it has a docstring."""
+    """Yields the document of one object, if it has a docstring."""
     docstring = ast.get_docstring(node)
     if docstring:
         yield Document(module, within, docstring)
 
 
 def _inside(body: list[ast.stmt], module: tuple[str, ...], within: tuple[str, ...]) -> Iterator[Document]:
-    """The documents of the public classes and functions among the statements, and of their public methods."""
+    """Yields the documents of the public classes and functions among the statements, and of their public methods."""
     for node in body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             if node.name.startswith("_"):
@@ -208,7 +211,7 @@ def _inside(body: list[ast.stmt], module: tuple[str, ...], within: tuple[str, ..
 
 
 def _added(call: ast.Call, module: tuple[str, ...]) -> Iterator[Document]:
-    """The documents of `add_newdoc([place,] name, doc)`, as NumPy and SciPy document what they write in C.
+    """Yields the documents of `add_newdoc([place,] name, doc)`, as NumPy and SciPy document what they write in C.
 
     doc is a docstring, a pair (attribute, docstring) or a list of pairs.
     """
@@ -225,7 +228,7 @@ def _added(call: ast.Call, module: tuple[str, ...]) -> Iterator[Document]:
 
 
 def _pairs(added: object) -> list[tuple[str, str]]:
-    """(attribute, docstring) for each docstring that one call adds; the attribute is "" for the object's own."""
+    """Returns (attribute, docstring) for each docstring of one call; the attribute is "" for the object's own."""
     match added:
         case str():
             return [("", added)]

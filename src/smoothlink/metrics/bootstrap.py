@@ -1,7 +1,7 @@
 """Intervals for metrics: each metric is a function of weighted sums over rows, evaluated at 1000 Poisson weights.
 
-A statistic knows its metric as `at(weights)`; at weights 1 that is the metric's value, so value and interval cannot
-drift apart. Weights depend on (seed, n) alone: two models on one test set see the same draws and can be compared.
+A statistic gives its metric as `at(weights)`; at weights 1 that is the metric's value, so value and interval cannot
+drift apart. Weights depend on (seed, n) alone: two models on one test set have the same draws and can be compared.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ENTRIES_AT_ONCE = 2_000_000  # of an (n, draws) or (c, draws) array of float64: 
 
 
 class Metric(NamedTuple):
-    """A value with its 90 % interval; low and high are NaN where no interval was asked for."""
+    """A value with its 90 % interval; low and high are NaN where no interval was drawn."""
 
     value: float
     low: float
@@ -27,10 +27,10 @@ class Metric(NamedTuple):
 
 
 class Statistic(Protocol):
-    """What a metric needs of the rows."""
+    """The sums over rows that a metric is a function of."""
 
     def at(self, weights: Array) -> Array:
-        """The metric (b,) under each of b weightings of the rows, weights (n, b)."""
+        """Returns the metric (b,) under each of b weightings of the rows, weights (n, b)."""
         ...
 
 
@@ -73,12 +73,12 @@ class MeanLabelF1(NamedTuple):
 
 
 def divide(top: Array, bottom: Array) -> Array:
-    """top / bottom, with 0/0 = 0."""
+    """Returns top / bottom, with 0/0 = 0."""
     return np.divide(top, bottom, out=np.zeros(np.shape(top)), where=bottom != 0)
 
 
 def poisson_weights(n: int, draws: int, at_once: int, seed: int) -> Iterator[Array]:
-    """Poisson(1) weights (n, up to at_once), `draws` columns in all, the same whatever at_once is.
+    """Yields Poisson(1) weights (n, up to at_once), `draws` columns in all, the same whatever at_once is.
 
     A draw of no row at all (1 in e^n) is replaced by the sample itself: a mean over no rows is not a number.
     """
@@ -90,7 +90,7 @@ def poisson_weights(n: int, draws: int, at_once: int, seed: int) -> Iterator[Arr
 
 
 def draw(statistics: Mapping[str, Statistic], n: int, *, widest: int, draws: int, seed: int) -> dict[str, Array]:
-    """Each metric's (1 + draws,) values: at weights 1 first, then at each draw. `widest` is the largest array side."""
+    """Returns each metric's (1 + draws,) values: at weights 1, then at each draw. `widest`: the largest array side."""
     at_once = max(1, ENTRIES_AT_ONCE // max(n, widest))
     found = {key: [statistic.at(np.ones((n, 1)))] for key, statistic in statistics.items()}
     for weights in poisson_weights(n, draws, at_once, seed):
@@ -100,7 +100,7 @@ def draw(statistics: Mapping[str, Statistic], n: int, *, widest: int, draws: int
 
 
 def interval(values: Array, least: float = -np.inf, most: float = np.inf) -> Metric:
-    """The first value with the 5th and 95th percentile of the others, shifted so that their mean is that value.
+    """Returns the first value with the 5th and 95th percentile of the others, shifted so that their mean is that value.
 
     The shift is nothing for means over rows. But a label with one true row is missing from 1 draw in e, so the draws
     of macro-F1 over many rare labels all lie below the value: .69 against .73 at 25,000 labels, where the plain

@@ -1,27 +1,42 @@
-"""`smoothlink.compare`: two models on the same rows, with paired bootstrap differences."""
+"""`smoothlink.compare`: two models on the same rows, with paired bootstrap differences, as numbers and as a page."""
 
 from __future__ import annotations
 
 import datetime
+import math
 import os
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from smoothlink.errors import DataError, plural
-from smoothlink.metrics.evaluate import Paired, Predictions, paired
-from smoothlink.reports.comparison_page import rendered
+from smoothlink.metrics.evaluate import Paired, paired
+from smoothlink.metrics.names import better_side, format_value, meaning, shown_keys
+from smoothlink.reports.example_rows import compared_rows
+from smoothlink.reports.figures import (
+    Curve,
+    curves_at_k,
+    curves_by_group,
+    difference_figure,
+    headline_keys,
+    reliability_diagram,
+)
 from smoothlink.reports.measurements import Measured, measure
-from smoothlink.reports.report_page import Drawn, save_page
-from smoothlink.reports.test_data import Trial, given_trial
+from smoothlink.reports.pages import LISTED_SETTINGS, PageOptions, colored, render, save_page, setting_text
+from smoothlink.reports.test_data import LabelledRows, labelled_rows
 
-Array = NDArray[Any]
+SECTIONS_OF_TWO = {
+    "differences": "Differences",
+    "ranking": "Ranking",
+    "frequency": "Rare labels",
+    "trust": "Probabilities",
+    "rows": "Rows",
+    "training": "Training",
+}
 
 
 class Agreement(NamedTuple):
-    """Rows by whose first label is true."""
+    """Rows by whose top label is true."""
 
     both: int
     first: int  # the first model's only
@@ -36,10 +51,11 @@ class Comparison(NamedTuple):
     metrics: dict[str, Paired]
     agreement: Agreement
     measured: tuple[Measured, Measured]
+    note: str  # which metrics the models' own training data make differ; often nothing
     html: str
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the page; it appears when it is whole."""
+        """Writes the page; the file appears when it is complete."""
         save_page(path, self.html)
 
 
@@ -56,96 +72,130 @@ def compare(
     seed: int = 0,
     date: datetime.date | None = None,
 ) -> Comparison:
-    """Which of two models is better, on rows that neither has seen, by how much, and whether that is chance.
+    """Returns which of two models is better on test rows, by how much, and whether that is chance.
 
     first, second: fitted classifiers, or text models. X, y: test rows (or texts) and their labels, as for `report`.
-    Differences are the first's metric minus the second's, both under the same draws of rows. Labels that only one of
-    them knows are misses of the other; they are matched by name. The other arguments are those of `report`.
+    The values are those that `evaluate` gives for each model; differences are the first's minus the second's, both
+    under the same draws of rows. A label that a model does not know counts as missed. The other arguments are those of
+    `report`.
     """
-    trials = given_trial(first, X, y), given_trial(second, X, y)
-    found = compared(trials, names, source, Drawn(bootstraps, seed, date))
+    rows = labelled_rows(first, X, y), labelled_rows(second, X, y)
+    found = make_comparison(rows, names, source, PageOptions(bootstraps, seed, date))
     if path is not None:
         found.save(path)
     return found
 
 
-def compared(trials: tuple[Trial, Trial], names: tuple[str, str], source: str, drawn: Drawn) -> Comparison:
-    """Two models and rows that are ready for each."""
-    check_rows(trials)
-    sides = [measure(t.case.classifier, t.case.X, t.Y, bootstraps=0, rank_by=t.rank_by) for t in trials]
-    models = [trial.case.classifier.model_ for trial in trials]
-    shared = union([[str(name) for name in side.names] for side in sides])
-    truth = joint_truth([side.Y for side in sides], shared)
-    counts = np.zeros(shared.size)
-    for place, model in reversed(list(zip(shared.places, models, strict=True))):  # the first model's word counts
-        counts[place] = model.counts
-    metrics = paired(
-        truth,
-        *(moved(side.said, place, shared.size) for side, place in zip(sides, shared.places, strict=True)),
-        label_counts=counts,
-        n_train=max(1, round(models[0].total)),
-        ks=range(1, min(max(side.ks) for side in sides) + 1),
-        task="multiclass" if all(model.multiclass for model in models) else "multilabel",
-        bootstraps=drawn.bootstraps,
-        seed=drawn.seed,
-    )
-    right = [side.hit[:, 0] for side in sides]
-    shares = [right[0] & right[1], right[0] & ~right[1], ~right[0] & right[1], ~right[0] & ~right[1]]
-    agreement = Agreement(*(int(np.count_nonzero(share)) for share in shares))
-    found = Comparison(names, metrics, agreement, (sides[0], sides[1]), "")
-    return found._replace(html=rendered(found, trials, source, drawn))
-
-
-def check_rows(trials: tuple[Trial, Trial]) -> None:
-    n = [trial.Y.shape[0] for trial in trials]
+def make_comparison(
+    rows: tuple[LabelledRows, LabelledRows], names: tuple[str, str], source: str, options: PageOptions
+) -> Comparison:
+    """Returns the comparison of two models on the same rows."""
+    n = [side.Y.shape[0] for side in rows]
     if n[0] != n[1]:
         raise DataError(f"The first model was given {plural(n[0], 'row')} and the second {n[1]:,}. Pass the same rows.")
+    measured = measure(rows[0], bootstraps=0), measure(rows[1], bootstraps=0)
+    note = training_note(rows, measured)
+    sides = (side.statistics for side in measured)
+    metrics = paired(*sides, bootstraps=options.bootstraps, seed=options.seed)
+    right, other = (side.hit[:, 0] for side in measured)
+    counts = (np.count_nonzero(part) for part in (right & other, right & ~other, ~right & other, ~right & ~other))
+    found = Comparison(names, metrics, Agreement(*map(int, counts)), measured, note, "")
+    return found._replace(html=comparison_page(found, rows, source, options))
 
 
-class Union(NamedTuple):
-    """The labels of two models."""
-
-    places: tuple[Array, Array]  # where each label of either is among all
-    size: int
-
-
-def union(names: list[list[str]]) -> Union:
-    """The first model's labels, then those that only the second knows."""
-    place = {name: j for j, name in enumerate(names[0])}
-    if not place.keys() & set(names[1]):
+def training_note(rows: tuple[LabelledRows, LabelledRows], measured: tuple[Measured, Measured]) -> str:
+    """Returns which metrics depend on training data that differ; raises DataError where no label is common."""
+    first, second = (
+        dict(zip(map(str, m.names), side.classifier.model_.counts.tolist(), strict=True))
+        for side, m in zip(rows, measured, strict=True)
+    )
+    if not first.keys() & second.keys():
         raise DataError(
-            f"The models have no label in common: one has {names[0][0]!r}, the other {names[1][0]!r}.\n"
+            f"The models have no label in common: one has {next(iter(first))!r}, the other {next(iter(second))!r}.\n"
             "Compare models of the same labels."
         )
-    for name in names[1]:
-        place.setdefault(name, len(place))
-    first, second = (np.array([place[name] for name in side], np.int64) for side in names)
-    return Union((first, second), len(place))
+    if first.keys() != second.keys():
+        return (
+            f"The models know different labels ({len(first):,} and {len(second):,}): means over labels are over those "
+            "that each knows, and PSP and PSnDCG weigh labels by each model's own training rows."
+        )
+    if first != second:
+        return "The models were trained on different rows: PSP and PSnDCG weigh labels by each model's own."
+    return ""
 
 
-def moved(said: Predictions, place: Array, count: int) -> Predictions:
-    """Predictions with their labels at other places."""
+def comparison_page(
+    found: Comparison, rows: tuple[LabelledRows, LabelledRows], source: str, options: PageOptions
+) -> str:
+    """Returns the page of a comparison."""
+    names, (first, second) = found.names, found.measured
+    short = names if max(map(len, names)) <= 9 else ("A", "B")
+    ks = range(1, min(max(first.ks), max(second.ks)) + 1)
+    headlines = {key: found.metrics[key].difference for key in headline_keys(found.metrics, max(ks))}
+    wins = [better_side(key, difference) for key, difference in headlines.items()]
 
-    def move(A: sp.csr_array | None) -> sp.csr_array | None:
-        if A is None or (A.shape[1] == count and (place == np.arange(count)).all()):
-            return A
-        return sp.csr_array((A.data, place[A.indices], A.indptr), (A.shape[0], count))
+    def curves(family: str) -> list[Curve]:
+        sides = zip(short, names, Paired._fields[:2], "ab", ("line", "dashes"), strict=True)
+        return [
+            Curve(label, name, [getattr(found.metrics[f"{family}@{k}"], side) for k in ks], tone, kind)
+            for label, name, side, tone, kind in sides
+        ]
 
-    return said._replace(topk=move(said.topk), sets=move(said.sets), f1_sets=move(said.f1_sets))
+    def by_group(value: str, caption: str) -> Any:
+        sides = zip(short, names, found.measured, "ab", ("line", "dashes"), strict=True)
+        both = [
+            (m.groups, Curve(label, name, [getattr(g, value) for g in m.groups], tone, kind))
+            for label, name, m, tone, kind in sides
+        ]
+        return curves_by_group(both, caption)
+
+    return render(
+        "compare.html",
+        options,
+        kind="comparison",
+        title=f"{names[0]} and {names[1]}",
+        source=source,
+        sections=SECTIONS_OF_TWO,
+        n=first.n,
+        names=names,
+        short=short,
+        measures=len(wins),
+        wins=(wins.count(1), wins.count(-1)),
+        agreement=found.agreement,
+        note=found.note,
+        differences=difference_figure(headlines, names),
+        metric_rows=metric_pairs(found.metrics),
+        ranking=[curves_at_k(ks, curves(key), text, bands=False) for key, text in (("p", "P@k"), ("ndcg", "nDCG@k"))],
+        frequency=[by_group("recall", "Recall@5"), by_group("f1", "Mean F1 of labels")],
+        reliability=[reliability_diagram(m.top, name, "rows") for m, name in zip(found.measured, names, strict=True)],
+        one_sided=compared_rows(found.measured, rows[0], names, short, options.seed),
+        settings=both_settings([side.classifier.summary_ for side in rows]),
+    )
 
 
-def joint_truth(truths: list[sp.csr_array], shared: Union) -> sp.csr_array:
-    """What either model knows of the true labels; those unknown to both are counted in columns of their own."""
-    n = truths[0].shape[0]
-    total = np.diff(truths[0].indptr)
-    known = sp.csr_array((n, shared.size))
-    for Y, place in zip(truths, shared.places, strict=True):
-        inner = sp.csr_array(Y[:, : len(place)])
-        known = known + sp.csr_array((np.ones(inner.nnz), place[inner.indices], inner.indptr), (n, shared.size))
-    known = sp.csr_array(known > 0).astype(np.float32)
-    left = np.maximum(0, total - np.diff(known.indptr))
-    rows = np.repeat(np.arange(n), left)
-    columns = np.arange(len(rows)) - np.repeat(np.cumsum(left) - left, left)
-    width = int(left.max(initial=0))
-    unknown = sp.csr_array((np.ones(len(rows), np.float32), (rows, columns)), shape=(n, width)) if width else None
-    return known if unknown is None else sp.csr_array(sp.hstack([known, unknown]))
+def metric_pairs(metrics: dict[str, Paired]) -> list[tuple[Any, ...]]:
+    """Returns both values of each metric that tables show, their difference and its interval."""
+    found = []
+    for key in shown_keys():
+        if key in metrics:
+            first, second, d = metrics[key]
+            difference: Any = format_value(key, d.value, "+")
+            side = better_side(key, d)
+            if side:
+                difference = colored(difference, "less" if side > 0 else "more")
+            between = "" if math.isnan(d.low) else f"{format_value(key, d.low, '+')} – {format_value(key, d.high, '+')}"
+            values = format_value(key, first.value), format_value(key, second.value)
+            found.append((key, *values, difference, between, meaning(key)))
+    return found
+
+
+def both_settings(summaries: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    """Returns the settings of both models; those that differ stand out."""
+    found: list[tuple[Any, ...]] = []
+    for name in LISTED_SETTINGS:
+        texts = [setting_text(summary, name) for summary in summaries]
+        if any(texts):
+            kind = "quiet" if texts[0] == texts[1] else "differs"
+            found.append((name.replace("_", " "), *(colored(text, kind) for text in texts)))
+    seconds = (f"{sum((summary.get('seconds') or {}).values()):,.1f}" for summary in summaries)
+    return [*found, ("seconds in all", *seconds)]

@@ -1,4 +1,4 @@
-"""A model and test rows -> the numbers of a report, in one pass over blocks of labels; nothing is n x c."""
+"""A model and test rows -> the numbers of a report, in one pass over blocks of labels; no array is n x c."""
 
 from __future__ import annotations
 
@@ -9,23 +9,32 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from smoothlink.data.matching import label_names
-from smoothlink.metrics.bootstrap import divide
-from smoothlink.metrics.evaluate import Evaluation, Predictions, evaluate, is_true, ranked_labels
-from smoothlink.metrics.reliability import Cuts, Pairs, Reliability, reliability
+from smoothlink.metrics.bootstrap import Metric, divide
+from smoothlink.metrics.evaluate import (
+    Evaluation,
+    MetricStatistics,
+    Predictions,
+    evaluation,
+    is_true,
+    model_statistics,
+    ranked_labels,
+)
+from smoothlink.metrics.names import KS
+from smoothlink.metrics.reliability import PairCounts, Reliability, ThresholdCurve, reliability
 from smoothlink.predict import predictions
 
 if TYPE_CHECKING:
-    from smoothlink.estimator import SmoothLinkClassifier
+    from smoothlink.reports.test_data import LabelledRows
 
 Array = NDArray[Any]
 
 DEPTH = 10  # places of the ranking that are looked at
 FOUND = 5  # a true label counts as found among so many
-CONFUSED = 20  # true labels a row that confusions look at
-EDGES = (0, 1, 3, 10, 30, 100, 300, 1000, 3000, 10_000, 30_000, 100_000)  # training rows of a label
+CONFUSED = 20  # true labels per row that confusions look at
+FREQUENCY_EDGES = (0, 1, 3, 10, 30, 100, 300, 1000, 3000, 10_000, 30_000, 100_000)  # training rows of a label
 
 
-class Group(NamedTuple):
+class LabelGroup(NamedTuple):
     """Labels of about the same frequency in training."""
 
     least: int  # training rows
@@ -37,7 +46,7 @@ class Group(NamedTuple):
     f1: float  # mean over labels that occur or are predicted, by Algorithm 4
 
 
-class Counts(NamedTuple):
+class LabelCounts(NamedTuple):
     """Of each label (c,), over the test rows."""
 
     train: Array  # training rows
@@ -49,10 +58,10 @@ class Counts(NamedTuple):
 
 
 class Confusion(NamedTuple):
-    """A label that was not found, and another that took its place."""
+    """A label that was not found, and another that was predicted in its place."""
 
     true: int
-    said: int
+    predicted: int
     rows: int
     of: int  # test rows of the true label
 
@@ -62,18 +71,19 @@ class Measured(NamedTuple):
 
     names: list[Any]  # of the labels
     Y: sp.csr_array  # (n, >= c) the truth
-    said: Predictions
-    evaluation: Evaluation  # at k = 1 .. DEPTH
-    ks: tuple[int, ...]
-    top: Reliability  # of each row's first label
+    predictions: Predictions
+    statistics: MetricStatistics  # at each of ks, and at those of `evaluate`
+    evaluation: Evaluation
+    ks: tuple[int, ...]  # 1 .. DEPTH, or as many as there are labels
+    top: Reliability  # of each row's top label
     pairs: Reliability  # of all pairs of probability .05 and more
-    cuts: Cuts
-    groups: list[Group]
-    counts: Counts
+    thresholds: ThresholdCurve
+    groups: list[LabelGroup]
+    counts: LabelCounts
     confused: list[Confusion]
 
     @property
-    def metrics(self) -> Any:
+    def metrics(self) -> dict[str, Metric]:
         return self.evaluation.metrics
 
     @property
@@ -81,117 +91,105 @@ class Measured(NamedTuple):
         return int(self.Y.shape[0])
 
     def ranked(self, row: int) -> tuple[list[int], list[float]]:
-        """The first labels of a row with their probabilities."""
-        best = self.said.topk
+        """Returns the top labels of a row with their probabilities."""
+        best = self.predictions.topk
         assert best is not None
         part = slice(best.indptr[row], best.indptr[row + 1])
         return best.indices[part].tolist(), best.data[part].tolist()
 
     def true(self, row: int) -> list[int]:
-        """The labels of a row."""
+        """Returns the true labels of a row."""
         return self.Y.indices[self.Y.indptr[row] : self.Y.indptr[row + 1]].tolist()
 
     def chosen(self, row: int) -> list[int]:
-        """The labels of a row at probability 1/2."""
-        sets = self.said.sets
+        """Returns the labels of a row that are predicted at probability 1/2."""
+        sets = self.predictions.sets
         assert sets is not None
         return sets.indices[sets.indptr[row] : sets.indptr[row + 1]].tolist()
 
     @property
     def hit(self) -> Array:
-        """Whether the label at each place of a row's ranking is true (n, DEPTH)."""
-        assert self.said.topk is not None
-        return is_true(self.Y, ranked_labels(self.said.topk, max(self.ks)))
+        """Returns whether the label at each place of a row's ranking is true (n, DEPTH)."""
+        assert self.predictions.topk is not None
+        return is_true(self.Y, ranked_labels(self.predictions.topk, max(self.ks)))
 
 
-def measure(
-    classifier: SmoothLinkClassifier,
-    X: Any,
-    Y: sp.csr_array,
-    *,
-    bootstraps: int = 1000,
-    seed: int = 0,
-    rank_by: str = "probability",
-) -> Measured:
-    """Measures a model on checked rows X whose labels are Y (n, >= c), canonical, those unknown to it last."""
-    model, c = classifier.model_, classifier.model_.n_labels
-    Y = sp.csr_array(Y)
+def measure(rows: LabelledRows, *, bootstraps: int = 1000, seed: int = 0) -> Measured:
+    """Returns the numbers of a model on test rows; metrics are those of `evaluate`."""
+    model, c = rows.classifier.model_, rows.classifier.model_.n_labels
+    Y = sp.csr_array(rows.Y)
     ks = tuple(range(1, min(DEPTH, c) + 1))
-    pairs = Pairs(c)
-    said = classifier._run_prediction(X, predictions, Y, k=max(ks), rank_by=rank_by, watch=pairs)
-    evaluation = evaluate(
-        Y,
-        said,
-        label_counts=model.counts,
-        n_train=max(1, round(model.total)),
-        ks=ks,
-        task="multiclass" if model.multiclass else "multilabel",
-        bootstraps=bootstraps,
-        seed=seed,
-    )
-    assert said.topk is not None
-    assert said.top_probability is not None
-    ranked = ranked_labels(said.topk, max(ks))
+    pairs = PairCounts(c)
+    found = rows.classifier._run_prediction(rows.X, predictions, Y, k=max(ks), rank_by=rows.rank_by, watch=pairs)
+    statistics = model_statistics(model, Y, found, sorted({*ks, *KS}))
+    assert found.topk is not None
+    assert found.top_probability is not None
+    ranked = ranked_labels(found.topk, max(ks))
     hit = is_true(Y, ranked)
     return Measured(
-        names=label_names(classifier),
+        names=label_names(rows.classifier),
         Y=Y,
-        said=said,
-        evaluation=evaluation,
+        predictions=found,
+        statistics=statistics,
+        evaluation=evaluation(statistics, Y, bootstraps, seed),
         ks=ks,
-        top=reliability(said.top_probability, hit[:, 0]),
+        top=reliability(found.top_probability, hit[:, 0]),
         pairs=pairs.reliability(),
-        cuts=pairs.cuts(Y.shape[0], Y.nnz),
-        groups=by_frequency(model.counts, Y, said, ranked[:, :FOUND], hit[:, :FOUND]),
-        counts=label_counts(model.counts, Y, said.sets, pairs),
+        thresholds=pairs.threshold_curve(Y.shape[0], Y.nnz),
+        groups=by_frequency(model.counts, Y, found, ranked[:, :FOUND], hit[:, :FOUND]),
+        counts=label_counts(model.counts, Y, found.sets, pairs),
         confused=confusions(Y, ranked, hit, c),
     )
 
 
-def known(Y: sp.csr_array, c: int) -> sp.csr_array:
-    return sp.csr_array(Y[:, :c])
-
-
 def totals(A: sp.csr_array, c: int) -> Array:
-    """How many rows have each label (c,)."""
+    """Returns how many rows have each label (c,)."""
     return np.bincount(A.indices, minlength=c)[:c]
 
 
-def label_counts(train: Array, Y: sp.csr_array, sets: sp.csr_array, pairs: Pairs) -> Counts:
-    """What is true and what is said of each label."""
+def label_counts(train: Array, Y: sp.csr_array, sets: sp.csr_array, pairs: PairCounts) -> LabelCounts:
+    """Returns what is true and what is predicted of each label."""
     c = len(train)
     true = totals(Y, c)
-    hits = totals(sp.csr_array(known(Y, c).multiply(sets)), c)
+    hits = totals(sp.csr_array(Y[:, :c].multiply(sets)), c)
     surprise = (pairs.expected - true) / np.sqrt(pairs.spread + 1)
-    return Counts(train, true, pairs.expected, totals(sets, c), hits, np.where(train > 0, surprise, 0))
+    return LabelCounts(train, true, pairs.expected, totals(sets, c), hits, np.where(train > 0, surprise, 0))
 
 
-def by_frequency(train: Array, Y: sp.csr_array, said: Predictions, ranked: Array, hit: Array) -> list[Group]:
-    """Labels in groups from those of few training rows to those of many, and what is found of each."""
+def by_frequency(train: Array, Y: sp.csr_array, predicted: Predictions, ranked: Array, hit: Array) -> list[LabelGroup]:
+    """Returns labels in groups from those of few training rows to those of many, and what is found of each."""
     c = len(train)
-    group = np.searchsorted(np.array(EDGES[1:]), np.maximum(train, 0), side="right")
+    group = np.searchsorted(np.array(FREQUENCY_EDGES[1:]), np.maximum(train, 0), side="right")
     true, shown = totals(Y, c), np.bincount(ranked[ranked >= 0], minlength=c)
     found = np.bincount(ranked[hit & (ranked >= 0) & (ranked < c)], minlength=c)
-    sets = totals(said.f1_sets, c)
-    both = totals(sp.csr_array(known(Y, c).multiply(said.f1_sets)), c)
+    sets = totals(predicted.f1_sets, c)
+    both = totals(sp.csr_array(Y[:, :c].multiply(predicted.f1_sets)), c)
     f1, used = divide(2.0 * both, true + sets), (true + sets) > 0
 
     def total(values: Array) -> Array:
-        return np.bincount(group, values, len(EDGES))
+        return np.bincount(group, values, len(FREQUENCY_EDGES))
 
     members, pairs, recall = total(np.ones(c)), total(true), divide(total(found), total(true))
     precision, mean = divide(total(found), total(shown)), divide(total(np.where(used, f1, 0)), total(used))
-    ends = [*(edge - 1 for edge in EDGES[1:]), None]
+    ends = [*(edge - 1 for edge in FREQUENCY_EDGES[1:]), None]
     return [
-        Group(EDGES[g], ends[g], int(members[g]), int(pairs[g]), float(recall[g]), float(precision[g]), float(mean[g]))
+        LabelGroup(
+            FREQUENCY_EDGES[g],
+            ends[g],
+            int(members[g]),
+            int(pairs[g]),
+            float(recall[g]),
+            float(precision[g]),
+            float(mean[g]),
+        )
         for g in np.flatnonzero(members).tolist()
     ]
 
 
 def confusions(Y: sp.csr_array, ranked: Array, hit: Array, c: int, most: int = 15) -> list[Confusion]:
-    """The pairs of labels of which one was true and not found, the other false and in its place, most rows first.
+    """Returns pairs of labels of which one was true and not found, the other false and in its place, most rows first.
 
-    A row of r labels is given its first r (DEPTH at most): wrong ones among these stand in place of those missed.
+    Of a row with r labels the first r predicted ones count, at most DEPTH: the wrong ones replace those missed.
     """
     n, depth = ranked.shape
     per_row = np.diff(Y.indptr)
@@ -202,7 +200,7 @@ def confusions(Y: sp.csr_array, ranked: Array, hit: Array, c: int, most: int = 1
     right = sp.csr_array((np.ones(len(right_rows)), (right_rows, ranked[right_rows, places])), shape=(n, Y.shape[1]))
     missed = sp.csr_array(Y - right)
     missed.eliminate_zeros()
-    missed = few_a_row(known(missed, c), CONFUSED)
+    missed = first_per_row(sp.csr_array(missed[:, :c]), CONFUSED)
     crossed = sp.coo_array(sp.csr_array(missed.T.astype(np.int32)) @ wrong)
     order = np.lexsort((crossed.col, crossed.row, -crossed.data))[:most]
     of = totals(Y, c)
@@ -212,8 +210,8 @@ def confusions(Y: sp.csr_array, ranked: Array, hit: Array, c: int, most: int = 1
     ]
 
 
-def few_a_row(A: sp.csr_array, most: int) -> sp.csr_array:
-    """The first `most` entries of each row, as ones."""
+def first_per_row(A: sp.csr_array, most: int) -> sp.csr_array:
+    """Returns the first `most` entries of each row, as ones."""
     place = np.arange(A.nnz) - np.repeat(A.indptr[:-1], np.diff(A.indptr))
     keep = place < most
     indptr = np.append(0, np.cumsum(np.minimum(np.diff(A.indptr), most)))

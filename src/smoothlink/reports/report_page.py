@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 import datetime
+import math
 import os
 import platform
-from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
-from smoothlink import __version__
-from smoothlink.data.files_on_disk import replacing
-from smoothlink.errors import plural
-from smoothlink.reports.html import Safe, page, prose, tag
-from smoothlink.reports.lists import Case, examples, labels, settings
-from smoothlink.reports.measurements import Measured, measure
-from smoothlink.reports.sections import cut, frequency, headline, points, ranking, spectrum, trust
-from smoothlink.reports.test_data import Trial, given_trial
+import numpy as np
 
-PARTS = {
+from smoothlink import __version__
+from smoothlink.metrics.bootstrap import Metric
+from smoothlink.metrics.names import format_value, meaning, shown_keys
+from smoothlink.reports.charts import points
+from smoothlink.reports.example_rows import report_rows
+from smoothlink.reports.figures import (
+    HEADLINES,
+    Curve,
+    curves_at_k,
+    frequency_figures,
+    headline_keys,
+    interval_text,
+    reliability_diagrams,
+    spectrum,
+    threshold_figures,
+)
+from smoothlink.reports.measurements import FOUND, Measured, measure
+from smoothlink.reports.pages import LISTED_SETTINGS, PageOptions, colored, isolated, render, save_page, setting_text
+from smoothlink.reports.test_data import LabelledRows, labelled_rows
+
+SECTIONS = {
     "headline": "Metrics",
     "ranking": "Ranking",
     "trust": "Probabilities",
@@ -29,18 +42,8 @@ PARTS = {
     "rows": "Rows",
     "training": "Training",
 }
-
-
-class Drawn(NamedTuple):
-    """How intervals and examples were drawn, and when."""
-
-    bootstraps: int = 1000
-    seed: int = 0
-    date: datetime.date | None = None
-
-    @property
-    def day(self) -> datetime.date:
-        return self.date or datetime.date.today()
+LABELS_LISTED = 10
+SURPRISING = 1.0  # standard deviations from which on a label's count is listed
 
 
 class Report(NamedTuple):
@@ -50,7 +53,7 @@ class Report(NamedTuple):
     html: str
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the page; it appears when it is whole."""
+        """Writes the page; the file appears when it is complete."""
         save_page(path, self.html)
 
 
@@ -66,113 +69,151 @@ def report(
     seed: int = 0,
     date: datetime.date | None = None,
 ) -> Report:
-    """How good a model is on rows it has not seen, as one HTML page.
+    """Returns how good a model is on test rows, as one HTML page.
 
     model: a fitted SmoothLinkClassifier or TextSmoothLink. X, y: test rows (for the latter texts) and their labels, as
     `evaluate` takes them. path: where the page is written, if anywhere. title, source: what model and rows are called
     on it. bootstraps, seed: of the intervals and examples. date: on the page; today where none is given.
     """
-    made = reported(given_trial(model, X, y), title, source, Drawn(bootstraps, seed, date))
+    made = make_report(labelled_rows(model, X, y), title, source, PageOptions(bootstraps, seed, date))
     if path is not None:
         made.save(path)
     return made
 
 
-def reported(trial: Trial, title: str, source: str, drawn: Drawn) -> Report:
-    """The report on a model and rows that are ready for it."""
-    found = measure(
-        trial.case.classifier,
-        trial.case.X,
-        trial.Y,
-        bootstraps=drawn.bootstraps,
-        seed=drawn.seed,
-        rank_by=trial.rank_by,
+def make_report(rows: LabelledRows, title: str, source: str, options: PageOptions) -> Report:
+    """Returns the report on labelled rows."""
+    m = measure(rows, bootstraps=options.bootstraps, seed=options.seed)
+    summary, curve, labels_per_row = rows.classifier.summary_, m.thresholds, m.Y.nnz / m.n
+    directions = spectrum(summary)
+    html = render(
+        "report.html",
+        options,
+        kind="report",
+        title=title,
+        source=source,
+        sections={name: text for name, text in SECTIONS.items() if name != "spectrum" or directions},
+        m=m,
+        summary=summary,
+        cards=cards(m, rows.classifier.model_.multiclass),
+        metric_rows=metric_rows(m.metrics),
+        labels_per_row=labels_per_row,
+        at=curve.thresholds[curve.best],
+        precision=curve.precision[curve.best],
+        recall=curve.recall[curve.best],
+        predicted_per_row=curve.labels_per_row[curve.best],
+        found_among=FOUND,
+        ranking=[
+            curves_at_k(m.ks, curves(m, p="P@k", ndcg="nDCG@k"), "Precision and ranking quality"),
+            curves_at_k(m.ks, curves(m, psp="PSP@k", psndcg="PSnDCG@k"), "The same, rare labels counting more"),
+        ],
+        reliability=reliability_diagrams(m),
+        thresholds=threshold_figures(curve, labels_per_row),
+        frequency=frequency_figures(m.groups),
+        spectrum=directions,
+        surprises=surprises(m),
+        confused=[
+            (
+                isolated(m.names[one.true]),
+                isolated(m.names[one.predicted]),
+                f"{one.rows:,}",
+                points(one.rows / one.of, 0),
+            )
+            for one in m.confused
+        ],
+        examples=report_rows(m, rows, options.seed),
+        settings=[
+            (name.replace("_", " "), setting_text(summary, name), summary.get("chosen_by", {}).get(name, ""))
+            for name in LISTED_SETTINGS
+            if summary.get(name) not in (None, "", 0)
+        ],
+        steps=steps(summary),
+        facts=[
+            ("model", isolated(title)),
+            ("test rows", isolated(f"{m.n:,}{f', {source}' if source else ''}")),
+            ("true labels per row", f"{labels_per_row:.2f}"),
+            ("versions", versions()),
+        ],
     )
-    return Report(found, rendered(trial.case, found, title, source, drawn))
+    return Report(m, html)
 
 
-def save_page(path: str | os.PathLike[str], text: str) -> None:
-    with replacing(os.fspath(path)) as file:
-        file.write(text.encode())
+class Card(NamedTuple):
+    """A metric that is shown large: its value in percent and its interval, in words and as a bar."""
+
+    title: str
+    key: str
+    value: str
+    interval: str
+    left: str
+    width: str
 
 
-def rendered(case: Case, found: Measured, title: str, source: str, drawn: Drawn) -> str:
-    """The page of what was measured."""
-    summary = case.classifier.summary_
-    sections = [
-        headline(found, case.classifier.model_.multiclass),
-        ranking(found),
-        trust(found),
-        cut(found),
-        frequency(found),
-        spectrum(summary),
-        labels(found),
-        examples(found, case, drawn.seed),
-        settings(summary, facts(title, source, found)),
-    ]
-    top = (
-        tag("p", "smoothlink report", class_="over"),
-        tag("h1", title),
-        tag("p", subtitle(summary, found, source, drawn.day), class_="under"),
-        tag("p", prose(verdict(found)), class_="verdict"),
-        contents([part for part in sections if part is not None], PARTS),
-    )
-    return page(f"{title}: smoothlink report", tag("header", *top), *sections, ending(drawn))
+def cards(m: Measured, multiclass: bool) -> list[Card]:
+    """Returns the metrics that are looked at first."""
+    skipped = ("p@1", "p@3", "hamming", "micro_f1") if multiclass else ("error",)
+    found = []
+    for key in headline_keys(m.metrics, max(m.ks)):
+        if key not in skipped:
+            metric = m.metrics[key]
+            digits = 1 if metric.value >= 0.02 else 2
+            low, high = (metric.value, metric.value) if math.isnan(metric.low) else (metric.low, metric.high)
+            place = f"{100 * min(low, 0.99):.2f}", f"{100 * (high - low):.2f}"
+            found.append(Card(HEADLINES[key], key, points(metric.value, digits), interval_text(metric, digits), *place))
+    return found
 
 
-def subtitle(summary: dict[str, Any], found: Measured, source: str, date: datetime.date) -> str:
-    trained = f"Trained on {plural(summary['rows'], 'row')} with {plural(summary['labels'], 'label')}"
-    tested = f"tested on {plural(found.n, 'row')}{f' of {source}' if source else ''}"
-    unknown = found.evaluation.n_unknown_labels
-    missing = f"; {plural(unknown, 'label')} of these unknown to the model count as missed" if unknown else ""
-    return f"{trained}, {tested}{missing}. {spelled_date(date)}."
-
-
-def spelled_date(date: datetime.date) -> str:
-    return f"{date.day} {date:%B %Y}".replace(" ", "\N{NO-BREAK SPACE}")
-
-
-def verdict(found: Measured) -> str:
-    """The report in three sentences."""
-    cuts, best = found.cuts, found.cuts.best
-    return (
-        f"The first label it names is right for {points(found.metrics['p@1'].value)} % of the rows. Cut at a "
-        f"probability of {points(cuts.thresholds[best], 0)} %, {points(cuts.precision[best])} % of the labels it names "
-        f"are right, and it names {points(cuts.recall[best])} % of the true ones. What it says of its first label's "
-        f"chances is off by {points(found.top.error)} points on average."
-    )
-
-
-def contents(sections: Sequence[Safe], names: dict[str, str]) -> Safe:
-    """Links to the sections that there are."""
-    links = [
-        tag("li", tag("a", name, href=f"#{part}"))
-        for part, name in names.items()
-        if any(text.startswith(f'<section id="{part}"') for text in sections)
-    ]
-    return tag("nav", tag("ul", links), aria_label="Sections")
-
-
-def facts(title: str, source: str, found: Measured) -> list[tuple[str, str]]:
-    """What was tested, and with what."""
+def metric_rows(metrics: dict[str, Metric]) -> list[tuple[str, ...]]:
+    """Returns name, value, interval and meaning of all metrics that tables show."""
     return [
-        ("model", title),
-        ("test rows", f"{found.n:,}{f', {source}' if source else ''}"),
-        ("true labels a row", f"{found.Y.nnz / found.n:.2f}"),
-        ("versions", versions()),
+        (
+            key,
+            format_value(key, metrics[key].value),
+            ""
+            if math.isnan(metrics[key].low)
+            else f"{format_value(key, metrics[key].low)} – {format_value(key, metrics[key].high)}",
+            meaning(key),
+        )
+        for key in shown_keys()
+        if key in metrics
     ]
+
+
+def curves(m: Measured, **names: str) -> list[Curve]:
+    """Returns metrics at every k, by the names they have on the page."""
+    return [
+        Curve(name, name, [m.metrics[f"{key}@{k}"] for k in m.ks], tone)
+        for (key, name), tone in zip(names.items(), "ab", strict=True)
+    ]
+
+
+def surprises(m: Measured) -> list[tuple[str, list[tuple[Any, ...]]]]:
+    """Returns the labels whose expected count is farthest above, and below, the true one."""
+    c, order = m.counts, np.argsort(m.counts.surprise, kind="stable")
+    over = [j for j in order[::-1][:LABELS_LISTED].tolist() if c.surprise[j] >= SURPRISING]
+    under = [j for j in order[:LABELS_LISTED].tolist() if c.surprise[j] <= -SURPRISING]
+
+    def row(j: int, kind: str) -> tuple[Any, ...]:
+        expected = colored(f"{c.expected[j]:,.1f}", kind)
+        return isolated(m.names[j]), f"{c.true[j]:,}", expected, f"{c.sets[j]:,}", f"{c.train[j]:,.0f}"
+
+    return [
+        ("Predicted too often", [row(j, "more") for j in over]),
+        ("Predicted too seldom", [row(j, "less") for j in under]),
+    ]
+
+
+def steps(summary: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """Returns seconds and peak memory of each step of the fit, the longest first, and of all."""
+    seconds, peak = summary.get("seconds") or {}, summary.get("peak_memory_mb") or {}
+    found = [
+        (step, f"{seconds[step]:,.1f}", "" if peak.get(step) is None else f"{peak[step] / 1024:.2f}")
+        for step in sorted(seconds, key=seconds.__getitem__, reverse=True)
+    ]
+    most = max((value for value in peak.values() if value), default=0)
+    return [*found, ("total", f"{sum(seconds.values()):,.1f}", f"{most / 1024:.2f}")]
 
 
 def versions() -> str:
     libraries = ", ".join(f"{name} {version(name)}" for name in ("numpy", "scipy", "scikit-learn"))
     return f"smoothlink {__version__}, Python {platform.python_version()}, {libraries}"
-
-
-def ending(drawn: Drawn) -> Safe:
-    said = (
-        f"90 % intervals from {plural(drawn.bootstraps, 'bootstrap')} over the test rows (seed {drawn.seed}), with the "
-        "training held fixed."
-        if drawn.bootstraps
-        else "No intervals were drawn."
-    )
-    return tag("footer", f"{said} Made by smoothlink {__version__}, {drawn.day.isoformat()}.")

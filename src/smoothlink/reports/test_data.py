@@ -3,62 +3,101 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import scipy.sparse as sp
 
 from smoothlink.data.matching import Reading, inside, unnamed
 from smoothlink.distributed.tasks import fetched
+from smoothlink.explanation import words_of
 from smoothlink.file_evaluation import all_labels, read_test
-from smoothlink.file_prediction import FileRequest, file_request
+from smoothlink.file_prediction import file_request
 from smoothlink.machines.rows import stack
-from smoothlink.reports.lists import Case
-from smoothlink.text.documents import from_meta, read_documents
+from smoothlink.text.documents import from_meta, joined, read_documents
+from smoothlink.text.label_names import read_labels
+from smoothlink.text.rows_of_texts import told
+
+if TYPE_CHECKING:
+    from smoothlink.estimator import SmoothLinkClassifier
+
+LONGEST_TEXT = 320  # characters of a row that a page shows
 
 
-class Trial(NamedTuple):
-    """Rows as a classifier takes them, with their labels."""
+class LabelledRows(NamedTuple):
+    """Test rows as a classifier takes them, with their labels."""
 
-    case: Case
+    classifier: SmoothLinkClassifier
+    X: Any  # (n, d)
     Y: sp.csr_array  # (n, >= c), labels unknown to the classifier last
+    features: Any = None  # TextFeatures, where X was made from texts
+    texts: Sequence[str] | None = None
     rank_by: str = "probability"
 
+    def describe(self, row: int) -> str:
+        """Returns a row in words: its text, or its largest features."""
+        if self.texts is not None:
+            return shorten(self.texts[row])
+        x = self.X[[row]].toarray()[0] if sp.issparse(self.X) else np.asarray(self.X[row])
+        largest = [j for j in np.argsort(-np.abs(x), kind="stable")[:12].tolist() if x[j]]
+        return ", ".join(map(self.feature_names(row), largest)) or "no features"
 
-def given_trial(model: Any, X: Any, y: Any) -> Trial:
-    """Rows and labels as `evaluate` takes them; of a text model the rows are texts."""
-    inner = getattr(model, "classifier_", None)
-    if inner is not None:
+    def feature_names(self, row: int) -> Callable[[int], str]:
+        """Returns the function that names a feature of a row."""
+        if self.texts is not None:
+            return words_of(self.features, self.texts[row])
+        known = getattr(self.classifier, "feature_names_in_", None)
+        return (lambda j: f"feature {j}") if known is None else (lambda j: str(known[j]))
+
+
+def shorten(text: str) -> str:
+    """Returns the beginning of a text, whole words where possible."""
+    text = " ".join(text.split())
+    if len(text) <= LONGEST_TEXT:
+        return text or "an empty text"
+    head = text[: LONGEST_TEXT - 1]
+    return (head.rsplit(maxsplit=1)[0] if " " in head else head) + " …"
+
+
+def labelled_rows(model: Any, X: Any, y: Any) -> LabelledRows:
+    """Returns rows and labels as `evaluate` takes them; of a text model the rows are texts."""
+    if hasattr(model, "classifier_"):
         texts = list(model._texts(X))
-        return Trial(Case(inner, model.transform(texts), model.features_, texts), model._read_labels(y).Y)
+        return labelled_texts(model, texts, model._read_labels(y).Y)
     with unnamed():
-        return Trial(Case(model, model._validated_rows(X)), model._true_labels(y))
+        return LabelledRows(model, model._validated_rows(X), model._true_labels(y))
 
 
-def trial_in_files(
-    model: str | os.PathLike[str],
-    paths: Any,
+def labelled_texts(model: Any, texts: list[str], Y: sp.csr_array) -> LabelledRows:
+    return LabelledRows(model.classifier_, model.features_.transform(texts), Y, model.features_, texts)
+
+
+def labelled_rows_in_files(
+    path: str | os.PathLike[str],
+    data: Any,
     *,
     rank_by: str = "probability",
     how: Reading | None = None,
     strict: bool = False,
     device: str = "cpu",
     note: Callable[[str], None] | None = None,
-) -> Trial:
-    """The rows of data files for the model in a file."""
-    question, inputs = file_request(model, paths, rank_by, how, strict, device)
-    found = [read_test(question, path) for path in inputs]
-    Y = all_labels([tested.truth for tested in found], inputs, note)
-    whole = question.whole()
-    loaded = inside(whole)
+) -> LabelledRows:
+    """Returns the rows of data files for the model in a file; each file is read once."""
+    request, inputs = file_request(path, data, rank_by, how, strict, device)
+    model: Any = request.whole()
+    if inside(model) is not model:
+        local = [fetched(name) for name in inputs]
+        trained = from_meta(model.source_)
+        found = [read_documents(name, request.how.source(name, trained)) for name in local]
+        for name, documents in zip(local, found, strict=True):
+            if note is not None:
+                note(told(name, documents, without_text="which get the labels' frequencies"))
+        documents = joined(found)
+        Y = read_labels(documents.labels, model.classes_.tolist()).Y
+        return labelled_texts(model, documents.texts, Y)._replace(rank_by=rank_by)
+    tested = [read_test(request, name) for name in inputs]
+    Y = all_labels([part.truth for part in tested], inputs, note)
     with unnamed():
-        X = loaded._validated_rows(stack([tested.rows for tested in found]))
-    texts = [text for path in inputs for text in texts_in(path, question)] if whole is not loaded else None
-    return Trial(Case(loaded, X, getattr(whole, "features_", None), texts), Y, rank_by)
-
-
-def texts_in(path: str, question: FileRequest) -> list[str]:
-    """The documents of a file, in the order of its rows."""
-    trained = from_meta(getattr(question.whole(), "source_", None))
-    local = fetched(path)
-    return read_documents(local, question.how.source(local, trained), labels_matter=False).texts
+        X = model._validated_rows(stack([part.rows for part in tested]))
+    return LabelledRows(model, X, Y, rank_by=rank_by)

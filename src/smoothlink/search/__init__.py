@@ -1,4 +1,4 @@
-"""Hyper-parameter search: Optuna proposes, held-out rows judge, and every sum serves as many settings as it can."""
+"""Hyper-parameter search: Optuna proposes settings, and held-out rows measure them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import scipy.sparse as sp
 
+from smoothlink.labels import read_targets
+from smoothlink.metrics.names import check_metric
 from smoothlink.search.processes import SearchRequest, run_in_process, run_in_processes
-from smoothlink.search.space import LOWER_IS_BETTER, Best, Space, Tuned, better, half_decades
-from smoothlink.search.study import check_same_search, check_study, give_up_unfinished, open_study, outcome
-from smoothlink.search.trials import TrialRunner
+from smoothlink.search.space import Best, Space, Tuned
+from smoothlink.search.study import check_same_search, check_study, fail_unfinished, open_study, outcome
 
-__all__ = ["LOWER_IS_BETTER", "Best", "Space", "TrialRunner", "Tuned", "better", "half_decades", "tune"]
+__all__ = ["Best", "Space", "Tuned", "tune"]
 
 Notify = Callable[[int, dict[str, Best]], None]
 
@@ -38,39 +38,42 @@ def tune(
     multiclass: bool | None = None,
     notify: Notify | None = None,
 ) -> Tuned:
-    """Searches settings on 10 % holdouts that are cut before the embedding; the first metric steers the search.
+    """Returns the best settings for each metric on held-out rows; the first metric steers the search.
 
-    `jobs` processes share the trials and the cores; each draws its own settings, so what is tried depends on their
-    number. `holdouts` of 10 % judge each trial in turn, a mean over them: more are steadier where rows are few.
-    `study` is a file that the trials are recorded in; with `resume` a search of the same data, metrics, space, seed and
-    holdouts goes on with it. `notify` is told how many trials ended, and the best so far.
+    10 % of the rows are held out before the embedding is fitted; each of `holdouts` such parts is held out in turn, and
+    a trial's value is the mean over them: more are steadier where rows are few. The trials and the cores are divided
+    among `jobs` processes; each draws its own settings, so what is tried depends on their number. `study` is a file
+    that records the trials; with `resume` a search of the same data, metrics, space, seed and holdouts goes on with it.
+    `notify` is called with the number of trials that ended, and the best so far.
     """
+    for metric in metrics:
+        check_metric(metric)
     check_study(study, resume, sampler)
     if multiclass is None:
-        multiclass = bool((np.diff(Y.indptr) == 1).all())
-    asked = SearchRequest(tuple(metrics), space or Space(), seed, multiclass, holdouts, sampler)
+        multiclass = read_targets(Y, "auto").multiclass
+    request = SearchRequest(tuple(metrics), space or Space(), seed, multiclass, holdouts, sampler)
     with ExitStack() as stack:
         journal = None if study is None else Path(study)
         if jobs > 1 and journal is None:
             journal = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="smoothlink-"))) / "study"
         run = open_study(journal, sampler, seed, metrics[0])
         if study is not None:
-            check_same_search(run, study, asked.search(X, Y))
-        give_up_unfinished(run)
+            check_same_search(run, study, request.search(X, Y))
+        fail_unfinished(run)
         began = len(run.trials)
         if not began:
-            run.enqueue_trial(asked.space.start(Y.shape[0]))
+            run.enqueue_trial(request.space.start(Y.shape[0]))
         else:  # a resumed search must not draw the same points again
             run = open_study(journal, sampler, seed + 1000 * began, metrics[0])
-            asked = asked._replace(seed=seed, drawn=began)
+            request = request._replace(seed=seed, drawn=began)
         left = max(0, trials - sum(t.state.is_finished() for t in run.trials))
 
-        def tell(*_: Any) -> None:
+        def report_progress(*_: Any) -> None:
             if notify is not None:
                 notify(sum(t.state.is_finished() for t in run.trials), outcome(run, metrics).best)
 
         if jobs > 1 and journal is not None and left > 1:
-            run_in_processes(X, Y, asked, journal, left, jobs, tell)
+            run_in_processes(X, Y, request, journal, left, jobs, report_progress)
         else:
-            run_in_process(X, Y, asked, run, left, [tell])
+            run_in_process(X, Y, request, run, left, [report_progress])
         return outcome(run, metrics)

@@ -15,7 +15,7 @@ BEGINNING = b'{"op_code":'  # of every line
 
 
 class JournalLock(JournalFileOpenLock):
-    """Lock the journal itself: the system releases the lock of a process that is killed, so nobody waits for it.
+    """Locks the journal itself: the system releases the lock of a process that is killed, so nobody waits for it.
 
     Who takes the lock first removes the part of a line that a killed writer, or a full disk, left at the end.
     """
@@ -49,7 +49,7 @@ class JournalLock(JournalFileOpenLock):
 
 
 def cut_torn_line(file: BinaryIO) -> None:
-    """Cut the file after its last newline."""
+    """Cuts the file after its last newline."""
     end = size = file.seek(0, os.SEEK_END)
     while end:
         start = max(0, end - (1 << 16))
@@ -63,11 +63,11 @@ def cut_torn_line(file: BinaryIO) -> None:
 
 
 def open_journal(path: str) -> JournalFileBackend:
-    """Return the journal in a file, which is made where there is none."""
+    """Returns the journal in a file, which is made where there is none."""
     return JournalFileBackend(path, JournalLock(path))
 
 
 def is_journal(path: str | os.PathLike[str]) -> bool:
-    """Return whether the file is empty or begins as a journal does."""
+    """Returns whether the file is empty or begins as a journal does."""
     with open(path, "rb") as file:
         return BEGINNING.startswith(file.read(len(BEGINNING)))

@@ -1,4 +1,4 @@
-"""Trials in several processes that share one journal; each gets its part of the cores."""
+"""Trials in this process, or in several that write one journal; each of these gets its part of the cores."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ POLL_SECONDS = 0.5
 
 
 class SearchRequest(NamedTuple):
-    """What trials need to know; it travels to other processes, the data beside it as files."""
+    """What trials need besides the data; it is sent to other processes, and the data are in files."""
 
     metrics: tuple[str, ...]
     space: Space
@@ -37,7 +37,7 @@ class SearchRequest(NamedTuple):
     drawn: int = 0  # trials of the study before this search: later ones must differ
 
     def search(self, X: Any, Y: sp.csr_array) -> dict[str, Any]:
-        """Return what trials must share so that their values can be compared; the sampler may change."""
+        """Returns what trials must share so that their values can be compared; the sampler may change."""
         return {
             "rows": X.shape[0],
             "features": X.shape[1],
@@ -52,15 +52,17 @@ class SearchRequest(NamedTuple):
         }
 
 
-def run_in_process(X: Any, Y: sp.csr_array, asked: SearchRequest, run: Any, trials: int, callbacks: list[Any]) -> None:
-    """So many trials in this process. One that fails numerically is recorded with its reason."""
-    bench = TrialRunner.of(X, Y, asked.metrics, asked.space, asked.seed, asked.multiclass, asked.holdouts)
+def run_in_process(
+    X: Any, Y: sp.csr_array, request: SearchRequest, run: Any, trials: int, callbacks: list[Any]
+) -> None:
+    """Runs trials in this process. One that fails numerically is recorded with its reason."""
+    runner = TrialRunner.of(X, Y, request.metrics, request.space, request.seed, request.multiclass, request.holdouts)
 
     def objective(trial: Any) -> float:
         try:
             with warnings.catch_warnings():  # a hopeless draw may well be singular
                 warnings.simplefilter("ignore", RuntimeWarning)
-                return bench.run(trial)
+                return runner.run(trial)
         except NUMERICAL as error:
             trial.set_user_attr("reason", f"{type(error).__name__}: {error}")
             raise
@@ -69,32 +71,32 @@ def run_in_process(X: Any, Y: sp.csr_array, asked: SearchRequest, run: Any, tria
 
 
 def run_in_processes(
-    X: Any, Y: sp.csr_array, asked: SearchRequest, journal: Path, trials: int, jobs: int, tell: Callable[[], None]
+    X: Any, Y: sp.csr_array, request: SearchRequest, journal: Path, trials: int, jobs: int, notify: Callable[[], None]
 ) -> None:
-    """The trials shared out among `jobs` processes; `tell` is called now and then, and at the end."""
+    """Runs the trials in `jobs` processes; `notify` is called now and then, and at the end."""
     context = multiprocessing.get_context("spawn")  # numba's and BLAS's threads do not survive a fork
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="smoothlink-")))
-        store(folder / "X", X)
-        store(folder / "Y", Y)
-        shares = [trials // jobs + (j < trials % jobs) for j in range(jobs)]
+        save_array(folder / "X", X)
+        save_array(folder / "Y", Y)
+        counts = [trials // jobs + (j < trials % jobs) for j in range(jobs)]
         threads = max(1, (os.cpu_count() or 1) // jobs)
         workers = [
-            context.Process(target=work, args=(folder, asked, journal, share, j, threads), daemon=True)
-            for j, share in enumerate(shares)
-            if share
+            context.Process(target=run_worker, args=(folder, request, journal, count, j, threads), daemon=True)
+            for j, count in enumerate(counts)
+            if count
         ]
         for worker in workers:
             worker.start()
         try:
             while any(worker.is_alive() for worker in workers):
                 time.sleep(POLL_SECONDS)
-                tell()
+                notify()
         finally:
             for worker in workers:
                 worker.terminate()
                 worker.join()
-    tell()
+    notify()
     lost = [worker.exitcode for worker in workers if worker.exitcode]
     if lost:
         raise RuntimeError(
@@ -103,27 +105,29 @@ def run_in_processes(
         )
 
 
-def work(folder: Path, asked: SearchRequest, journal: Path, trials: int, number: int, threads: int) -> None:
-    """One process: its own draws, its part of the cores."""
+def run_worker(folder: Path, request: SearchRequest, journal: Path, trials: int, number: int, threads: int) -> None:
+    """Runs the trials of one process, with draws of its own and its part of the cores."""
     import numba
     from threadpoolctl import threadpool_limits
 
     numba.set_num_threads(threads)
     with threadpool_limits(threads):
-        X, Y = fetch(folder / "X"), sp.csr_array(fetch(folder / "Y"))
-        seed = asked.seed + 1000 * asked.drawn + 7919 * (number + 1)
-        run = open_study(journal, asked.sampler, seed, asked.metrics[0])
-        run_in_process(X, Y, asked, run, trials, [])
+        X, Y = load_array(folder / "X"), sp.csr_array(load_array(folder / "Y"))
+        seed = request.seed + 1000 * request.drawn + 7919 * (number + 1)
+        run = open_study(journal, request.sampler, seed, request.metrics[0])
+        run_in_process(X, Y, request, run, trials, [])
 
 
-def store(path: Path, X: Any) -> None:
+def save_array(path: Path, X: Any) -> None:
+    """Writes a dense or sparse matrix."""
     if sp.issparse(X):
         sp.save_npz(path.with_suffix(".npz"), X, compressed=False)
     else:
         np.save(path.with_suffix(".npy"), X)
 
 
-def fetch(path: Path) -> Any:
+def load_array(path: Path) -> Any:
+    """Returns the matrix that `save_array` wrote."""
     if path.with_suffix(".npy").exists():
         return np.load(path.with_suffix(".npy"))
     return sp.csr_array(sp.load_npz(path.with_suffix(".npz")))

@@ -1,4 +1,4 @@
-"""What a search may draw, and what it brings back."""
+"""The space of a search and its result."""
 
 from __future__ import annotations
 
@@ -15,12 +15,10 @@ from smoothlink.data.overwrite import SETTINGS_KEY
 
 Params = dict[str, Any]
 
-LOWER_IS_BETTER = ("hamming", "logloss", "ece_top", "error")
-
 
 @dataclass(frozen=True)
 class Space:
-    """What may be drawn. Ridges lie on half decades, so that trials meet and share their embeddings."""
+    """The values that trials are drawn from. Ridges lie on half decades, so that trials often share an embedding."""
 
     ridge: tuple[float, float] = (1e-3, 1e2)
     rank: tuple[Any, ...] = ("all", 0.9)
@@ -28,7 +26,7 @@ class Space:
     bandwidth: tuple[float, float] = (0.25, 8.0)
     n_features: tuple[int, int] = (500, 4000)
     final_ridge: tuple[float, float] = (1e-5, 10.0)
-    loss: tuple[str, ...] = ("squared", "descent")  # descent: logistic, for multiclass softmax
+    loss: tuple[str, ...] = ("squared", "sgd")  # sgd: logistic, for multiclass softmax
     learning_rate: tuple[float, float] = (0.25, 1.25)  # times the rate that stays stable
     momentum: tuple[float, float] = (0.05, 0.9)
     decay: tuple[float, float] = (0.8, 1.0)
@@ -38,7 +36,7 @@ class Space:
     input_bandwidth: tuple[float, float] = (0.35, 2.9)  # on half octaves
 
     def start(self, n: int) -> Params:
-        """Where a search over n rows begins, as Optuna names it: the middle of what suits most data."""
+        """Returns the first trial of a search over n rows, as Optuna names it: the middle of what suits most data."""
         ridges = half_decades(*self.ridge)
         wanted: Params = {
             "loss": "squared",
@@ -63,7 +61,7 @@ class Best(NamedTuple):
     """The best settings of a search for one metric."""
 
     value: float  # on the holdout
-    params: Params  # by name, as `smoothlink train --set` takes them: "kernel.bandwidth"
+    params: Params  # by dotted name, as `smoothlink train --set` takes them: "kernel.bandwidth"
     trial: int
 
     @property
@@ -81,22 +79,18 @@ class Tuned(NamedTuple):
     failed: dict[int, str]  # trial -> reason
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """One JSON file that `smoothlink train --params` takes."""
+        """Writes one JSON file that `smoothlink train --params` takes."""
         content = {metric: best._asdict() for metric, best in self.best.items()}
         temporary = Path(f"{os.fspath(path)}.part")
         temporary.write_text(json.dumps({SETTINGS_KEY: 1, "best": content}, indent=1) + "\n")
         temporary.replace(path)
 
 
-def better(metric: str, a: float, b: float) -> bool:
-    return a < b if metric in LOWER_IS_BETTER else a > b
-
-
 def half_decades(low: float, high: float) -> list[float]:
-    """10^(e/2) for whole e between two bounds."""
+    """Returns 10^(e/2) for whole e between two bounds."""
     return [float(10 ** (e / 2)) for e in range(round(2 * np.log10(low)), round(2 * np.log10(high)) + 1)]
 
 
 def half_octaves(low: float, high: float) -> list[float]:
-    """2^(e/2) for whole e between two bounds."""
+    """Returns 2^(e/2) for whole e between two bounds."""
     return [float(2 ** (e / 2)) for e in range(round(2 * np.log2(low)), round(2 * np.log2(high)) + 1)]

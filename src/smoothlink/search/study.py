@@ -1,4 +1,4 @@
-"""The study of a search: in memory, or in a journal file that survives a kill and that several processes share."""
+"""The study of a search: in memory, or in a journal file that survives a kill and that several processes may write."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from smoothlink.choices import settings_from_former
-from smoothlink.search.space import LOWER_IS_BETTER, Best, Tuned, better
+from smoothlink.metrics.names import is_better, metric_of
+from smoothlink.search.space import Best, Tuned
 
 NAME = "smoothlink"
 
 
 def check_study(path: Any, resume: bool, sampler: str) -> None:
-    """Whether a search can begin, or go on, there."""
+    """Raises ValueError where a search cannot begin, or go on, with these arguments."""
     if sampler not in ("random", "tpe"):
         raise ValueError(f"sampler is {sampler!r}; possible are 'random' (as in the paper) and 'tpe'.")
     if resume and path is None:
@@ -31,7 +32,7 @@ def check_study(path: Any, resume: bool, sampler: str) -> None:
 
 
 def open_study(path: Any, sampler: str, seed: int, metric: str) -> Any:
-    """A study in memory, or in a journal."""
+    """Returns a study in memory, or in a journal."""
     import optuna
     from optuna.storages import JournalStorage
 
@@ -43,7 +44,7 @@ def open_study(path: Any, sampler: str, seed: int, metric: str) -> Any:
         study_name=NAME,
         storage=storage,
         load_if_exists=True,
-        direction="minimize" if metric in LOWER_IS_BETTER else "maximize",
+        direction="minimize" if metric_of(metric).lower_is_better else "maximize",
         pruner=optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=2),
     )
     run.sampler = optuna.samplers.RandomSampler(seed) if sampler == "random" else optuna.samplers.TPESampler(seed=seed)
@@ -51,7 +52,7 @@ def open_study(path: Any, sampler: str, seed: int, metric: str) -> Any:
 
 
 def check_same_search(run: Any, path: Any, search: dict[str, Any]) -> None:
-    """Record in a new study what it searches for; raise an error if a resumed one searches for something else."""
+    """Records in a new study what it searches for; raises ValueError if a resumed one searches for something else."""
     search = json.loads(json.dumps(search))  # as the journal gives it back: lists for tuples
     known = run.user_attrs.get("search")
     if known is None:
@@ -65,15 +66,15 @@ def check_same_search(run: Any, path: Any, search: dict[str, Any]) -> None:
         return
     differ = [name for name in {**known, **search} if known.get(name) != search.get(name)]
     if differ:
-        said = "; ".join(f"{name} was {known.get(name)} and is {search.get(name)}" for name in differ)
+        changes = "; ".join(f"{name} was {known.get(name)} and is {search.get(name)}" for name in differ)
         raise ValueError(
-            f"{os.fspath(path)} is a study of another search: {said}.\n"
+            f"{os.fspath(path)} is a study of another search: {changes}.\n"
             "Pass what it was started with, or another --study."
         )
 
 
-def give_up_unfinished(run: Any) -> None:
-    """Trials that a kill left running will not end."""
+def fail_unfinished(run: Any) -> None:
+    """Marks trials that a kill left running as failed."""
     from optuna.trial import TrialState
 
     for trial in run.trials:
@@ -82,13 +83,13 @@ def give_up_unfinished(run: Any) -> None:
 
 
 def outcome(run: Any, metrics: Sequence[str]) -> Tuned:
-    """The best of all finished trials for each metric; the earliest where several are equal."""
+    """Returns the best of all finished trials for each metric; the earliest where several are equal."""
     from optuna.trial import TrialState
 
     best: dict[str, Best] = {}
     for trial in run.trials:
         for metric, (value, params) in trial.user_attrs.get("best", {}).items():
-            if metric in metrics and (metric not in best or better(metric, value, best[metric].value)):
+            if metric in metrics and (metric not in best or is_better(metric, value, best[metric].value)):
                 best[metric] = Best(value, settings_from_former(params), trial.number)
     states = [t.state for t in run.trials]
     failed = {

@@ -1,4 +1,4 @@
-"""What trials run on: holdouts cut before anything is fitted, and sums that serve as many settings as they can."""
+"""Trials of a search: held-out rows are split off before anything is fitted, and settings share what sums they can."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from smoothlink.fitting.input_kernel import worth_trying
 from smoothlink.fitting.link import Link, decoder_passes
 from smoothlink.fitting.prepare import make_problem, number_of_entries, start_settings
 from smoothlink.fitting.settings import Problem, Request, Settings, TrainingData
-from smoothlink.metrics.evaluate import evaluate
+from smoothlink.metrics.evaluate import model_statistics
+from smoothlink.metrics.names import is_better
 from smoothlink.model import Model
 from smoothlink.predict import predictions
-from smoothlink.search.space import Params, Space, better, half_decades, half_octaves
-from smoothlink.steps.calibrate import no_calibration
+from smoothlink.search.space import Params, Space, half_decades, half_octaves
+from smoothlink.steps.calibrate import Calibration, no_calibration
 from smoothlink.steps.embed import rank_for_share
 from smoothlink.steps.featurize import parse_kernel
 from smoothlink.steps.scale import Scaling, choose_scaling
@@ -34,7 +35,7 @@ Array = NDArray[Any]
 
 
 class ValidationSet(NamedTuple):
-    """The rows as the first stage sees them, and the holdouts cut from them."""
+    """The rows as the embedding takes them, and the folds that hold some of them out."""
 
     problem: Problem
     settings: Settings
@@ -43,7 +44,7 @@ class ValidationSet(NamedTuple):
 
 @dataclass
 class TrialRunner:
-    """The holdouts, and what the trials on them share."""
+    """Runs trials on the same held-out rows; what they can share is computed once."""
 
     A: Any  # (n, d + 1) scaled rows
     Y: sp.csr_array
@@ -56,7 +57,7 @@ class TrialRunner:
     plain: ValidationSet = field(init=False)
     ranks: dict[str, int] = field(init=False)
     kernels: list[str | None] = field(init=False)
-    curved: dict[tuple[str, float], ValidationSet] = field(default_factory=dict)  # of the last kernel of x
+    by_kernel: dict[tuple[str, float], ValidationSet] = field(default_factory=dict)  # of the last input kernel
 
     @classmethod
     def of(
@@ -69,6 +70,7 @@ class TrialRunner:
         multiclass: bool,
         holdouts: int = 1,
     ) -> TrialRunner:
+        """Returns a runner for rows X (n, d) and labels Y (n, c)."""
         from smoothlink.estimator import SmoothLinkClassifier
 
         request = SmoothLinkClassifier(rank="auto", random_state=seed)._request()
@@ -76,7 +78,7 @@ class TrialRunner:
         return cls(scaling(X), Y, scaling, request, multiclass, metrics, space, holdouts)
 
     def __post_init__(self) -> None:
-        self.plain = self.stand(replace(self.request, input_kernel=None))
+        self.plain = self.validation_set(replace(self.request, input_kernel=None))
         rows = self.plain.problem.rows
         may = worth_trying(self.plain.problem, self.request)
         self.kernels = [kernel for kernel in self.space.input_kernel if kernel is None or may] or [None]
@@ -90,39 +92,42 @@ class TrialRunner:
                 rng = np.random.default_rng([self.request.seed, 5])
                 self.ranks[str(rank)] = rank_for_share(rows, rank, most, rng)
 
-    def stand(self, request: Request) -> ValidationSet:
+    def validation_set(self, request: Request) -> ValidationSet:
+        """Returns the rows with the input kernel of a request, and its folds."""
         data = TrainingData(self.A, self.Y, None, self.multiclass)
         problem = make_problem(self.A, data, self.scaling, request, FitState())
         settings = start_settings(problem, request, number_of_entries(self.A))
         held = hold_out(problem.rows.w, request.holdout, request.seed, self.holdouts)
         return ValidationSet(problem, settings, [make_fold(problem.rows, self.Y, h, settings.embedder) for h in held])
 
-    def seen_through(self, drawn: Params) -> ValidationSet:
-        """The rows through the input kernel drawn, if any; trials with the same one in a row share it."""
+    def with_input_kernel(self, drawn: Params) -> ValidationSet:
+        """Returns the rows with the input kernel drawn, if any; successive trials with the same one share it."""
         if drawn.get("input_kernel") is None:
             return self.plain
         key = drawn["input_kernel"], drawn["input_bandwidth"]
-        if key not in self.curved:
-            self.curved.clear()
-            self.curved[key] = self.stand(replace(self.request, input_kernel=key[0], input_bandwidth=key[1]))
-        return self.curved[key]
+        if key not in self.by_kernel:
+            self.by_kernel.clear()
+            self.by_kernel[key] = self.validation_set(
+                replace(self.request, input_kernel=key[0], input_bandwidth=key[1])
+            )
+        return self.by_kernel[key]
 
     def run(self, trial: Any) -> float:
-        """One trial: a draw of the link, then every final ridge (squared) or every pass (descent) on it."""
-        drawn = self.draw(trial)
-        stand = self.seen_through(drawn)
-        settings = self.settings(stand, drawn)
-        trials = Trials(stand.folds, settings)
-        for fold in stand.folds:
-            fold.links.clear()  # of other kernels and sizes
-        links = [trials.link(fold, settings) for fold in stand.folds]
+        """Runs one trial: a draw of the link, then every final ridge (squared) or every pass (SGD) on it.
+
+        Returns the best value of the first metric.
+        """
+        drawn = self.suggest(trial)
+        data = self.with_input_kernel(drawn)
+        settings = self.settings(data, drawn)
+        links = self.links(data, settings)
         tries = self.ridges if drawn["loss"] == "squared" else self.passes
         best: dict[str, tuple[float, Params]] = {}
         for step, found in enumerate(zip(*(tries(link, settings, drawn) for link in links), strict=True)):
             Vs, params = [V for V, _ in found], found[0][1]
-            for calibrate, metrics in self.judge(stand, links, Vs, params):
+            for calibrate, metrics in self.validate(data, links, Vs, params["loss"]):
                 for metric, value in metrics.items():
-                    if metric not in best or better(metric, value, best[metric][0]):
+                    if metric not in best or is_better(metric, value, best[metric][0]):
                         best[metric] = value, {**params, "calibrate": calibrate}
             trial.set_user_attr("best", best)
             trial.report(best[self.metrics[0]][0], step)
@@ -132,11 +137,10 @@ class TrialRunner:
                 raise optuna.TrialPruned
         return best[self.metrics[0]][0]
 
-    def draw(self, trial: Any) -> Params:
-        """What Optuna proposes, as parameters of the classifier."""
+    def suggest(self, trial: Any) -> Params:
+        """Returns what Optuna proposes, as parameters of the classifier."""
         s = self.space
         ridges, finals = half_decades(*s.ridge), half_decades(*s.final_ridge)
-        descent = "softmax" if self.multiclass else "logistic"
         loss = trial.suggest_categorical("loss", list(s.loss))
         most = min(s.n_features[1], max(s.n_features[0], 2 * self.A.shape[0]))
         drawn: Params = {
@@ -147,7 +151,7 @@ class TrialRunner:
             "bandwidth": trial.suggest_float("bandwidth", *s.bandwidth, log=True),
             "n_features": trial.suggest_int("n_features", s.n_features[0], most, log=True),
             "label_smoothing": trial.suggest_float("label_smoothing", *s.label_smoothing),
-            "loss": "squared" if loss == "squared" else descent,
+            "loss": "squared" if loss == "squared" else "softmax" if self.multiclass else "logistic",
         }
         if drawn["input_kernel"] is not None:
             widths = half_octaves(*s.input_bandwidth)
@@ -159,10 +163,10 @@ class TrialRunner:
             drawn["decay"] = trial.suggest_float("decay", *s.decay)
         return drawn
 
-    def settings(self, stand: ValidationSet, drawn: Params) -> Settings:
+    def settings(self, data: ValidationSet, drawn: Params) -> Settings:
         """Returns the settings of a draw, complete but for a final ridge or passes that are tried in turn."""
         return replace(
-            stand.settings,
+            data.settings,
             ridge=drawn["ridge"],
             rank=drawn["rank"],
             kernel=parse_kernel(drawn["kernel"]),
@@ -173,6 +177,13 @@ class TrialRunner:
             sgd=SGD(*(drawn[name] for name in ("learning_rate", "momentum", "decay") if name in drawn)),
             smoothing=Smoothing.of(drawn["label_smoothing"], self.Y.shape[1], multiclass=self.multiclass),
         )
+
+    def links(self, data: ValidationSet, settings: Settings) -> list[Link]:
+        """Returns the link of each fold."""
+        trials = Trials(data.folds, settings)
+        for fold in data.folds:
+            fold.links.clear()  # of other kernels and sizes
+        return [trials.link(fold, settings) for fold in data.folds]
 
     def ridges(self, link: Link, settings: Settings, drawn: Params) -> Iterator[tuple[Array, Params]]:
         """Yields the squared solution for a grid of final ridges: one pair of sums, one factor each."""
@@ -185,35 +196,25 @@ class TrialRunner:
         for done in range(1, self.space.passes + 1):
             yield next(run), {**drawn, "passes": done}
 
-    def judge(
-        self, stand: ValidationSet, links: list[Link], Vs: list[Array], params: Params
+    def validate(
+        self, data: ValidationSet, links: list[Link], Vs: list[Array], loss: str
     ) -> Iterator[tuple[bool, dict[str, float]]]:
-        """Yields the metrics of held-out rows, a mean over holdouts, with scores as they are and after calibration."""
+        """Yields the metrics of held-out rows, a mean over folds, with scores as they are and after calibration."""
         if not all(np.isfinite(V).all() for V in Vs):
             raise FloatingPointError("the SGD diverged: a smaller learning rate is needed")
-        held = [fold.held_out(link, V) for fold, link, V in zip(stand.folds, links, Vs, strict=True)]
-        calibration = criterion(held, params["loss"], multiclass=self.multiclass)[1]
-        models = [self.model(link, V, params["loss"]) for link, V in zip(links, Vs, strict=True)]
+        held = [fold.held_out(link, V) for fold, link, V in zip(data.folds, links, Vs, strict=True)]
+        calibration = criterion(held, loss, multiclass=self.multiclass)[1]
         for calibrate in (False, True):
-            found = [
-                self.measured(replace(model, calibration=calibration if calibrate else no_calibration()), link, fold)
-                for model, link, fold in zip(models, links, stand.folds, strict=True)
-            ]
-            yield calibrate, {metric: float(np.mean([f[metric] for f in found])) for metric in self.metrics}
+            found = []
+            for fold, link, V in zip(data.folds, links, Vs, strict=True):
+                model = self.model(link, V, loss, calibration if calibrate else no_calibration())
+                predicted = predictions(model, link.held, fold.held_labels)
+                values = model_statistics(model, fold.held_labels, predicted).draw(0, 0)
+                found.append([values[metric][0] for metric in self.metrics])
+            yield calibrate, dict(zip(self.metrics, np.mean(found, axis=0).tolist(), strict=True))
 
-    def measured(self, model: Model, link: Link, fold: Fold) -> dict[str, float]:
-        found = evaluate(
-            fold.held_labels,
-            predictions(model, link.held, fold.held_labels),
-            label_counts=model.counts,
-            n_train=max(1, round(model.total)),
-            task="multiclass" if self.multiclass else "multilabel",
-            bootstraps=0,
-        )
-        return {metric: found.metrics[metric].value for metric in self.metrics}
-
-    def model(self, link: Link, V: Array, loss: str) -> Model:
-        """The link as a model of embedded rows."""
+    def model(self, link: Link, V: Array, loss: str, calibration: Calibration) -> Model:
+        """Returns the link as a model of embedded rows."""
         return Model(
             scaling=self.scaling,
             input_features=None,
@@ -224,7 +225,7 @@ class TrialRunner:
             V=ArrayWeights(V),
             loss=loss,
             multiclass=self.multiclass,
-            calibration=no_calibration(),
+            calibration=calibration,
             counts=np.array(link.sums.label_weights, np.float64),
             total=link.sums.weight,
             thresholds=np.full(V.shape[1], 0.5),

@@ -1,11 +1,22 @@
-"""Figures: round ticks, marks within the frame, names that do not meet."""
+"""Charts: round ticks, marks within the frame, names that do not meet."""
 
 import re
 from itertools import pairwise
 
 import pytest
 
-from smoothlink.reports.charts import HEIGHT, LINE, WIDTH, Chart, Scale, above, log_ticks, percent, round_ticks, short
+from smoothlink.reports.charts import (
+    CHART_HEIGHT,
+    CHART_WIDTH,
+    LINE,
+    Chart,
+    Scale,
+    above,
+    log_ticks,
+    percent,
+    round_ticks,
+    short,
+)
 
 
 @pytest.mark.parametrize(
@@ -28,14 +39,14 @@ def test_a_round_number_above_all():
 
 def test_numbers_are_short():
     assert [short(v) for v in (3, 1500, 3e5, 2e6, 0.01)] == ["3", "1.5k", "300k", "2M", "0.01"]
-    assert percent(0.25) == "25 %"
+    assert percent(0.25) == "25\N{NO-BREAK SPACE}%"
 
 
 def test_marks_are_where_their_numbers_are():
     chart = Chart(Scale(0, 10, "x"), Scale(1, 100, "y", log=True))
-    assert chart.place(0, 1)[0] < chart.place(10, 1)[0] <= WIDTH
+    assert chart.place(0, 1)[0] < chart.place(10, 1)[0] <= CHART_WIDTH
     assert chart.place(0, 10)[1] == pytest.approx((chart.place(0, 1)[1] + chart.place(0, 100)[1]) / 2)
-    assert 0 <= chart.place(0, 100)[1] < chart.place(0, 1)[1] <= HEIGHT
+    assert 0 <= chart.place(0, 100)[1] < chart.place(0, 1)[1] <= CHART_HEIGHT
     assert chart.place(0, -5) == chart.place(0, 1)  # a logarithm has an end
 
 
@@ -45,15 +56,15 @@ def test_names_of_curves_keep_their_distance_and_stay_inside():
         chart.line([0, 1], [0.5, end], tone, f"curve {tone}")
     heights = sorted(float(y) for y in re.findall(r' y="([\d.]+)"', "".join(chart.names())))
     assert min(b - a for a, b in pairwise(heights)) >= LINE - 0.1
-    assert heights[-1] <= HEIGHT
+    assert heights[-1] <= CHART_HEIGHT
 
 
-def test_a_figure_has_words_and_numbers_for_those_who_do_not_see_it():
+def test_a_chart_has_words_for_those_who_do_not_see_it_and_escapes_them():
     chart = Chart(Scale(0, 1, "x"), Scale(0, 1, "y"))
     chart.dots([0.5], [0.5], "a", ["half & half"])
-    drawn = chart.figure('about "half"', "A caption")
+    drawn = chart.svg('about "half"')
     assert 'role="img"' in drawn
-    assert 'aria-label="about &quot;half&quot;"' in drawn
+    assert 'aria-label="about &#34;half&#34;"' in drawn
     assert "<title>half &amp; half</title>" in drawn
 
 

@@ -6,6 +6,8 @@ import pytest
 from commands import FIXED, prepared, run, succeed
 
 import smoothlink
+from smoothlink.text import documents
+from smoothlink.text.records import records
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +47,7 @@ def test_json_has_the_numbers_of_evaluate_and_of_the_figures(files, tmp_path):
     assert 0 <= found["ece_pairs"] <= 1
 
 
-def test_texts_of_a_file_are_on_the_page(tmp_path):
+def test_texts_of_a_file_are_on_the_page_with_the_numbers_of_evaluate(tmp_path, monkeypatch):
     pairs = [
         ("numpy arrays & sums", ["array"]),
         ("open a socket", ["net"]),
@@ -56,7 +58,12 @@ def test_texts_of_a_file_are_on_the_page(tmp_path):
     model = tmp_path / "m.safetensors"
     words = ("--char-ngrams", "none", "--set", "kernel.features=20")
     succeed("train", tmp_path / "d.jsonl", "-o", model, "-q", "--effort", "quick", *words)
-    succeed("report", model, tmp_path / "d.jsonl", "-o", tmp_path / "r.html", "-q", "--bootstraps", 5)
+    read, given = [], ("--bootstraps", 5, "--json", "-q")
+    monkeypatch.setattr(documents, "records", lambda *args, **how: read.append(args) or records(*args, **how))
+    found = succeed("report", model, tmp_path / "d.jsonl", "-o", tmp_path / "r.html", *given).json
+    assert len(read) == 1  # the file is parsed once
+    expected = succeed("evaluate", model, tmp_path / "d.jsonl", *given).json
+    assert {key: found[key] for key in expected} == expected
     html = (tmp_path / "r.html").read_text("utf-8")
     assert "number 3" in html or "number 7" in html or "number 1" in html
     found = succeed("explain", model, "--text", "a socket", "-k", 1, "--json").json["labels"][0]
@@ -75,10 +82,10 @@ def test_compare_shows_differences_and_writes_a_page(files, tmp_path):
         del model.feature_names_in_
     values = [model.evaluate(files.tested.X, files.tested.Y, bootstraps=0).metrics["p@1"].value for model in models]
     assert found["metrics"]["p@1"]["difference"]["value"] == pytest.approx(values[0] - values[1])
-    assert sum(found["first_label_right"].values()) == found["rows"] == 30
+    assert sum(found["top_label_right"].values()) == found["rows"] == 30
     ran = succeed("compare", *given, "-o", tmp_path / "c.html")
     assert f"{values[0] - values[1]:+.4f}" in next(line for line in ran.out.splitlines() if line.split()[:1] == ["p@1"])
-    assert "First label right: both" in ran.out
+    assert "Top label right: both" in ran.out
     assert "other" in (tmp_path / "c.html").read_text("utf-8")
 
 

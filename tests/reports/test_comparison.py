@@ -1,17 +1,14 @@
-"""Two models side by side: differences under the same draws, labels by name, and a page."""
+"""Two models side by side: the numbers of `evaluate`, differences under the same draws, and a page."""
 
 import datetime
 
-import numpy as np
 import pytest
-import scipy.sparse as sp
 from small import classes, fixed, words
 
 import smoothlink
-from smoothlink.metrics.bootstrap import Metric
-from smoothlink.metrics.names import better
-from smoothlink.reports.comparison import joint_truth, union
-from smoothlink.reports.comparison_page import PARTS
+from smoothlink.reports.comparison import SECTIONS_OF_TWO
+from smoothlink.reports.example_rows import compared_row, shown_row
+from smoothlink.reports.test_data import labelled_rows
 
 DAY = datetime.date(2026, 11, 15)
 
@@ -50,42 +47,19 @@ def test_values_are_those_of_evaluate_and_differences_are_between_them(data):
     assert back.metrics["p@1"].difference.value == -found.metrics["p@1"].difference.value
 
 
-def test_the_order_of_labels_does_not_matter(data, rng):
-    X, Y, _, Y_test = data
-    order = rng.permutation(6)
-    model, other = fixed().fit(X, Y), fixed().fit(X, Y[:, order])
-    model.label_names_ = [f"label{j}" for j in range(6)]
-    other.label_names_ = [f"label{j}" for j in order]
-    shared = union([model.label_names_, other.label_names_])
-    truth = joint_truth([sp.csr_array(Y_test), sp.csr_array(Y_test[:, order])], shared)
-    assert truth.toarray().tolist() == Y_test.tolist()
-
-
-def test_a_label_that_one_model_lacks_is_its_miss(data):
+def test_models_of_other_labels_and_rows_keep_their_own_numbers(data):
+    """PSP weighs labels by the training rows of the model that is measured; a label that it lacks is missed."""
     X, Y, X_test, Y_test = data
-    whole, part = fixed().fit(X, Y), fixed().fit(X, Y[:, :4])
+    whole, part = fixed().fit(X, Y), fixed().fit(X[:50], Y[:50, :4])
     found = compare(whole, part, X_test, Y_test, names=("whole", "part"))
-    assert found.metrics["micro_f1"].second.value == pytest.approx(
-        part.evaluate(X_test, Y_test).metrics["micro_f1"].value
-    )
-    assert found.metrics["micro_f1"].first.value == pytest.approx(
-        whole.evaluate(X_test, Y_test).metrics["micro_f1"].value
-    )
-
-
-def test_labels_unknown_to_both_are_counted(data):
-    _, _, _, Y = data
-    wide = sp.csr_array(np.hstack([Y, np.ones((60, 2), int)]))
-    truth = joint_truth([wide, wide], union([[str(j) for j in range(6)]] * 2))
-    assert truth.shape == (60, 8)
-    assert np.diff(truth.indptr).tolist() == np.diff(wide.indptr).tolist()
-
-
-def test_less_is_better_where_it_is():
-    up, down, unclear = Metric(0.1, 0.05, 0.2), Metric(-0.1, -0.2, -0.05), Metric(0.1, -0.1, 0.2)
-    assert [better("p@1", d) for d in (up, down, unclear)] == [1, -1, 0]
-    assert [better("error", d) for d in (up, down, unclear)] == [-1, 1, 0]
-    assert better("p@1", Metric(0.1, np.nan, np.nan)) == 0
+    for side, model in (("first", whole), ("second", part)):
+        expected = model.evaluate(X_test, Y_test, bootstraps=30).metrics
+        for key in ("psp@1", "psndcg@3", "micro_f1", "macro_f1", "hamming", "p@1"):
+            assert getattr(found.metrics[key], side) == pytest.approx(expected[key])
+    assert "know different labels (6 and 4)" in found.note
+    assert "know different labels (6 and 4)" in found.html
+    assert "trained on different rows" in compare(whole, fixed().fit(X[:50], Y[:50]), X_test, Y_test).note
+    assert compare(whole, whole, X_test, Y_test).note == ""
 
 
 def test_the_page_has_all_sections_and_escapes_names(data, tmp_path):
@@ -95,7 +69,7 @@ def test_the_page_has_all_sections_and_escapes_names(data, tmp_path):
     assert (tmp_path / "c.html").read_text("utf-8") == found.html
     assert "<b>" not in found.html
     assert "&lt;b&gt;new" in found.html
-    assert [f'<section id="{part}"' in found.html for part in PARTS] == [True] * len(PARTS)
+    assert [f'<section id="{name}"' in found.html for name in SECTIONS_OF_TWO] == [True] * len(SECTIONS_OF_TWO)
 
 
 def test_classes_are_compared_too(rng):
@@ -111,3 +85,16 @@ def test_models_without_a_common_label_are_refused(data):
         model.label_names_ = [f"{word}{j}" for j in range(6)]
     with pytest.raises(smoothlink.DataError, match="no label in common"):
         compare(*models, X_test, Y_test)
+
+
+def test_a_label_of_a_row_has_one_mark_in_report_and_comparison(data):
+    X, Y, X_test, Y_test = data
+    model, other = fixed().fit(X, Y), fixed(kernel="linear", rank=1).fit(X, Y)
+    measured = compare(model, other, X_test, Y_test).measured
+    rows = labelled_rows(model, X_test, Y_test)
+    for row in range(60):
+        [_, (_, alone)] = shown_row(measured[0], rows, row).labels
+        [_, (_, first), _] = compared_row(measured, rows, ("A", "B"), row).labels
+        assert alone[:3] == first
+        assert (first[0].mark == "hit") == bool(measured[0].hit[row, 0])
+        assert all(chip.mark != "miss" or chip.probability > 0.5 for chip in first[1:])

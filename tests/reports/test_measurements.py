@@ -5,7 +5,8 @@ import pytest
 import scipy.sparse as sp
 from small import classes, dense, fixed, words
 
-from smoothlink.reports.measurements import EDGES, FOUND, confusions, measure
+from smoothlink.reports.measurements import FOUND, FREQUENCY_EDGES, confusions, measure
+from smoothlink.reports.test_data import labelled_rows
 
 
 @pytest.fixture
@@ -18,7 +19,7 @@ def case(rng):
 
 def measured(case, **given):
     model, X, Y, _ = case
-    return measure(model, model._validated_rows(X), model._true_labels(Y), **{"bootstraps": 0} | given)
+    return measure(labelled_rows(model, X, Y), **{"bootstraps": 0} | given)
 
 
 def test_metrics_are_those_of_evaluate(case):
@@ -49,7 +50,7 @@ def test_groups_hold_every_label_once_and_count_what_is_found(case):
         assert group.recall == pytest.approx(hits / max(1, group.pairs))
         assert group.precision == pytest.approx(hits / max(1, np.isin(first, mine).sum()))
     assert sum(group.labels for group in found.groups) == 8
-    assert {group.least for group in found.groups} <= set(EDGES)
+    assert {group.least for group in found.groups} <= set(FREQUENCY_EDGES)
 
 
 def test_confusions_count_wrong_labels_in_the_place_of_missed_ones(rng):
@@ -60,10 +61,10 @@ def test_confusions_count_wrong_labels_in_the_place_of_missed_ones(rng):
     for y, places in zip(Y, ranked, strict=True):
         first = places[: int(y.sum())].tolist()
         for true in np.flatnonzero(y):
-            for said in first:
-                expected[true, said] += not y[said] and true not in first
+            for predicted in first:
+                expected[true, predicted] += not y[predicted] and true not in first
     found = confusions(sp.csr_array(Y), ranked, hit, 6, most=100)
-    assert {(one.true, one.said): one.rows for one in found} == {
+    assert {(one.true, one.predicted): one.rows for one in found} == {
         (i, j): expected[i, j] for i in range(6) for j in range(6) if expected[i, j]
     }
     assert [one.rows for one in found] == sorted((one.rows for one in found), reverse=True)
@@ -75,14 +76,14 @@ def test_labels_unknown_to_the_model_are_misses_and_never_confused(case):
     wide = np.hstack([Y, np.ones((60, 1), int)])
     found = measured((model, X, wide, train))
     assert found.evaluation.n_unknown_labels == 1
-    assert found.cuts.recall.max() < measured(case).cuts.recall.max()
-    assert all(one.true < 8 and one.said < 8 for one in found.confused)
+    assert found.thresholds.recall.max() < measured(case).thresholds.recall.max()
+    assert all(one.true < 8 and one.predicted < 8 for one in found.confused)
 
 
-def test_one_class_a_row_is_measured_too(rng):
+def test_one_class_per_row_is_measured_too(rng):
     X, y = classes(rng)
     model = fixed(rank=2, loss="auto").fit(X, y)
-    found = measure(model, model._validated_rows(X), model._true_labels(y), bootstraps=0)
+    found = measure(labelled_rows(model, X, y), bootstraps=0)
     assert found.metrics["error"].value == pytest.approx(1 - found.metrics["p@1"].value)
     assert sum(one.rows for one in found.confused) == round(90 * found.metrics["error"].value)
     assert found.ks == (1, 2, 3)

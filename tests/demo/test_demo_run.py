@@ -37,14 +37,14 @@ def corpus(rng):
 
 @pytest.fixture
 def problem(corpus):
-    return parts.pose(corpus)
+    return parts.demo_problem(corpus)
 
 
 def test_a_fifth_of_the_documents_is_for_testing_and_always_the_same(corpus, problem):
     n, tested = problem.X.shape[0], problem.X_test.shape[0]
     assert n + tested == len(corpus.texts)
     assert 0.1 < tested / (n + tested) < 0.3
-    again = parts.pose(corpus)
+    again = parts.demo_problem(corpus)
     assert (again.X != problem.X).nnz == 0
     assert (again.Y_test != problem.Y_test).nnz == 0
 
@@ -57,25 +57,24 @@ def test_the_split_keeps_each_text_with_its_labels(corpus, problem):
         assert set(words) & set(next(text for parts, text in TOPICS.items() if set(parts) == path).split())
 
 
-def test_words_of_a_topic_are_answered_with_its_labels(problem):
+def test_words_of_a_topic_get_its_labels(problem):
     model = parts.train(problem)
-    asked = ["solve a sparse linear system", "train a random forest", "read a csv file"]
-    said = [{name for name, p in labels if p > 0.5} for labels in parts.answer(problem, model, asked, k=5)]
+    sentences = ["solve a sparse linear system", "train a random forest", "read a csv file"]
+    said = [{name for name, p in labels if p > 0.5} for labels in parts.label_sentences(problem, model, sentences, k=5)]
     assert said == [{"scipy", "sparse"}, {"sklearn", "ensemble"}, {"csv"}]
 
 
-def test_settled_training_takes_the_settings_as_they_are(problem):
-    told = []
-    summary = parts.train(problem, lambda stage, share: told.append(stage), settled=True).summary_
-    assert {name: summary[name] for name in parts.SETTLED} == parts.SETTLED
-    assert "fit" in told
+def test_selected_settings_are_taken_as_they_are(problem):
+    steps = []
+    summary = parts.train(problem, lambda stage, share: steps.append(stage), selected=True).summary_
+    assert [summary[name] for name in ("ridge", "bandwidth", "final_ridge")] == [3.0, 1.0, 3e-4]
+    assert "fit" in steps
 
 
 def test_model_and_baseline_are_measured_alike(problem):
     """On documents whose words give their topic away, neither may fail: not its ranking, and not its label sets."""
-    model, other = parts.train(problem), parts.train_baseline(problem)
-    ours, theirs = parts.compare(problem, model, other)
-    assert ours.metrics.keys() == theirs.metrics.keys() >= set(parts.METRICS)
+    ours, theirs = parts.compare_with_baseline(problem, parts.train(problem))
+    assert ours.metrics.keys() == theirs.metrics.keys() >= set(parts.COMPARED)
     assert ours.n_rows == theirs.n_rows == problem.X_test.shape[0]
     for found in (ours, theirs):
         assert found.metrics["micro_f1"].value > 0.9
@@ -88,20 +87,17 @@ def test_the_baseline_is_ridge_regression_of_each_label_alone(rng):
     A = np.hstack([X.toarray(), np.ones((30, 1))]).astype(np.float64)
     for j in range(3):
         alone = np.linalg.solve(A.T @ A + 0.3 * np.eye(51), A.T @ Y.toarray()[:, j])
-        together = baseline.solved(baseline.with_constant(X), Y, 0.3)[:, j]
+        together = baseline.solve_ridge(baseline.with_intercept(X), Y, 0.3)[:, j]
         np.testing.assert_allclose(together, alone, atol=1e-4)
 
 
 def test_the_baseline_chooses_its_ridge_on_rows_it_has_not_seen(problem):
     fitted = baseline.fit_independent(problem.X, problem.Y)
-    assert fitted.ridge in baseline.RIDGES
-    P = fitted.probabilities(problem.X_test)
-    assert P.shape == problem.Y_test.shape
-    assert (P >= 0).all()
-    assert (P <= 1).all()
-    said = fitted.predictions(problem.X_test, problem.Y_test)
+    assert fitted.ridge in baseline.BASELINE_RIDGES
+    predicted = fitted.predictions(problem.X_test, problem.Y_test)
+    assert ((predicted.top_probability >= 0) & (predicted.top_probability <= 1)).all()
     counts = np.bincount(problem.Y.indices, minlength=5)
-    assert "ece_top" in evaluate(problem.Y_test, said, label_counts=counts, n_train=96, bootstraps=0).metrics
+    assert "ece_top" in evaluate(problem.Y_test, predicted, label_counts=counts, n_train=96, bootstraps=0).metrics
 
 
 # The command
@@ -116,22 +112,22 @@ def quick(monkeypatch, corpus):
 def test_the_demo_shows_metrics_next_to_the_baseline_and_answers(monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     ran = succeed("demo")
-    for key in parts.METRICS:
+    for key in parts.COMPARED:
         assert sum(line.split()[:1] == [key] for line in ran.out.splitlines()) == 1
     for word in ("independent ridge", "90 % interval", "120 docstrings", "smoothlink demo", "s in all"):
         assert word in ran.out
-    for question in parts.QUESTIONS:
-        assert question in ran.out
+    for sentence in parts.SENTENCES:
+        assert sentence in ran.out
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_sentence_is_answered_with_or_without_quotes():
+def test_a_sentence_is_labelled_with_or_without_quotes():
     quoted, bare = (succeed("demo", "--json", *words).json for words in (["read csv"], ["read", "csv"]))
-    assert quoted["answers"] == bare["answers"]
-    [answer] = quoted["answers"]
-    assert answer["question"] == "read csv"
-    assert answer["labels"][0]["label"] == "csv"
-    assert quoted.keys() == {"answers", "seconds"}
+    assert quoted["sentences"] == bare["sentences"]
+    [found] = quoted["sentences"]
+    assert found["sentence"] == "read csv"
+    assert found["labels"][0]["label"] == "csv"
+    assert quoted.keys() == {"sentences", "seconds"}
     shown = succeed("demo", "--quiet", "read [csv]")
     assert shown.err == ""
     assert "read [csv]" in shown.out
@@ -146,11 +142,11 @@ def test_a_sentence_of_unknown_words_is_said_to_be_one():
 @pytest.mark.usefixtures("quick")
 def test_json_holds_both_models_and_all_answers():
     found = succeed("demo", "--json").json
-    assert found.keys() == {"smoothlink", "baseline", "answers", "seconds"}
+    assert found.keys() == {"smoothlink", "baseline", "sentences", "seconds"}
     for name in ("smoothlink", "baseline"):
-        assert found[name].keys() == set(parts.METRICS)
+        assert found[name].keys() == set(parts.COMPARED)
         assert found[name]["p@1"].keys() == {"value", "low", "high"}
-    assert [answer["question"] for answer in found["answers"]] == list(parts.QUESTIONS)
+    assert [answer["sentence"] for answer in found["sentences"]] == list(parts.SENTENCES)
 
 
 @pytest.mark.slow
@@ -160,7 +156,7 @@ def test_the_whole_demo_beats_its_baseline_in_the_time_it_may_take():
     assert ours["p@1"]["value"] > 0.85
     for key in ("p@1", "ndcg@5", "micro_f1", "macro_f1_alg4"):
         assert ours[key]["value"] > theirs[key]["value"]
-    likely = [{label["label"] for label in answer["labels"][:3]} for answer in found["answers"]]
+    likely = [{label["label"] for label in answer["labels"][:3]} for answer in found["sentences"]]
     assert {"scipy", "sparse"} <= likely[0]
     assert {"sklearn", "ensemble"} <= likely[1]
     assert found["seconds"] < 120  # half of that on two idle cores
