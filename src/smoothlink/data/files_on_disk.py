@@ -7,7 +7,6 @@ import gzip
 import lzma
 import os
 import re
-import secrets
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,9 +14,9 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import numpy as np
-import zstandard
 from numpy.typing import NDArray
 
+from smoothlink.data.atomic import replace_file
 from smoothlink.errors import DataError
 
 SUFFIXES = (".gz", ".xz", ".bz2", ".zst")
@@ -27,7 +26,6 @@ _MAGIC = {
     "bz2": rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)",  # the second is the empty file
     "zst": rb"\x28\xb5\x2f\xfd",
 }
-_BROKEN = (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError, zstandard.ZstdError)
 _PIECE = 1 << 20
 
 
@@ -162,16 +160,17 @@ def other_half(path: str, marks: dict[str, str]) -> Path | None:
 @contextmanager
 def replacing(path: str) -> Iterator[IO[bytes]]:
     """A stream to a temporary file, compressed by the suffix of `path`, which becomes `path` when all went well."""
-    temporary = f"{path}.{secrets.token_hex(4)}.tmp"
     try:
-        with open(temporary, "xb") as raw, _compressor(raw, Path(path).suffix.lower()) as stream:
+        with replace_file(path) as raw, _compressor(raw, Path(path).suffix.lower()) as stream:
             yield stream
-        os.replace(temporary, path)
     except OSError as e:
-        reason = e.strerror or str(e)
-        raise DataError(f"{path}: cannot be written: {reason}.\nCheck that the folder exists and is yours.") from e
-    finally:
-        Path(temporary).unlink(missing_ok=True)
+        raise not_written(path, e) from e
+
+
+def not_written(path: str, error: OSError) -> DataError:
+    """Returns the error for a file or folder that the system does not let us write."""
+    reason = error.strerror or str(error)
+    return DataError(f"{path}: cannot be written: {reason}.\nCheck that the folder exists and is yours.")
 
 
 @contextmanager
@@ -203,7 +202,12 @@ def _plain(stream: IO[bytes]) -> NDArray[np.uint8]:
 
 
 def _decompressed(stream: IO[bytes], kind: str, path: str, step: int = _PIECE) -> Iterator[bytes]:
-    """The pieces of a compressed file of one or more members; an error where the last one does not end."""
+    """Yields the pieces of a compressed file of one or more members; an error where the last one does not end."""
+    broken: tuple[type[Exception], ...] = (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError)
+    if kind == "zst":
+        from zstandard import ZstdError
+
+        broken += (ZstdError,)
     try:
         member = _decompressor(kind)
         while piece := stream.read(step):
@@ -216,7 +220,7 @@ def _decompressed(stream: IO[bytes], kind: str, path: str, step: int = _PIECE) -
                     piece = member.unused_data if member.eof else b""
         if not member.eof:
             raise EOFError("it ends too early")
-    except _BROKEN as e:
+    except broken as e:
         raise DataError(f"{path}: the .{kind} compression is broken or cut short ({e}).\nFetch the file again.") from e
 
 
@@ -229,7 +233,9 @@ def _decompressor(kind: str) -> Any:
         case "bz2":
             return bz2.BZ2Decompressor()
         case _:
-            return zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
+            from zstandard import ZstdDecompressor
+
+            return ZstdDecompressor(max_window_size=1 << 31).decompressobj()
 
 
 @contextmanager
@@ -243,7 +249,9 @@ def _compressor(raw: IO[bytes], suffix: str) -> Iterator[IO[bytes]]:
         case ".bz2":
             stream = bz2.BZ2File(raw, "wb")
         case ".zst":
-            stream = zstandard.ZstdCompressor(level=3).stream_writer(raw, closefd=False)
+            from zstandard import ZstdCompressor
+
+            stream = ZstdCompressor(level=3).stream_writer(raw, closefd=False)
         case _:
             stream = raw
     yield stream

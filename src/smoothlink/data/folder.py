@@ -2,11 +2,8 @@
 
 import json
 import os
-import secrets
-import shutil
 import zlib
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -15,6 +12,8 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from smoothlink.data.atomic import replace_folder
+from smoothlink.data.files_on_disk import not_written
 from smoothlink.data.matrices_from_rows import LARGEST
 from smoothlink.data.read import Data, Options, Sizes
 from smoothlink.errors import DataError
@@ -113,30 +112,41 @@ def write_parts(
     parts: Iterable[tuple[csr_array, csr_array]], path: str, columns: Callable[[], Columns]
 ) -> tuple[int, int, int]:
     """Writes blocks of rows as they come; what is known of the columns is asked at the end -> n, d, c."""
-    with _replacing(path) as folder:
-        writers = {name: _Writer(folder / f"{name}.npy", kind) for name, kind in ARRAYS.items()}
-        for letter in "xy":
-            writers[f"{letter}_indptr"].add(np.zeros(1, np.int64))
-        ends = {"x": 0, "y": 0}
-        for part in parts:
-            for letter, matrix in zip("xy", part, strict=True):
-                writers[f"{letter}_indptr"].add(matrix.indptr[1:].astype(np.int64) + ends[letter])
-                writers[f"{letter}_indices"].add(matrix.indices)
-                ends[letter] += int(matrix.indptr[-1])
-            writers["x_data"].add(part[0].data)
-        rows = writers["x_indptr"].count - 1
-        for writer in writers.values():
-            writer.close()
-        checksums = {name: writer.crc32 for name, writer in writers.items()}
-        d, c, *names = columns()
-        for key, found in zip(NAMES, names, strict=True):
-            if found is not None:
-                text = json.dumps(found)
-                (folder / f"{key}.json").write_text(text)
-                checksums[key] = zlib.crc32(text.encode())
-        header = {"format": FORMAT, "version": VERSION, "rows": rows, "features": d, "labels": c}
-        header |= {"x_entries": ends["x"], "y_entries": ends["y"], CHECKSUMS: checksums}
-        (folder / HEADER).write_text(json.dumps({**header, OWN: _own_checksum(header)}) + "\n")
+    if os.path.exists(path) and not is_folder(path):
+        raise DataError(f"{path} is there already and is no data folder.\nName another folder.")
+    try:
+        with replace_folder(path) as folder:
+            return _write_arrays(parts, folder, columns)
+    except OSError as e:
+        raise not_written(path, e) from e
+
+
+def _write_arrays(
+    parts: Iterable[tuple[csr_array, csr_array]], folder: Path, columns: Callable[[], Columns]
+) -> tuple[int, int, int]:
+    writers = {name: _Writer(folder / f"{name}.npy", kind) for name, kind in ARRAYS.items()}
+    for letter in "xy":
+        writers[f"{letter}_indptr"].add(np.zeros(1, np.int64))
+    ends = {"x": 0, "y": 0}
+    for part in parts:
+        for letter, matrix in zip("xy", part, strict=True):
+            writers[f"{letter}_indptr"].add(matrix.indptr[1:].astype(np.int64) + ends[letter])
+            writers[f"{letter}_indices"].add(matrix.indices)
+            ends[letter] += int(matrix.indptr[-1])
+        writers["x_data"].add(part[0].data)
+    rows = writers["x_indptr"].count - 1
+    for writer in writers.values():
+        writer.close()
+    checksums = {name: writer.crc32 for name, writer in writers.items()}
+    d, c, *names = columns()
+    for key, found in zip(NAMES, names, strict=True):
+        if found is not None:
+            text = json.dumps(found)
+            (folder / f"{key}.json").write_text(text)
+            checksums[key] = zlib.crc32(text.encode())
+    header = {"format": FORMAT, "version": VERSION, "rows": rows, "features": d, "labels": c}
+    header |= {"x_entries": ends["x"], "y_entries": ends["y"], CHECKSUMS: checksums}
+    (folder / HEADER).write_text(json.dumps({**header, OWN: _own_checksum(header)}) + "\n")
     return rows, d, c
 
 
@@ -170,28 +180,6 @@ class _Writer:
     def close(self) -> None:
         assert self._header() == self.begin
         self.file.close()
-
-
-@contextmanager
-def _replacing(path: str) -> Iterator[Path]:
-    """A new folder beside `path` that takes its name when all went well; an older data folder there gives way."""
-    target = Path(path)
-    if target.exists() and not is_folder(path):
-        raise DataError(f"{path} is there already and is no data folder.\nName another folder.")
-    temporary = Path(f"{path.rstrip(os.sep)}.{secrets.token_hex(4)}.tmp")
-    try:
-        temporary.mkdir()
-        yield temporary
-        old = temporary.with_suffix(".old")
-        if target.exists():
-            target.rename(old)
-        temporary.rename(target)
-        shutil.rmtree(old, ignore_errors=True)
-    except OSError as e:
-        reason = e.strerror or str(e)
-        raise DataError(f"{path}: cannot be written: {reason}.\nCheck that the folder exists and is yours.") from e
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _header(path: str) -> dict[str, Any]:
