@@ -106,8 +106,7 @@ def hold_texts(paths: list[str], how: Reading, asked: Texts) -> bool:
 
 def read_texts(paths: list[str], how: Reading, asked: Texts, screen: Screen) -> tuple[Documents, Source]:
     """The documents of files that can be learnt from, and a note on the others."""
-    from smoothlink.text.documents import joined, read_documents
-    from smoothlink.text.rows_of_texts import told
+    from smoothlink.text.documents import describe, join_documents, read_documents
 
     found: list[Documents] = []
     fate = "left out" if asked.drop_unlabelled else "kept as rows that have none (--drop-unlabelled leaves them out)"
@@ -117,9 +116,9 @@ def read_texts(paths: list[str], how: Reading, asked: Texts, screen: Screen) -> 
             source = source._replace(separator=found[-1].separator)
         with screen.working(f"reading {os.path.basename(path)}"):
             documents = read_documents(path, source)
-        screen.note(told(path, documents, without_labels=fate))
+        screen.note(describe(path, documents, without_labels=fate))
         found.append(documents.usable(drop_unlabelled=asked.drop_unlabelled))
-    whole = joined(found)
+    whole = join_documents(found)
     if not whole.texts:
         raise DataError(f"{paths[0]} has no document with text to learn from.\nName its columns with --text.")
     return whole, source._replace(separator=whole.separator)

@@ -85,11 +85,12 @@ def tune(
 
 def read_either(path: str, how: Reading, asked: Texts, screen: Screen) -> Data:
     """Rows of numbers, or those that texts become by features of these options."""
+    how = how.recognised(path)
     if not hold_texts([path], how, asked):
         return read_data(path, how, screen)
     from smoothlink.data.read import Data
+    from smoothlink.labels import read_labels
     from smoothlink.text.features import TextFeatures
-    from smoothlink.text.label_names import read_labels
 
     found, _ = read_texts([path], how, asked, screen)
     given = read_labels(found.labels)

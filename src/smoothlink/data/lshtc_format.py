@@ -4,9 +4,9 @@ import re
 
 from smoothlink.data.files_on_disk import load, replacing
 from smoothlink.data.matrices_from_rows import LARGEST, contiguous, csr
+from smoothlink.data.parse_rows import Grammar, Limit, parse
 from smoothlink.data.print_rows import Style, write_rows
 from smoothlink.data.read import Data, Options
-from smoothlink.data.text_lines import Grammar, Limit, parse
 
 _ID = re.compile(r"(?:0|[1-9]\d{0,9})\Z")
 

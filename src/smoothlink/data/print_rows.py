@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from smoothlink.data.parse_floats import put_float, put_integer
+from smoothlink.data.decimal_floats import put_float, put_integer
 from smoothlink.machines.compiled import compiled
 
 Bytes = NDArray[np.uint8]

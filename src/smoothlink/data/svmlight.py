@@ -4,9 +4,9 @@ import numpy as np
 
 from smoothlink.data.files_on_disk import Text, load, replacing
 from smoothlink.data.matrices_from_rows import csr
+from smoothlink.data.parse_rows import Grammar, Limit, Table, parse
 from smoothlink.data.print_rows import Style, write_rows
 from smoothlink.data.read import Data, Options
-from smoothlink.data.text_lines import Grammar, Limit, Table, parse
 
 
 def read(path: str, options: Options) -> Data:

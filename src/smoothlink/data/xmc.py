@@ -19,9 +19,9 @@ from smoothlink.data.files_on_disk import (
     shown,
 )
 from smoothlink.data.matrices_from_rows import LARGEST, csr
+from smoothlink.data.parse_rows import Grammar, Limit, Table, parse
 from smoothlink.data.print_rows import Style, write_rows
 from smoothlink.data.read import Data, Options, Sizes
-from smoothlink.data.text_lines import Grammar, Limit, Table, parse
 from smoothlink.errors import DataError
 
 HALVES = {"Xf": "Y", "X": "Y"}

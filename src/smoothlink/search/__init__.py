@@ -9,9 +9,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import scipy.sparse as sp
 
+from smoothlink.labels import is_multiclass
 from smoothlink.search.processes import SearchRequest, run_in_process, run_in_processes
 from smoothlink.search.space import LOWER_IS_BETTER, Best, Space, Tuned, better, half_decades
 from smoothlink.search.study import check_same_search, check_study, give_up_unfinished, open_study, outcome
@@ -47,7 +47,7 @@ def tune(
     """
     check_study(study, resume, sampler)
     if multiclass is None:
-        multiclass = bool((np.diff(Y.indptr) == 1).all())
+        multiclass = is_multiclass(Y)
     asked = SearchRequest(tuple(metrics), space or Space(), seed, multiclass, holdouts, sampler)
     with ExitStack() as stack:
         journal = None if study is None else Path(study)

@@ -18,13 +18,13 @@ from smoothlink import modelfile as persist
 from smoothlink.choices import check_names
 from smoothlink.errors import DataError, plural
 from smoothlink.estimator import SmoothLinkClassifier
+from smoothlink.labels import NamedLabels, names_of, read_labels
 from smoothlink.metrics.evaluate import Evaluation
 from smoothlink.text.data_frames import Texts, column_names, list_names, read_texts, values_of
 from smoothlink.text.documents import TABLE, Source, as_meta, from_meta
 from smoothlink.text.examples import Example, some_examples
 from smoothlink.text.features import TextFeatures
 from smoothlink.text.label_cells import NONE, guess_separator, shown, unlikely_labels
-from smoothlink.text.label_names import Named, names_of, read_labels
 from smoothlink.text.model_section import section
 
 Array = NDArray[Any]
@@ -139,7 +139,7 @@ class TextSmoothLink(BaseEstimator):
             warnings.warn(said, UserWarning, stacklevel=3)
         return guess.separator
 
-    def _read_labels(self, labels: Any) -> Named:
+    def _read_labels(self, labels: Any) -> NamedLabels:
         """Return the labels of test rows, told apart as those in training."""
         labels, trained = labels_in(labels), from_meta(self.source_)
         separator = None if trained is None else trained.separator

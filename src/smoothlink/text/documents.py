@@ -1,13 +1,25 @@
-"""Raw-text files -> documents and their labels, with a word on what was missing."""
+"""Files of texts <-> documents and their labels: JSON lines, tables, Parquet, fastText lines, folders."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import csv
+import io
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from smoothlink.errors import DataError
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothlink.data.files_on_disk import SUFFIXES, bare_name, load, replacing
+from smoothlink.data.formats import FASTTEXT_MARK, documents_in
+from smoothlink.errors import DataError, plural
 from smoothlink.text.label_cells import NONE, Guess, guess_separator, names_in, shown, text_of, unlikely_labels
-from smoothlink.text.records import records
+
+Array = NDArray[Any]
 
 TEXT, LABELS = ("text",), "labels"  # columns where none are named
 TABLE = "table"
@@ -16,7 +28,7 @@ TABLE = "table"
 class Source(NamedTuple):
     """How a raw-text file is read."""
 
-    format: str  # a key of records.FORMATS; TABLE: columns in memory
+    format: str  # a key of formats.TEXT_FORMATS; TABLE: columns in memory
     text: tuple[str, ...] = ()  # columns; none: TEXT
     labels: str | None = None  # column; None: LABELS
     separator: str | None = None  # of labels in a cell, or cells.LIST or NONE; None: guessed
@@ -57,7 +69,7 @@ class Documents(NamedTuple):
         return self.rows(i for i, (text, labels) in pairs if text and (labels or not drop_unlabelled))
 
 
-def joined(parts: Sequence[Documents]) -> Documents:
+def join_documents(parts: Sequence[Documents]) -> Documents:
     """The documents of several files."""
     return Documents(
         [text for part in parts for text in part.texts],
@@ -125,6 +137,23 @@ def check_columns(path: str, wanted: list[str], seen: list[str], source: Source)
     raise DataError(f"{path} has no column {missing[0]}; it has {there}.\n{remedy}")
 
 
+def describe(
+    path: str,
+    found: Documents,
+    *,
+    labels_matter: bool = True,
+    without_text: str = "left out",
+    without_labels: str = "kept",
+) -> str:
+    """Returns a note on how many documents a file has, what becomes of those that lack something, how labels are read."""
+    parts = [f"{path}: {plural(len(found.texts), 'document')}"]
+    if found.without_text:
+        parts.append(f"{found.without_text:,} without text, {without_text}")
+    if labels_matter and found.without_labels:
+        parts.append(f"{found.without_labels:,} without labels, {without_labels}")
+    return " ".join(["; ".join(parts) + ".", *found.notes])
+
+
 def as_meta(source: Source) -> dict[str, Any]:
     """As a model file keeps it."""
     return {**source._asdict(), "text": list(source.text)}
@@ -135,3 +164,219 @@ def from_meta(meta: dict[str, Any] | None) -> Source | None:
     if not isinstance(meta, dict) or not {"format"} <= meta.keys() <= set(Source._fields):
         return None
     return Source(**{**meta, "text": tuple(meta.get("text", ()))})
+
+
+# Reading, record by record
+
+
+class Record(NamedTuple):
+    """One document as it stands in its file."""
+
+    where: str  # "line 7"
+    values: dict[str, Any]  # by column
+
+
+def records(path: str, format: str, *, numbered: bool) -> Iterator[Record]:
+    """The records of a file; those of tables have columns called 1, 2, ... where they are `numbered`."""
+    match format:
+        case "jsonl":
+            return json_records(path)
+        case "csv" | "tsv":
+            return table_records(path, format, numbered)
+        case "parquet":
+            return parquet_records(path)
+        case "fasttext":
+            return marked_records(path)
+        case _:
+            return folder_records(path)
+
+
+def content(path: str) -> str:
+    """The text of a file, plain or compressed."""
+    found = load(path)
+    raw = found.data.tobytes()
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        what = f"the byte 0x{raw[error.start]:02x} is not UTF-8."
+        remedy = f"Find out its encoding and convert it: iconv -f latin1 -t utf-8 {path} > NEW"
+        raise found.error(error.start, what, remedy) from error
+
+
+def lines(path: str) -> Iterator[tuple[int, str]]:
+    """Number, from 1, and text of the lines that say something. (Only line ends end a line: texts hold U+2028.)"""
+    for number, line in enumerate(io.StringIO(content(path), newline=None), 1):
+        if line.strip():
+            yield number, line.rstrip("\n")
+
+
+def json_records(path: str) -> Iterator[Record]:
+    text = content(path)
+    if text.lstrip().startswith("["):
+        yield from json_list(path, text)
+        return
+    for number, line in lines(path):
+        try:
+            found = json.loads(line)
+        except ValueError as error:
+            raise DataError(
+                f"{path}, line {number}: this is not JSON ({error}): {line[:60]!r}\nMend the line, or take it out."
+            ) from error
+        yield as_record(path, f"line {number}", found)
+
+
+def json_list(path: str, text: str) -> Iterator[Record]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise DataError(f"{path}: this is not JSON ({error}).\nMend the file.") from error
+    for number, entry in enumerate(found, 1):
+        yield as_record(path, f"entry {number}", entry)
+
+
+def as_record(path: str, where: str, found: Any) -> Record:
+    if not isinstance(found, dict):
+        kind = type(found).__name__
+        raise DataError(f'{path}, {where}: an object is wanted, such as {{"text": ...}}, and a {kind} came.')
+    return Record(where, found)
+
+
+def delimiter_of(path: str, format: str, text: str) -> str:
+    """A tab, or what the first line of comma-separated values has most of: some use semicolons."""
+    first = text[: text.find("\n")] if "\n" in text else text
+    return "\t" if format == "tsv" else max(",;\t", key=first.count)
+
+
+def table_rows(path: str, format: str) -> Iterator[tuple[int, list[str]]]:
+    """The number of the last line of each row, and its cells; all rows have as many as the first."""
+    csv.field_size_limit(sys.maxsize)
+    text = content(path)
+    quotes: Any = {"quoting": csv.QUOTE_NONE} if format == "tsv" else {"strict": True}
+    table = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter_of(path, format, text), **quotes)
+    width = 0
+    try:
+        for cells in table:
+            width = width or len(cells)
+            if cells and len(cells) != width:
+                raise DataError(
+                    f"{path}, line {table.line_num}: {len(cells)} cells, where the first line has {width}.\n"
+                    "Mend the line; in .csv files a cell with a separator or a line end in it needs quotes."
+                )
+            if cells:
+                yield table.line_num, cells
+    except csv.Error as error:
+        raise DataError(f"{path}, line {table.line_num}: {error}.\nMend the quotes of the line.") from error
+
+
+def table_records(path: str, format: str, numbered: bool) -> Iterator[Record]:
+    names: list[str] = []
+    for number, cells in table_rows(path, format):
+        if not names:
+            names = [str(j) for j in range(1, len(cells) + 1)] if numbered else [cell.strip() for cell in cells]
+            if not numbered:
+                continue
+        yield Record(f"line {number}", dict(zip(names, cells, strict=True)))
+
+
+def parquet_records(path: str) -> Iterator[Record]:
+    try:
+        from pyarrow import ArrowException, parquet
+    except ImportError as error:
+        raise DataError(f"{path}: Parquet needs pyarrow.\nType: pip install 'smoothlink[text]'") from error
+    try:
+        file = parquet.ParquetFile(path)
+        row = 0
+        for batch in file.iter_batches():
+            for values in batch.to_pylist():
+                row += 1
+                yield Record(f"row {row}", values)
+    except (ArrowException, OSError) as error:
+        raise DataError(f"{path}: the Parquet file cannot be read ({error}).\nMake or fetch it again.") from error
+
+
+def marked_records(path: str) -> Iterator[Record]:
+    """fastText: words that begin with __label__ are labels, wherever they stand."""
+    for number, line in lines(path):
+        words = line.split()
+        labels = [word.removeprefix(FASTTEXT_MARK) for word in words if word.startswith(FASTTEXT_MARK)]
+        said = " ".join(word for word in words if not word.startswith(FASTTEXT_MARK)) if labels else line
+        yield Record(f"line {number}", {"text": said, "labels": labels})
+
+
+def folder_records(path: str) -> Iterator[Record]:
+    found = list(documents_in(path)) if Path(path).is_dir() else []
+    if not found:
+        raise DataError(f"{path} is no folder with .txt files.\nName one, or another --format.")
+    for file in found:
+        key = next((p for p in keys_of(file) if p.is_file()), None)
+        empty = file.stat().st_size == 0
+        labels = (
+            None if key is None else [] if not key.stat().st_size else [line.strip() for _, line in lines(str(key))]
+        )
+        yield Record(file.name, {"text": "" if empty else content(str(file)), "labels": labels})
+
+
+def keys_of(file: Path) -> Iterator[Path]:
+    """Where the labels of a document may be."""
+    key = file.with_name(Path(bare_name(file)).stem + ".key")
+    yield from (key, *(Path(f"{key}{suffix}") for suffix in SUFFIXES))
+
+
+# Writing some of the documents of a file to others
+
+
+def write_documents(path: str, source: Source, parts: Sequence[Array], targets: Sequence[str]) -> None:
+    """Writes the documents of each part, given by their numbers in the file, to its target."""
+    writers: dict[str, Callable[..., None]] = {"parquet": parquet_parts, "folder": folder_parts}
+    writers.get(source.format, line_parts)(path, source, parts, targets)
+
+
+def line_parts(path: str, source: Source, parts: Sequence[Array], targets: Sequence[str]) -> None:
+    head, units = units_of(path, source)
+    for rows, target in zip(parts, targets, strict=True):
+        with replacing(target) as stream:
+            stream.write(head.encode())
+            for row in rows.tolist():
+                stream.write(units[row].encode())
+
+
+def units_of(path: str, source: Source) -> tuple[str, list[str]]:
+    """The header, and the text of each document with its line end."""
+    if source.format in ("csv", "tsv"):
+        mark = delimiter_of(path, source.format, content(path))
+        rows = [spelled(cells, source.format, mark) for _, cells in table_rows(path, source.format)]
+        return ("", rows) if source.numbered else (rows[0], rows[1:])
+    if source.format == "jsonl" and content(path).lstrip().startswith("["):
+        return "", [json.dumps(entry, ensure_ascii=False) + "\n" for entry in json.loads(content(path))]
+    return "", [line + "\n" for _, line in lines(path)]
+
+
+def spelled(cells: list[str], format: str, mark: str) -> str:
+    """A row of a table as a line."""
+    if format == "tsv":
+        return "\t".join(cells) + "\n"
+    stream = io.StringIO()
+    csv.writer(stream, delimiter=mark, lineterminator="\n").writerow(cells)
+    return stream.getvalue()
+
+
+def parquet_parts(path: str, source: Source, parts: Sequence[Array], targets: Sequence[str]) -> None:
+    from pyarrow import parquet
+
+    table = parquet.read_table(path)
+    for rows, target in zip(parts, targets, strict=True):
+        with replacing(target) as stream:
+            parquet.write_table(table.take(rows), stream)
+
+
+def folder_parts(path: str, source: Source, parts: Sequence[Array], targets: Sequence[str]) -> None:
+    """Copies of the files, in a folder for each part."""
+    found = np.array(list(documents_in(path)), dtype=object)
+    for rows, target in zip(parts, targets, strict=True):
+        try:
+            Path(target).mkdir()
+        except OSError as error:
+            raise DataError(f"{target}: {error.strerror}.\nRemove it, or name another --output-folder.") from error
+        for file in found[rows].tolist():
+            for each in (file, *(key for key in keys_of(file) if key.is_file())):
+                shutil.copyfile(each, Path(target) / each.name)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from smoothlink.text.label_names import Named
+from smoothlink.labels import NamedLabels
 
 LONGEST = 500  # characters
 LOOKED_AT = 2000  # rows
@@ -20,7 +20,7 @@ class Example(NamedTuple):
     labels: list[str]
 
 
-def some_examples(texts: Sequence[str], given: Named, count: int) -> list[Example]:
+def some_examples(texts: Sequence[str], given: NamedLabels, count: int) -> list[Example]:
     """Texts of labels that differ from each other, uncut ones of some length before others; always the same."""
     if not count:
         return []

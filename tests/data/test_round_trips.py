@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from smoothlink.data import print_rows as _print
+from smoothlink.data.formats import FORMATS, recognise
 from smoothlink.data.matrices_from_rows import csr
-from smoothlink.data.read import FORMATS, Data, align, read, recognise, write
+from smoothlink.data.read import Data, align, read, write
 from smoothlink.errors import DataError
 
 quick = settings(max_examples=40, deadline=None)

@@ -8,7 +8,8 @@ from scipy import sparse
 
 from smoothlink.data import folder as binary
 from smoothlink.data import xmc
-from smoothlink.data.read import Data, convert, read, recognise, write
+from smoothlink.data.formats import recognise
+from smoothlink.data.read import Data, convert, read, write
 from smoothlink.errors import DataError
 from smoothlink.machines.rows_in_files import MappedMatrix
 from smoothlink.synth import Shape, synthesise

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import zstandard
 
-from smoothlink.data.read import read, recognise
+from smoothlink.data.read import read
 from smoothlink.errors import DataError
 
 COMPRESS = {
@@ -161,7 +161,7 @@ def test_a_folder_suggests_a_file_in_it(tmp_path):
         read(tmp_path)
     (tmp_path / "train.txt").write_bytes(GOOD)
     with pytest.raises(DataError, match=r"is a folder, not a file.\nName a file in it, such as .*train.txt"):
-        recognise(tmp_path)
+        read(tmp_path)
 
 
 def test_a_path_that_no_system_takes_is_refused():

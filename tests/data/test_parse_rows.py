@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
-from smoothlink.data import text_lines as _text
+from smoothlink.data import parse_rows as _text
 from smoothlink.data.read import read
 from smoothlink.errors import DataError
 

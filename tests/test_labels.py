@@ -73,7 +73,7 @@ def test_one_label_in_every_row_makes_classes_unless_told_otherwise(matrix, task
         (Y, "rank", "task is 'rank'; possible are 'auto', 'multilabel', 'multiclass'"),
         (Y, 3, "task is 3"),
         (Y, "multiclass", "some rows have no label or several"),
-        ([1, 2, 1], "multilabel", "one class id a row"),
+        ([1, 2, 1], "multilabel", "one class id per row"),
         (np.zeros((3, 2)), "auto", "no positive label"),
         (sp.csr_array((3, 2)), "auto", "no positive label"),
         (sp.csr_array(2 * Y), "auto", "value 2"),

@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from smoothlink.data.decimal_floats import number, put_float
 from smoothlink.data.files_on_disk import Text
-from smoothlink.data.parse_floats import number, put_float
-from smoothlink.data.text_lines import Grammar, Limit, parse
+from smoothlink.data.parse_rows import Grammar, Limit, parse
 
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
 float32s = st.floats(width=32, allow_nan=False, allow_infinity=False)
