@@ -19,7 +19,7 @@ from smoothlink.errors import DataError
 
 if TYPE_CHECKING:
     from smoothlink.data.read import Data
-    from smoothlink.text.documents import Source
+    from smoothlink.text.documents import DocumentSource
 
 NAMES = {2: ("train", "test"), 3: ("train", "valid", "test")}
 
@@ -80,7 +80,7 @@ class Opened(NamedTuple):
     how: Reading
     Y: Any  # (n, c)
     data: Data | None  # of rows of numbers
-    source: Source | None  # of texts
+    source: DocumentSource | None  # of texts
 
     def write(self, parts: list[Any], targets: list[str]) -> None:
         from smoothlink.data.read import write

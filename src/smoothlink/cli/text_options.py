@@ -13,7 +13,7 @@ from smoothlink.errors import DataError
 
 if TYPE_CHECKING:
     from smoothlink.text.classifier import TextSmoothLink
-    from smoothlink.text.documents import Documents, Source
+    from smoothlink.text.documents import Documents, DocumentSource
 
 PANEL = "The features of texts"
 
@@ -104,7 +104,7 @@ def hold_texts(paths: list[str], how: Reading, asked: Texts) -> bool:
     return all(kinds)
 
 
-def read_texts(paths: list[str], how: Reading, asked: Texts, screen: Screen) -> tuple[Documents, Source]:
+def read_texts(paths: list[str], how: Reading, asked: Texts, screen: Screen) -> tuple[Documents, DocumentSource]:
     """The documents of files that can be learnt from, and a note on the others."""
     from smoothlink.text.documents import describe, join_documents, read_documents
 
@@ -125,7 +125,7 @@ def read_texts(paths: list[str], how: Reading, asked: Texts, screen: Screen) -> 
 
 
 def fit_texts(
-    found: Documents, source: Source, asked: Texts, parameters: dict[str, Any], screen: Screen
+    found: Documents, source: DocumentSource, asked: Texts, parameters: dict[str, Any], screen: Screen
 ) -> TextSmoothLink:
     """A text model of documents, its stages shown."""
     from smoothlink.text.classifier import TextSmoothLink

@@ -59,7 +59,7 @@ class Attribute:
         return places
 
 
-class Rows(NamedTuple):
+class ArffRows(NamedTuple):
     """The cells of all rows; a nominal value is its place among those declared."""
 
     lines: NDArray[np.int64]  # (n,) the line in the file, from 1
@@ -222,7 +222,7 @@ def _xml_labels(path: str) -> list[str]:
 # The rows
 
 
-def _read_rows(path: str, lines: Sequence[bytes], start: int, attributes: list[Attribute]) -> Rows:
+def _read_rows(path: str, lines: Sequence[bytes], start: int, attributes: list[Attribute]) -> ArffRows:
     width, nominal = len(attributes), any(attribute.is_nominal for attribute in attributes)
     numbers, is_sparse, counts = array("q"), array("b"), array("q")
     named, values = array("i"), array("d")
@@ -237,7 +237,7 @@ def _read_rows(path: str, lines: Sequence[bytes], start: int, attributes: list[A
         counts.append(len(found))
         numbers.append(number)
         is_sparse.append(line.startswith(b"{"))
-    return Rows(
+    return ArffRows(
         np.array(numbers, np.int64),
         np.array(is_sparse, np.bool_),
         np.repeat(np.arange(len(counts)), np.array(counts, np.int64)),
@@ -321,7 +321,7 @@ def _value(path: str, line: int, content: bytes, attribute: Attribute) -> float:
     return float(word)
 
 
-def _matrix(rows: Rows, attributes: list[Attribute], wanted: Iterable[int]) -> tuple[csr_array, list[str]]:
+def _matrix(rows: ArffRows, attributes: list[Attribute], wanted: Iterable[int]) -> tuple[csr_array, list[str]]:
     """Returns the columns of some attributes, and their names."""
     names: list[str] = []
     first, is_wanted = np.zeros(len(attributes), np.int64), np.zeros(len(attributes), np.bool_)

@@ -26,7 +26,7 @@ _MAGIC = {
     "bz2": rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)",  # the second is the empty file
     "zst": rb"\x28\xb5\x2f\xfd",
 }
-_PIECE = 1 << 20
+READ_BYTES = 1 << 20
 
 
 class Text(NamedTuple):
@@ -85,9 +85,9 @@ def load(path: str) -> Text:
 
 def load_pieces(path: str, size: int) -> Iterator[Text]:
     """The file in pieces of about `size` bytes that end where lines end, decompressed as they are wanted."""
-    lines = 0
+    lines, step = 0, min(size, READ_BYTES)
     with _opened(path) as (stream, kind):
-        found = iter(lambda: stream.read(_PIECE), b"") if kind == "plain" else _decompressed(stream, kind, path)
+        found = iter(lambda: stream.read(step), b"") if kind == "plain" else _decompressed(stream, kind, path, step)
         joined = bytearray()
         for piece in found:
             joined += piece
@@ -201,7 +201,7 @@ def _plain(stream: IO[bytes]) -> NDArray[np.uint8]:
         return np.frombuffer(stream.read(), np.uint8)
 
 
-def _decompressed(stream: IO[bytes], kind: str, path: str, step: int = _PIECE) -> Iterator[bytes]:
+def _decompressed(stream: IO[bytes], kind: str, path: str, step: int = READ_BYTES) -> Iterator[bytes]:
     """Yields the pieces of a compressed file of one or more members; an error where the last one does not end."""
     broken: tuple[type[Exception], ...] = (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError)
     if kind == "zst":

@@ -14,15 +14,15 @@ from scipy.sparse import csr_array
 
 from smoothlink.data.atomic import replace_folder
 from smoothlink.data.files_on_disk import not_written
-from smoothlink.data.matrices_from_rows import LARGEST
-from smoothlink.data.read import Data, Options, Sizes
+from smoothlink.data.matrices_from_rows import LARGEST_ID
+from smoothlink.data.read import Data, FileSizes, Options
 from smoothlink.errors import DataError
 from smoothlink.machines.rows_in_files import MappedMatrix
 
 HEADER = "header.json"
 FORMAT, VERSION = "smoothlink-data", 1
 ARRAYS = {"x_indptr": "<i8", "x_indices": "<i4", "x_data": "<f4", "y_indptr": "<i8", "y_indices": "<i4"}
-NAMES = ("label_names", "feature_names")
+NAME_KEYS = ("label_names", "feature_names")
 CHECKSUMS, OWN = "crc32", "header_crc32"  # of the arrays and names, and of the rest of the header
 AGAIN = "Make the folder again with `smoothlink convert`."
 
@@ -51,12 +51,12 @@ def has_checksums(path: str) -> bool:
     return CHECKSUMS in _header(path)
 
 
-def sizes(path: str, options: Options) -> Sizes | None:
+def sizes(path: str, options: Options) -> FileSizes | None:
     """What the header says; no row is looked at."""
     header = _header(path)
     n, d, c = (header[size] for size in ("rows", "features", "labels"))
-    names = (_names(path, header, key, count) for key, count in zip(NAMES, (c, d), strict=True))
-    return Sizes(n, d, c, len(_mapped(path, "x_indices")), *names)
+    names = (_names(path, header, key, count) for key, count in zip(NAME_KEYS, (c, d), strict=True))
+    return FileSizes(n, d, c, len(_mapped(path, "x_indices")), *names)
 
 
 def check_rows(path: str, X: csr_array, Y: csr_array) -> None:
@@ -84,9 +84,9 @@ def opened(path: str) -> Data:
         if (np.diff(indptr) < 0).any():
             raise DataError(f"{path}: {letter}_indptr does not count the entries of its rows.\n{AGAIN}")
         _compare(path, header, f"{letter}_indptr", zlib.crc32(indptr.data))
-        indptr = indptr.astype(np.int32) if indptr[-1] <= LARGEST else indptr
+        indptr = indptr.astype(np.int32) if indptr[-1] <= LARGEST_ID else indptr
         matrices.append(MappedMatrix.over(indptr, indices, entries if letter == "x" else None, columns))
-    names = (_names(path, header, key, count) for key, count in zip(NAMES, (c, d), strict=True))
+    names = (_names(path, header, key, count) for key, count in zip(NAME_KEYS, (c, d), strict=True))
     return Data(*matrices, *names)
 
 
@@ -139,7 +139,7 @@ def _write_arrays(
         writer.close()
     checksums = {name: writer.crc32 for name, writer in writers.items()}
     d, c, *names = columns()
-    for key, found in zip(NAMES, names, strict=True):
+    for key, found in zip(NAME_KEYS, names, strict=True):
         if found is not None:
             text = json.dumps(found)
             (folder / f"{key}.json").write_text(text)
@@ -188,7 +188,7 @@ def _header(path: str) -> dict[str, Any]:
     try:
         header = json.loads(Path(path, HEADER).read_text())
         sizes = [header[size] for size in ("rows", "features", "labels")]
-        fits = header["format"] == FORMAT and all(type(v) is int and 0 <= v <= LARGEST for v in sizes)
+        fits = header["format"] == FORMAT and all(type(v) is int and 0 <= v <= LARGEST_ID for v in sizes)
         fits = fits and isinstance(header.get(CHECKSUMS, {}), dict)
         version = header["version"]
     except (OSError, ValueError, KeyError, TypeError) as e:

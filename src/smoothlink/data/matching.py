@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from smoothlink.data.read import Data
     from smoothlink.estimator import SmoothLinkClassifier
     from smoothlink.text.classifier import TextSmoothLink
-    from smoothlink.text.documents import Source
+    from smoothlink.text.documents import DocumentSource
 
 BY_NAME = ("vw", "lshtc")  # formats whose column numbers mean nothing outside the file
 
@@ -60,10 +60,10 @@ class Reading(NamedTuple):
         kind = self.format_of(path)
         return kind if kind in TEXT_FORMATS else None
 
-    def source(self, path: str, trained: Source | None = None) -> Source:
+    def source(self, path: str, trained: DocumentSource | None = None) -> DocumentSource:
         """Returns how the documents of a file are read: as the options say, else as those a model was trained on."""
         from smoothlink.data.formats import TEXT_FORMATS
-        from smoothlink.text.documents import Source
+        from smoothlink.text.documents import DocumentSource
 
         format = self.format_of(path)
         if format not in TEXT_FORMATS:
@@ -72,7 +72,7 @@ class Reading(NamedTuple):
             if getattr(self, name) is not None:
                 flag = "--zero-based/--one-based" if name == "zero_based" else f"--{name.replace('_', '-')}"
                 raise DataError(f"{path}: {flag} means nothing to the format {format}.\nLeave it out.")
-        known = trained if trained is not None and trained.format == format else Source(format)
+        known = trained if trained is not None and trained.format == format else DocumentSource(format)
         given: dict[str, Any] = {
             "text": self.text,
             "labels": None if self.labels is None else str(self.labels),

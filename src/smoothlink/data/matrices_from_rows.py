@@ -8,7 +8,7 @@ from scipy.sparse import csr_array
 
 from smoothlink.errors import DataError
 
-LARGEST = np.iinfo(np.int32).max  # ids are 32-bit, so sizes go up to this
+LARGEST_ID = np.iinfo(np.int32).max  # ids are 32-bit, so sizes go up to this
 _TABLE = 1 << 26  # ids below this are made contiguous with a table, others by sorting
 
 
@@ -19,7 +19,7 @@ def fits(value: float) -> bool:
 
 def csr(ptr: NDArray[Any], ids: NDArray[Any], values: NDArray[Any] | None, columns: int) -> csr_array:
     """A float32 CSR matrix of sorted, unique ids without a further check; values None: ones."""
-    index: Any = np.int32 if len(ids) <= LARGEST else np.int64
+    index: Any = np.int32 if len(ids) <= LARGEST_ID else np.int64
     if values is None:
         values = np.ones(len(ids), np.float32)
     matrix = csr_array(
@@ -46,8 +46,8 @@ def contiguous(ids: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.in
 def checked(matrix: Any, what: str, *, binary: bool) -> csr_array:
     """A sparse or dense matrix from outside -> float32 CSR, sorted; an error for what a Data cannot hold."""
     matrix = csr_array(matrix)
-    if max(matrix.shape) > LARGEST:
-        raise DataError(f"{what} has shape {matrix.shape}; up to {LARGEST} rows and columns can be read.")
+    if max(matrix.shape) > LARGEST_ID:
+        raise DataError(f"{what} has shape {matrix.shape}; up to {LARGEST_ID} rows and columns can be read.")
     if matrix.dtype.kind not in "bifu":
         raise DataError(f"{what} has values of type {matrix.dtype}; only numbers can be read.")
     before = matrix.nnz

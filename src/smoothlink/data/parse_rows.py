@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from smoothlink.data.decimal_floats import number
 from smoothlink.data.files_on_disk import Text, shown
-from smoothlink.data.matrices_from_rows import LARGEST
+from smoothlink.data.matrices_from_rows import LARGEST_ID
+from smoothlink.data.read import Options
 from smoothlink.errors import DataError
 from smoothlink.machines.compiled import compiled
 from smoothlink.machines.sorting import sort_by
@@ -26,18 +27,16 @@ Ids = NDArray[np.int32]
 Places = NDArray[np.int64]
 Values = NDArray[np.float32]
 
-_CHUNK = 1 << 21  # a thread gets at least this many bytes; below, starting it costs more than it brings
 
-
-class Limit(NamedTuple):
+class ColumnLimit(NamedTuple):
     """How many ids of a kind there are, and who says so: "header", "option", or "" where they are counted."""
 
     noun: str  # label or feature
-    size: int = LARGEST
+    size: int = LARGEST_ID
     source: str = ""
 
     @classmethod
-    def of(cls, noun: str, option: int | str | None, header: int | None = None) -> Limit:
+    def of(cls, noun: str, option: int | str | None, header: int | None = None) -> ColumnLimit:
         if isinstance(option, int):
             return cls(noun, option, "option")
         if option is None and header is not None:
@@ -58,7 +57,7 @@ class Limit(NamedTuple):
             )
         if self.source == "option":
             return f"{what} ({option} says {self.size}).", f"Pass a larger {option}, or {option} auto to count them."
-        return f"{what} (the largest id possible is {LARGEST - 1}).", f"Give the {self.noun}s smaller ids."
+        return f"{what} (the largest id possible is {LARGEST_ID - 1}).", f"Give the {self.noun}s smaller ids."
 
 
 class Table(NamedTuple):
@@ -81,9 +80,11 @@ class Grammar(NamedTuple):
     lowest: int = 0  # the id of the first feature
 
 
-def parse(text: Text, start: int, grammar: Grammar, labels: Limit, features: Limit, threads: int | None) -> Table:
-    """All rows from byte `start` on; a DataError names the first line in trouble."""
-    top = min(features.size + grammar.lowest, LARGEST)
+def parse(
+    text: Text, start: int, grammar: Grammar, labels: ColumnLimit, features: ColumnLimit, options: Options
+) -> Table:
+    """Returns all rows from byte `start` on; raises an error that names the first line in trouble."""
+    top = min(features.size + grammar.lowest, LARGEST_ID)
     rules = Rules(labels.size, grammar.lowest, top, grammar.has_labels, grammar.empty_is_row, grammar.svmlight)
 
     def parse_chunk(bounds: tuple[int, int]) -> Table | DataError:
@@ -92,7 +93,7 @@ def parse(text: Text, start: int, grammar: Grammar, labels: Limit, features: Lim
             return _trouble(text, parsed.code, parsed.place, grammar, labels, features)
         return _finish(text, parsed, grammar, features)
 
-    chunks = _chunks(text, start, threads or _cores())
+    chunks = _chunks(text, start, options)
     if len(chunks) == 1:
         tables = [parse_chunk(chunks[0])]
     else:
@@ -101,14 +102,11 @@ def parse(text: Text, start: int, grammar: Grammar, labels: Limit, features: Lim
     return _joined(tables)
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _chunks(text: Text, start: int, threads: int) -> list[tuple[int, int]]:
-    """Pieces of about equal size, cut after newlines."""
+def _chunks(text: Text, start: int, options: Options) -> list[tuple[int, int]]:
+    """Returns the bounds of pieces of about equal size, cut after newlines, one for each thread."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     size = len(text.data)
-    pieces = max(1, min(threads, (size - start) // _CHUNK))
+    pieces = max(1, min(options.threads or cores, (size - start) // options.chunk_bytes))
     cuts = [text.end_of_line(start + i * (size - start) // pieces) + 1 for i in range(1, pieces)]
     bounds = [start, *(min(cut, size) for cut in cuts), size]
     return list(pairwise(bounds))
@@ -140,7 +138,7 @@ def _joined_pointers(pointers: tuple[NDArray[np.int64], ...]) -> NDArray[np.int6
     return joined
 
 
-def _finish(text: Text, parsed: Parsed, grammar: Grammar, features: Limit) -> Table | DataError:
+def _finish(text: Text, parsed: Parsed, grammar: Grammar, features: ColumnLimit) -> Table | DataError:
     """Reads the numbers that the fast path left open by float(), and sorts rows; returns an error for an id twice."""
     table = Table(*parsed[2:])
     for row in np.unique(np.searchsorted(table.ptr, np.flatnonzero(np.isnan(table.values)), side="right")) - 1:
@@ -182,8 +180,10 @@ _OTHER_FORMAT = "Fix the line, or pass --format if the file is of another kind."
 _FLOAT_RANGE = "Values must be finite 32-bit numbers, up to 3.4e38."
 
 
-def _trouble(text: Text, code: int, place: int, grammar: Grammar, labels: Limit, features: Limit) -> DataError:
-    """The parser's code and place -> what came, what is possible, what to type."""
+def _trouble(
+    text: Text, code: int, place: int, grammar: Grammar, labels: ColumnLimit, features: ColumnLimit
+) -> DataError:
+    """Returns the error for the parser's code and place: what came, what is possible, what to type."""
     line = text.slice(place, min(text.end_of_line(place), place + 200))
     token = line.split(maxsplit=1)[0] if line.split() else b""
     noun, word = features.noun, shown(token)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from smoothlink.estimator import SmoothLinkClassifier
 
 DEFAULT_K = 5  # labels a row where nothing else is asked for
-TOGETHER = 1 << 16  # rows that keep a device busy
+DEVICE_ROWS = 1 << 16  # rows that keep a device busy
 
 
 Answer = tuple[int, list[int], list[float]]  # row, labels, probabilities
@@ -105,7 +105,7 @@ def members(model: SmoothLinkClassifier, X: Any, P: Any, among: Any, ask: LabelR
     return P > 0.5 if ask.sets else np.ones(P.shape, bool)
 
 
-class Lines(NamedTuple):
+class TextWriter(NamedTuple):
     """A format of text: a header, lines for each row, and an end."""
 
     suffixes: tuple[str, ...]  # of files in it
@@ -114,7 +114,7 @@ class Lines(NamedTuple):
     end: str = ""
 
 
-class Table(NamedTuple):
+class BinaryWriter(NamedTuple):
     """A binary format, which goes to a file."""
 
     suffixes: tuple[str, ...]
@@ -167,7 +167,7 @@ def write_parquet(stream: IO[bytes], found: Iterator[Answer], names: list[Any]) 
     kinds = {"row": pyarrow.int64(), "label": pyarrow.int64() if numbers else pyarrow.string()}
     schema = pyarrow.schema({**kinds, "probability": pyarrow.float32()})
     with parquet.ParquetWriter(stream, schema) as writer:
-        while block := list(itertools.islice(found, TOGETHER)):
+        while block := list(itertools.islice(found, DEVICE_ROWS)):
             rows = [row for row, labels, _ in block for _ in labels]
             said = [names[j] if numbers else str(names[j]) for _, labels, _ in block for j in labels]
             probabilities = [p for _, _, of_row in block for p in of_row]
@@ -188,23 +188,23 @@ def write_xlsx(stream: IO[bytes], found: Iterator[Answer], names: list[Any]) -> 
             raise DataError(f"A sheet of .xlsx has room for {SHEET_LINES:,} lines, and there are more.\nWrite .csv.")
         name = names[j]
         if isinstance(name, str):  # as text even where it begins like a formula
-            name = WriteOnlyCell(sheet, CONTROL.sub(" ", name))
+            name = WriteOnlyCell(sheet, NOT_IN_SHEETS.sub(" ", name))
             name.data_type = "s"
         sheet.append([row, name, round(p, 6)])
     book.save(stream)
 
 
 SHEET_LINES = 1 << 20
-CONTROL = re.compile(r"[\x00-\x1f]")  # no sheet may hold them
+NOT_IN_SHEETS = re.compile(r"[\x00-\x1f]")  # no sheet may hold them
 COLUMNS = ("row", "label", "probability")
-WRITERS: dict[str, Lines | Table] = {
-    "jsonl": Lines((".jsonl", ".ndjson"), json_line),
-    "json": Lines((".json",), array_item, lambda rows, labels: "[\n", "\n]\n"),
-    "csv": Lines((".csv",), comma_lines, lambda rows, labels: ",".join(COLUMNS) + "\n"),
-    "tsv": Lines((".tsv", ".tab"), tab_lines, lambda rows, labels: "\t".join(COLUMNS) + "\n"),
-    "parquet": Table((".parquet",), "pyarrow", write_parquet),
-    "xlsx": Table((".xlsx",), "openpyxl", write_xlsx),
-    "xmc": Lines((".txt",), xmc_line, lambda rows, labels: f"{rows} {labels}\n"),
+WRITERS: dict[str, TextWriter | BinaryWriter] = {
+    "jsonl": TextWriter((".jsonl", ".ndjson"), json_line),
+    "json": TextWriter((".json",), array_item, lambda rows, labels: "[\n", "\n]\n"),
+    "csv": TextWriter((".csv",), comma_lines, lambda rows, labels: ",".join(COLUMNS) + "\n"),
+    "tsv": TextWriter((".tsv", ".tab"), tab_lines, lambda rows, labels: "\t".join(COLUMNS) + "\n"),
+    "parquet": BinaryWriter((".parquet",), "pyarrow", write_parquet),
+    "xlsx": BinaryWriter((".xlsx",), "openpyxl", write_xlsx),
+    "xmc": TextWriter((".txt",), xmc_line, lambda rows, labels: f"{rows} {labels}\n"),
 }
 
 
@@ -230,7 +230,7 @@ def format_of(path: str | None, asked: str | None) -> str:
 def check_library(form: str) -> None:
     """Raise an error if the library that writes a format is not installed."""
     writer = WRITERS[form]
-    if isinstance(writer, Table) and importlib.util.find_spec(writer.needs) is None:
+    if isinstance(writer, BinaryWriter) and importlib.util.find_spec(writer.needs) is None:
         raise DataError(f"Writing {form} needs {writer.needs}.\nType: pip install 'smoothlink[text]'")
 
 
@@ -249,7 +249,7 @@ def write(
             advance(part.stop - part.start)
 
     names, writer = label_names(model), WRITERS[form]
-    if isinstance(writer, Table):
+    if isinstance(writer, BinaryWriter):
         if path is None:
             raise DataError(f"{form} goes to a file, not to standard output.\nName one with -o.")
         with replacing(path) as raw:
@@ -267,7 +267,7 @@ def parts(model: SmoothLinkClassifier, n: int, ask: LabelRequest) -> Iterator[sl
     from smoothlink.model import blocks
 
     best = model.device != "cpu" and not ask.whole and not ask.only
-    return blocks(n, TOGETHER) if best else model.model_.row_blocks(n)
+    return blocks(n, DEVICE_ROWS) if best else model.model_.row_blocks(n)
 
 
 @contextmanager

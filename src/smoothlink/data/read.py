@@ -35,7 +35,7 @@ class Data(NamedTuple):
     format: str | None = None  # of the file
 
 
-class Sizes(NamedTuple):
+class FileSizes(NamedTuple):
     """What a file says of itself before its rows are read."""
 
     rows: int
@@ -54,6 +54,7 @@ class Options(NamedTuple):
     n_features: Count = None
     zero_based: bool | None = None
     threads: int | None = None
+    chunk_bytes: int = 2 << 20  # a thread gets at least so much text; below, starting it costs more than it brings
 
 
 def read(
@@ -83,12 +84,12 @@ def read(
     return data
 
 
-def sizes(path: FilePath, **options: Any) -> Sizes | None:
+def sizes(path: FilePath, **options: Any) -> FileSizes | None:
     """Returns sizes and names of what `read` would read, from the first line or a header; None where rows must be
     counted."""
     name, kind, parsed = _request(path, **options)
     look = getattr(_module(kind), "sizes", None)
-    found: Sizes | None = None if look is None else look(name, parsed)
+    found: FileSizes | None = None if look is None else look(name, parsed)
     if found is None:
         return None
     labels = found.label_names or read_names(name, "label", found.labels)
@@ -104,7 +105,7 @@ def first_rows(path: FilePath, count: int, **options: Any) -> csr_array:
     name, kind, parsed = _request(path, **options)
     options["format"] = kind
     found = sizes(path, **options)
-    stream = xmc.Stream(name, parsed) if kind == "xmc" and found is not None else None
+    stream = xmc.Stream(name, parsed, 64 << 20) if kind == "xmc" and found is not None else None
     if stream is None or found is None or stream.header.labels is None:
         return read(path, **options).X[:count]
     X = next(stream.parts())[0][:count]
@@ -179,8 +180,9 @@ def convert(
     to: str = "auto",
     n_labels: Count = None,
     n_features: Count = None,
+    text_bytes: int = 64 << 20,
 ) -> tuple[int, int, int] | None:
-    """Writes the data folder of an XMC text block by block, so that the data is never whole in memory.
+    """Writes the data folder of an XMC text, some bytes of text at a time, so that the data is never whole in memory.
 
     Returns None, and does nothing, where this pair of formats cannot: then `read` and `write` do. Else returns how
     many rows, features and labels there are.
@@ -191,7 +193,7 @@ def convert(
     kind = recognise(path, FORMATS) if format == "auto" else format
     if kind != "xmc" or (format_to_write(goal) if to == "auto" else to) != "binary":
         return None
-    stream = xmc.Stream(name, _request(path, kind, None, n_labels, n_features)[2])
+    stream = xmc.Stream(name, _request(path, kind, None, n_labels, n_features)[2], text_bytes)
     if stream.header.labels is None:
         return None
 

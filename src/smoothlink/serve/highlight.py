@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from smoothlink.text.features import Block, TextFeatures, placing
+from smoothlink.text.features import NgramBlock, TextFeatures, placing
 
 WORD = re.compile(r"\w+")
 
@@ -35,7 +35,7 @@ def places(features: TextFeatures, text: str) -> dict[int, list[Span]]:
 
 
 def word_grams(
-    features: TextFeatures, block: Block, text: str, prepared: Callable[[str], str]
+    features: TextFeatures, block: NgramBlock, text: str, prepared: Callable[[str], str]
 ) -> Iterator[tuple[str, Span]]:
     """Runs of words."""
     words = [(prepared(match.group()), Span(*match.span())) for match in re.finditer(features.token_pattern, text)]
@@ -46,7 +46,7 @@ def word_grams(
 
 
 def letter_grams(
-    features: TextFeatures, block: Block, text: str, prepared: Callable[[str], str]
+    features: TextFeatures, block: NgramBlock, text: str, prepared: Callable[[str], str]
 ) -> Iterator[tuple[str, Span]]:
     """Runs of characters within words that blanks stand around, as scikit-learn's "char_wb" has them."""
     for match in re.finditer(r"\S+", text):

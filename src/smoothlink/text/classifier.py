@@ -20,9 +20,9 @@ from smoothlink.errors import DataError, plural
 from smoothlink.estimator import SmoothLinkClassifier
 from smoothlink.labels import NamedLabels, names_of, read_labels
 from smoothlink.metrics.evaluate import Evaluation
-from smoothlink.text.data_frames import Texts, column_names, list_names, read_texts, values_of
-from smoothlink.text.documents import TABLE, Source, as_meta, from_meta
-from smoothlink.text.examples import Example, some_examples
+from smoothlink.text.data_frames import TextColumns, column_names, list_names, read_texts, values_of
+from smoothlink.text.documents import TABLE, DocumentSource, as_meta, from_meta
+from smoothlink.text.examples import TrainingExample, some_examples
 from smoothlink.text.features import TextFeatures
 from smoothlink.text.label_cells import NONE, guess_separator, shown, unlikely_labels
 from smoothlink.text.model_section import section
@@ -117,9 +117,9 @@ class TextSmoothLink(BaseEstimator):
             setattr(classifier, hook, getattr(self, hook, None))
         classifier.fit(X, given.Y, sample_weight=sample_weight)
         classifier.label_names_ = given.names
-        source = Source(TABLE, found.columns, separator=separator)
+        source = DocumentSource(TABLE, found.columns, separator=separator)
         self._keep(classifier, features, some_examples(texts, given, self.examples))
-        self.source_ = None if source == Source(TABLE) else as_meta(source)
+        self.source_ = None if source == DocumentSource(TABLE) else as_meta(source)
         return self
 
     def _separator(self, labels: Any) -> str | None:
@@ -147,7 +147,7 @@ class TextSmoothLink(BaseEstimator):
 
     source_: dict[str, Any] | None
 
-    def _keep(self, classifier: SmoothLinkClassifier, features: TextFeatures, examples: list[Example]) -> Self:
+    def _keep(self, classifier: SmoothLinkClassifier, features: TextFeatures, examples: list[TrainingExample]) -> Self:
         self.classifier_, self.features_, self.examples_ = classifier, features, examples
         self.source_ = None
         return self
@@ -244,7 +244,7 @@ def labels_in(labels: Any) -> Any:
     return labels if getattr(labels, "ndim", 1) != 1 or column_names(labels) is not None else list(values_of(labels))
 
 
-def texts_to_learn(texts: Any, labels: Any) -> Texts:
+def texts_to_learn(texts: Any, labels: Any) -> TextColumns:
     """Return the texts, of a table those of all its columns, each of which must hold text, and not the labels."""
     names = column_names(texts) or []
     remedy = "Pass only columns of text, such as table[['title', 'body']] or table['text']."

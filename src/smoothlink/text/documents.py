@@ -21,23 +21,23 @@ from smoothlink.text.label_cells import NONE, Guess, guess_separator, names_in, 
 
 Array = NDArray[Any]
 
-TEXT, LABELS = ("text",), "labels"  # columns where none are named
+TEXT_COLUMNS, LABELS_COLUMN = ("text",), "labels"  # columns where none are named
 TABLE = "table"
 
 
-class Source(NamedTuple):
+class DocumentSource(NamedTuple):
     """How a raw-text file is read."""
 
     format: str  # a key of formats.TEXT_FORMATS; TABLE: columns in memory
-    text: tuple[str, ...] = ()  # columns; none: TEXT
-    labels: str | None = None  # column; None: LABELS
+    text: tuple[str, ...] = ()  # columns; none: TEXT_COLUMNS
+    labels: str | None = None  # column; None: LABELS_COLUMN
     separator: str | None = None  # of labels in a cell, or cells.LIST or NONE; None: guessed
     prefix: str = ""  # that labels must begin with to count
     header: bool | None = None  # whether tables have one; None: unless columns are numbers
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return self.text or (() if self.format == TABLE else TEXT)
+        return self.text or (() if self.format == TABLE else TEXT_COLUMNS)
 
     @property
     def numbered(self) -> bool:
@@ -81,11 +81,13 @@ def join_documents(parts: Sequence[Documents]) -> Documents:
     )
 
 
-def read_documents(path: str, source: Source, *, text_matters: bool = True, labels_matter: bool = True) -> Documents:
-    """All documents of a file; texts that are missing are empty, and so are missing lists of labels."""
+def read_documents(
+    path: str, source: DocumentSource, *, text_matters: bool = True, labels_matter: bool = True
+) -> Documents:
+    """Returns all documents of a file; texts that are missing are empty, and so are missing lists of labels."""
     texts, cells, places = [], [], []
     seen: dict[str, None] = {}
-    named = source.labels or LABELS
+    named = source.labels or LABELS_COLUMN
     for record in records(path, source.format, numbered=source.numbered):
         where, values = record
         if len(seen) < 100:
@@ -118,7 +120,7 @@ def read_documents(path: str, source: Source, *, text_matters: bool = True, labe
     return Documents(texts, labels, without_text, without_labels, separator, tuple(notes))
 
 
-def check_columns(path: str, wanted: list[str], seen: list[str], source: Source) -> None:
+def check_columns(path: str, wanted: list[str], seen: list[str], source: DocumentSource) -> None:
     """Whether the file has the columns that were named, or those looked for where none were."""
     missing = [name for name in wanted if name not in seen]
     if not seen:
@@ -130,7 +132,7 @@ def check_columns(path: str, wanted: list[str], seen: list[str], source: Source)
         raise DataError(
             f"{path} has no column {missing[0]}; it has {len(seen)}, numbered from 1.\nPass --text and --labels."
         )
-    if set(missing) <= {*TEXT, LABELS} and not source.text:
+    if set(missing) <= {*TEXT_COLUMNS, LABELS_COLUMN} and not source.text:
         remedy = "Say which hold the text and the labels: --text title,body --labels tags"
     else:
         remedy = "Pass --text and --labels with names of these, or numbers from 1 where there is no header."
@@ -145,7 +147,7 @@ def describe(
     without_text: str = "left out",
     without_labels: str = "kept",
 ) -> str:
-    """Returns a note on how many documents a file has, what becomes of those that lack something, how labels are read."""
+    """Returns a note on how many documents a file has, what becomes of those that lack something, and on the labels."""
     parts = [f"{path}: {plural(len(found.texts), 'document')}"]
     if found.without_text:
         parts.append(f"{found.without_text:,} without text, {without_text}")
@@ -154,16 +156,16 @@ def describe(
     return " ".join(["; ".join(parts) + ".", *found.notes])
 
 
-def as_meta(source: Source) -> dict[str, Any]:
+def as_meta(source: DocumentSource) -> dict[str, Any]:
     """As a model file keeps it."""
     return {**source._asdict(), "text": list(source.text)}
 
 
-def from_meta(meta: dict[str, Any] | None) -> Source | None:
+def from_meta(meta: dict[str, Any] | None) -> DocumentSource | None:
     """What a model file says of its training data."""
-    if not isinstance(meta, dict) or not {"format"} <= meta.keys() <= set(Source._fields):
+    if not isinstance(meta, dict) or not {"format"} <= meta.keys() <= set(DocumentSource._fields):
         return None
-    return Source(**{**meta, "text": tuple(meta.get("text", ()))})
+    return DocumentSource(**{**meta, "text": tuple(meta.get("text", ()))})
 
 
 # Reading, record by record
@@ -325,13 +327,13 @@ def keys_of(file: Path) -> Iterator[Path]:
 # Writing some of the documents of a file to others
 
 
-def write_documents(path: str, source: Source, parts: Sequence[Array], targets: Sequence[str]) -> None:
+def write_documents(path: str, source: DocumentSource, parts: Sequence[Array], targets: Sequence[str]) -> None:
     """Writes the documents of each part, given by their numbers in the file, to its target."""
     writers: dict[str, Callable[..., None]] = {"parquet": parquet_parts, "folder": folder_parts}
     writers.get(source.format, line_parts)(path, source, parts, targets)
 
 
-def line_parts(path: str, source: Source, parts: Sequence[Array], targets: Sequence[str]) -> None:
+def line_parts(path: str, source: DocumentSource, parts: Sequence[Array], targets: Sequence[str]) -> None:
     head, units = units_of(path, source)
     for rows, target in zip(parts, targets, strict=True):
         with replacing(target) as stream:
@@ -340,7 +342,7 @@ def line_parts(path: str, source: Source, parts: Sequence[Array], targets: Seque
                 stream.write(units[row].encode())
 
 
-def units_of(path: str, source: Source) -> tuple[str, list[str]]:
+def units_of(path: str, source: DocumentSource) -> tuple[str, list[str]]:
     """The header, and the text of each document with its line end."""
     if source.format in ("csv", "tsv"):
         mark = delimiter_of(path, source.format, content(path))
@@ -360,7 +362,7 @@ def spelled(cells: list[str], format: str, mark: str) -> str:
     return stream.getvalue()
 
 
-def parquet_parts(path: str, source: Source, parts: Sequence[Array], targets: Sequence[str]) -> None:
+def parquet_parts(path: str, source: DocumentSource, parts: Sequence[Array], targets: Sequence[str]) -> None:
     from pyarrow import parquet
 
     table = parquet.read_table(path)
@@ -369,7 +371,7 @@ def parquet_parts(path: str, source: Source, parts: Sequence[Array], targets: Se
             parquet.write_table(table.take(rows), stream)
 
 
-def folder_parts(path: str, source: Source, parts: Sequence[Array], targets: Sequence[str]) -> None:
+def folder_parts(path: str, source: DocumentSource, parts: Sequence[Array], targets: Sequence[str]) -> None:
     """Copies of the files, in a folder for each part."""
     found = np.array(list(documents_in(path)), dtype=object)
     for rows, target in zip(parts, targets, strict=True):

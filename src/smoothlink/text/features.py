@@ -30,14 +30,14 @@ TOKEN = r"(?u)\b\w\w+\b"  # scikit-learn's: words of two characters and more
 # By held-out rows of four training sets (docs/text.md): characters help short texts, change little for long ones and
 # cost those time; pairs of words help one set of three.
 WORDS, CHARACTERS = (1, 2), (3, 5)
-SHORT = 250  # characters of the median text, below which those within words are features too
-FEATURES, A_TEXT, MOST_FEATURES = 30_000, 2, 200_000  # of each kind: at least, for each text, at most
-SMALL = 1000  # documents: with fewer, an n-gram that occurs once is kept
-LOOKED_AT = 10_000  # texts that say whether they are short
+SHORT_TEXT = 250  # characters of the median text, below which those within words are features too
+LEAST_NGRAMS, NGRAMS_PER_TEXT, MOST_NGRAMS = 30_000, 2, 200_000  # of each kind: at least, for each text, at most
+FEW_DOCUMENTS = 1000  # documents: with fewer, an n-gram that occurs once is kept
+TEXTS_SAMPLED = 10_000  # texts that say whether they are short
 KINDS = {"words": "word", "characters": "char_wb"}
 
 
-class Block(NamedTuple):
+class NgramBlock(NamedTuple):
     """One kind of n-grams and the columns it has."""
 
     kind: str  # a key of KINDS
@@ -108,13 +108,13 @@ class TextFeatures(TransformerMixin, BaseEstimator):
     def fit_transform(self, texts: Iterable[str], y: Any = None, **given: Any) -> sp.csr_array:
         """`fit`, then `transform` of the same texts, looking at each once; with `hashing` they may be a stream."""
         if self.hashing is not None:
-            first, texts = ahead(checked(texts), LOOKED_AT)
+            first, texts = ahead(checked(texts), TEXTS_SAMPLED)
             wanted = self._wanted(first)
-            self._keep([Block(kind, ngrams, None, self.hashing) for kind, ngrams in wanted.items()])
+            self._keep([NgramBlock(kind, ngrams, None, self.hashing) for kind, ngrams in wanted.items()])
             C = self._counts(texts)
         else:
             documents = list(checked(texts))
-            C = self._learnt(self._wanted(documents[:LOOKED_AT]), documents)
+            C = self._learnt(self._wanted(documents[:TEXTS_SAMPLED]), documents)
         if not C.shape[1]:
             raise DataError("No text has an n-gram to learn from.\nPass texts with words in them, or another min_df.")
         n, df = C.shape[0], np.bincount(C.indices, minlength=C.shape[1])
@@ -129,7 +129,7 @@ class TextFeatures(TransformerMixin, BaseEstimator):
             vectorizer = self._vectorizer(kind, ngrams, **self._limits(len(documents)))
             counts.append(_counted(vectorizer, documents))
             terms = vectorizer.get_feature_names_out().tolist() if counts[-1].shape[1] else []
-            blocks.append(Block(kind, ngrams, terms, len(terms)))
+            blocks.append(NgramBlock(kind, ngrams, terms, len(terms)))
         self._keep(blocks)
         C = sp.csr_array(sp.hstack(counts, format="csr"))
         C.sort_indices()
@@ -179,7 +179,7 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         """The kinds of n-grams and their lengths, for texts such as these."""
         words = WORDS if self.word_ngrams == "auto" else span("word_ngrams", self.word_ngrams)
         if self.char_ngrams == "auto":
-            short = not texts or np.median([len(text) for text in texts]) < SHORT
+            short = not texts or np.median([len(text) for text in texts]) < SHORT_TEXT
             characters = CHARACTERS if short or words is None else None
         else:
             characters = span("char_ngrams", self.char_ngrams)
@@ -191,10 +191,10 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         return {kind: ngrams for kind, ngrams in found.items() if ngrams is not None}
 
     def _limits(self, n: int) -> dict[str, Any]:
-        least = (1 if n < SMALL else 2) if self.min_df == "auto" else self.min_df
+        least = (1 if n < FEW_DOCUMENTS else 2) if self.min_df == "auto" else self.min_df
         most = self.max_features
         if most == "auto":
-            most = min(max(FEATURES, A_TEXT * n), MOST_FEATURES)
+            most = min(max(LEAST_NGRAMS, NGRAMS_PER_TEXT * n), MOST_NGRAMS)
         for name, value in (("min_df", least), ("max_features", most)):
             if not (isinstance(value, int) and value >= 1) and not (name == "max_features" and value is None):
                 raise ValueError(f"{name} is {value!r}; possible are 'auto' and a number from 1 on.")
@@ -211,14 +211,14 @@ class TextFeatures(TransformerMixin, BaseEstimator):
             **limits,
         )
 
-    def _keep(self, blocks: list[Block], idf: Array | None = None) -> None:
-        self.blocks_: list[Block] = blocks
+    def _keep(self, blocks: list[NgramBlock], idf: Array | None = None) -> None:
+        self.blocks_: list[NgramBlock] = blocks
         self.idf_: Array = np.zeros(0, np.float32) if idf is None else idf  # (d,), or empty
         self.__dict__.pop("_ready", None)
 
     # Rows
 
-    def _analysers(self) -> list[tuple[Block, Analyzer, Callable[[str], int | None]]]:
+    def _analysers(self) -> list[tuple[NgramBlock, Analyzer, Callable[[str], int | None]]]:
         """Each block, how a text becomes n-grams, and how an n-gram becomes a column of the block; made once."""
         if not hasattr(self, "_ready"):
             self._ready = [
@@ -283,14 +283,14 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         """The features of `to_arrays`; nothing is believed that does not fit together."""
         options: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in meta["options"].items()}
         features = cls(**options)
-        blocks: list[Block] = []
+        blocks: list[NgramBlock] = []
         for stated in meta["blocks"]:
             kind, ngrams, width = stated["kind"], tuple(stated["ngrams"]), stated["width"]
             terms = None if features.hashing is not None else unpack_names(arrays, f"text_{kind}")
             fits = kind in KINDS and span("ngrams", ngrams) and kind not in [block.kind for block in blocks]
             if not fits or width != (features.hashing if terms is None else len(terms)):
                 raise ModelFileError(f"its text features do not fit together ({stated}). Save the model again.")
-            blocks.append(Block(kind, ngrams, terms, width))
+            blocks.append(NgramBlock(kind, ngrams, terms, width))
         if not blocks:
             raise ModelFileError("it has no text features. Save the model again.")
         features._keep(blocks, arrays["text_idf"])
@@ -305,7 +305,7 @@ def ahead(texts: Iterator[str], count: int) -> tuple[list[str], Iterator[str]]:
     return first, chain(first, texts)
 
 
-def placing(block: Block) -> Callable[[str], int | None]:
+def placing(block: NgramBlock) -> Callable[[str], int | None]:
     """The column of an n-gram in its block; None where it has none."""
     if block.terms is not None:
         return {term: j for j, term in enumerate(block.terms)}.get
