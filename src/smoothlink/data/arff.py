@@ -28,7 +28,9 @@ _TOKEN = re.compile(rf"""\s*({_QUOTED}|[^\s,{{}}'"][^\s,{{}}]*)""")
 _DENSE_CELL = re.compile(rf"\s*({_QUOTED}|[^,]*?)\s*(,|\Z)".encode())
 _SPARSE_CELL = re.compile(rf"\s+({_QUOTED}|[^,}}]*?)\s*(,|}}|\Z)".encode())
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?", re.ASCII)
-_ONLY_NUMBERS = re.compile(rb"[-+.,{}\d\seE]*")  # no quotes, no words, no nan
+# Rows without quotes, words or nan, which Python reads fast.
+_NUMERIC_DENSE = re.compile(rb"[-+.,\d\seE]+")
+_NUMERIC_SPARSE = re.compile(rb"\{\s*\d{1,9}\s+[-+.\deE]+\s*(?:,\s*\d{1,9}\s+[-+.\deE]+\s*)*\}")
 _MEKA = re.compile(r"(?:^|\s)-[Cc]\s+(-?\d{1,9})(?![\d.])")
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
 
@@ -246,25 +248,25 @@ def _read_rows(path: str, lines: Sequence[bytes], start: int, attributes: list[A
     )
 
 
-def _numeric_row(line: bytes, width: int) -> tuple[Iterable[int], list[float]] | None:
+def _numeric_row(line: bytes, width: int) -> tuple[Sequence[int], list[float]] | None:
     """Returns the attributes of a row of nothing but numbers, and their values; None where it is anything else."""
-    if not _ONLY_NUMBERS.fullmatch(line):
-        return None
-    places: Iterable[int] = range(width)
+    places: Sequence[int] = range(width)
     try:
-        if line.startswith(b"{") and line.endswith(b"}"):
-            pairs = [pair.split() for pair in line[1:-1].split(b",")]
-            places, values = [int(i) for i, _ in pairs], [float(value) for _, value in pairs]
-            sound = len(set(places)) == len(values) and min(places) >= 0 and max(places) < width
-        else:
-            values = [float(value) for value in line.split(b",")]
+        if _NUMERIC_SPARSE.fullmatch(line):
+            cells = line[1:-1].replace(b",", b" ").split()
+            places, values = list(map(int, cells[::2])), list(map(float, cells[1::2]))
+            sound = max(places) < width and len(set(places)) == len(places)
+        elif _NUMERIC_DENSE.fullmatch(line):
+            values = list(map(float, line.split(b",")))
             sound = len(values) == width
+        else:
+            return None
     except ValueError:
         return None
-    return (places, values) if sound and all(map(fits, values)) else None
+    return (places, values) if sound and fits(max(values)) and fits(min(values)) else None
 
 
-def _any_row(path: str, number: int, line: bytes, attributes: list[Attribute]) -> tuple[Iterable[int], list[float]]:
+def _any_row(path: str, number: int, line: bytes, attributes: list[Attribute]) -> tuple[Sequence[int], list[float]]:
     """Returns the attributes that a row names, and their values; raises an error that says what is wrong with it."""
     width = len(attributes)
     if not line.startswith(b"{"):
