@@ -72,6 +72,11 @@ def test_importing_the_reader_does_not_load_numba():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+def test_the_estimator_needs_no_library_for_rare_compression():
+    code = "import sys; sys.modules['zstandard'] = None; import smoothlink.estimator, smoothlink.data.files_on_disk"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
 def test_names_beside_the_file_are_taken_where_their_number_matches(tmp_path):
     (tmp_path / "train.txt").write_bytes(XMC)
     (tmp_path / "labels.txt.xz").write_bytes(lzma.compress("sea\r\nsand\n\u2028é".encode()))

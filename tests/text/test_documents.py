@@ -259,3 +259,18 @@ def test_missing_files_and_strange_names_are_said(tmp_path):
     with pytest.raises(DataError, match="Pass --format"):
         Reading(text=("1",)).text_format(str(tmp_path / "data"))
     assert Reading(text=("1",), format="tsv").text_format(str(tmp_path / "data")) == "tsv"
+
+
+def test_a_file_is_opened_once_to_recognise_it(tmp_path):
+    (tmp_path / "docs").write_text("__label__a some text\n")
+    how = Reading().recognised(str(tmp_path / "docs"))
+    (tmp_path / "docs").unlink()
+    assert how.text_format(str(tmp_path / "docs")) == how.source(str(tmp_path / "docs")).format == "fasttext"
+
+
+def test_files_of_different_formats_are_recognised_one_by_one(tmp_path):
+    (tmp_path / "a.txt").write_text("1 2 2\n0 0:1\n")
+    (tmp_path / "b.svm").write_text("0 1:1\n")
+    paths = [str(tmp_path / name) for name in ("a.txt", "b.svm")]
+    how = Reading().recognised(*paths)
+    assert [how.format_of(path) for path in paths] == ["xmc", "svmlight"]

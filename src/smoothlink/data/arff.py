@@ -45,14 +45,14 @@ class Attribute:
 
     @cached_property
     def columns(self) -> list[str]:
-        """The names of its columns in X."""
+        """Returns the names of its columns in X."""
         if self.values is None or len(self.values) <= 2:
             return [self.name]
         return [f"{self.name}={value}" for value in self.values]
 
     @cached_property
     def places(self) -> dict[str | float, int]:
-        """The place of each nominal value, by its word, and by its number where it is one."""
+        """Returns the place of each nominal value, by its word, and by its number where it is one."""
         places: dict[str | float, int] = {}
         for place, value in enumerate(self.values or ()):
             places.setdefault(value, place)
@@ -296,7 +296,7 @@ def _any_row(path: str, number: int, line: bytes, attributes: list[Attribute]) -
     if not closed or closed.end() != len(line):
         raise _error(path, number, "a sparse row does not end with }.", form)
     if len(set(places)) < len(places):
-        raise _error(path, number, "an attribute stands twice in this row.", "Name each once per row.")
+        raise _error(path, number, "an attribute is twice in this row.", "Name each once per row.")
     return places, values
 
 

@@ -37,7 +37,7 @@ class Text(NamedTuple):
     lines_before: int = 0  # where these bytes are a part of the file
 
     def line(self, position: int) -> int:
-        """The number, from 1, of the line that holds this byte."""
+        """Returns the number, from 1, of the line that holds this byte."""
         return self.lines_before + 1 + int(np.count_nonzero(self.data[:position] == ord("\n")))
 
     def error(self, position: int, what: str, remedy: str) -> DataError:
@@ -47,7 +47,7 @@ class Text(NamedTuple):
         return self.data[start:stop].tobytes()
 
     def end_of_line(self, position: int) -> int:
-        """The byte after the last one of this line, its newline left out."""
+        """Returns the byte after the last one of this line, its newline left out."""
         size, step = len(self.data), 4096
         while position < size:
             found = np.flatnonzero(self.data[position : position + step] == ord("\n"))
@@ -58,12 +58,12 @@ class Text(NamedTuple):
 
 
 def shown(content: bytes, size: int = 40) -> str:
-    """The start of what came, fit to print in a message."""
+    """Returns the first bytes, fit to print in a message."""
     return repr(content[:size])[2:-1]
 
 
 def load(path: str) -> Text:
-    """The whole file, decompressed; a byte order mark is left out."""
+    """Returns the whole file, decompressed; a byte order mark is left out."""
     with _opened(path) as (stream, kind):
         if kind == "plain":
             data = _plain(stream)
@@ -84,7 +84,7 @@ def load(path: str) -> Text:
 
 
 def load_pieces(path: str, size: int) -> Iterator[Text]:
-    """The file in pieces of about `size` bytes that end where lines end, decompressed as they are wanted."""
+    """Yields the file in pieces of about `size` bytes that end where lines end, decompressed as they are wanted."""
     lines, step = 0, min(size, READ_BYTES)
     with _opened(path) as (stream, kind):
         found = iter(lambda: stream.read(step), b"") if kind == "plain" else _decompressed(stream, kind, path, step)
@@ -111,7 +111,7 @@ def _text_of(path: str, content: bytearray, lines: int) -> Text:
 
 
 def head(path: str, size: int = 1 << 16) -> bytes:
-    """The first bytes of the file, decompressed, as many as there are up to about `size`."""
+    """Returns the first bytes of the file, decompressed, as many as there are up to about `size`."""
     with _opened(path) as (stream, kind):
         pieces = iter([stream.read(size)]) if kind == "plain" else _decompressed(stream, kind, path, 1 << 14)
         found = b""
@@ -121,7 +121,7 @@ def head(path: str, size: int = 1 << 16) -> bytes:
 
 
 def expanded(paths: Any) -> list[str]:
-    """One path or several; a name with * stands for all files it fits, in order. Names in a store stay as they are."""
+    """Returns the files of one path or several; a name with * is all files that fit it. URLs stay as they are."""
     names = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     found: list[str] = []
     for name in (str(os.fspath(path)) for path in names):
@@ -136,19 +136,19 @@ def expanded(paths: Any) -> list[str]:
 
 
 def bare_name(path: str | Path) -> str:
-    """The file's name without a compression suffix: `train.txt.xz` -> `train.txt`."""
+    """Returns the file's name without a compression suffix: `train.txt.xz` -> `train.txt`."""
     name = Path(path).name
     return Path(name).stem if Path(name).suffix.lower() in SUFFIXES else name
 
 
 def compressed_variants(path: Path) -> Iterator[Path]:
-    """The files that exist under this name, plain or compressed."""
+    """Yields the files that exist under this name, plain or compressed."""
     plain = path.with_name(bare_name(path))
     yield from (p for p in [path, plain, *(Path(f"{plain}{suffix}") for suffix in SUFFIXES)] if p.is_file())
 
 
 def other_half(path: str, marks: dict[str, str]) -> Path | None:
-    """Where the labels of a pair of files belong, by the last mark in the name: `trn_X_Xf.txt` -> `trn_X_Y.txt`."""
+    """Returns the file of labels that belongs to one of features, by the last mark: `trn_X_Xf.txt` -> `trn_X_Y.txt`."""
     name = Path(path).name
     for mark, other in marks.items():
         before, found, after = name.rpartition(mark)
@@ -159,7 +159,7 @@ def other_half(path: str, marks: dict[str, str]) -> Path | None:
 
 @contextmanager
 def replacing(path: str) -> Iterator[IO[bytes]]:
-    """A stream to a temporary file, compressed by the suffix of `path`, which becomes `path` when all went well."""
+    """Yields a stream to a file that is written in one step, compressed by the suffix of `path`."""
     try:
         with replace_file(path) as raw, _compressor(raw, Path(path).suffix.lower()) as stream:
             yield stream
@@ -175,7 +175,7 @@ def not_written(path: str, error: OSError) -> DataError:
 
 @contextmanager
 def _opened(path: str) -> Iterator[tuple[IO[bytes], str]]:
-    """The raw stream and its compression, "plain" or a key of _MAGIC."""
+    """Yields the raw stream and its compression, "plain" or a key of _MAGIC."""
     try:
         with open(path, "rb") as stream:
             start = stream.read(16)
@@ -194,7 +194,7 @@ def _opened(path: str) -> Iterator[tuple[IO[bytes], str]]:
 
 
 def _plain(stream: IO[bytes]) -> NDArray[np.uint8]:
-    """A file that is not compressed, mapped rather than copied: the system lends the memory."""
+    """Returns a file that is not compressed, mapped rather than copied: the system lends the memory."""
     try:
         return np.memmap(stream, np.uint8, mode="r")
     except (OSError, ValueError):  # empty, or a pipe

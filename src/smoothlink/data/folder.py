@@ -28,13 +28,13 @@ AGAIN = "Make the folder again with `smoothlink convert`."
 
 
 def is_folder(path: str) -> bool:
-    """Whether this is a data folder."""
+    """Returns whether this is a data folder."""
     return os.path.isfile(os.path.join(path, HEADER))
 
 
 def read(path: str, options: Options) -> Data:
-    """X and Y over the mapped arrays, which are looked through and compared with their checksums once: at the speed of
-    the disk, and in little memory."""
+    """Returns X and Y over the mapped arrays, after one look through them that compares their checksums: at the speed
+    of the disk, and in little memory."""
     data, header = opened(path), _header(path)
     for letter, matrix in zip("xy", data[:2], strict=True):
         found = matrix.checksums()
@@ -47,12 +47,12 @@ def read(path: str, options: Options) -> Data:
 
 
 def has_checksums(path: str) -> bool:
-    """Whether a folder has checksums; those of smoothlink 0.1.0 have none."""
+    """Returns whether a folder has checksums; those of smoothlink 0.1.0 have none."""
     return CHECKSUMS in _header(path)
 
 
 def sizes(path: str, options: Options) -> FileSizes | None:
-    """What the header says; no row is looked at."""
+    """Returns what the header says; no row is looked at."""
     header = _header(path)
     n, d, c = (header[size] for size in ("rows", "features", "labels"))
     names = (_names(path, header, key, count) for key, count in zip(NAME_KEYS, (c, d), strict=True))
@@ -60,7 +60,7 @@ def sizes(path: str, options: Options) -> FileSizes | None:
 
 
 def check_rows(path: str, X: csr_array, Y: csr_array) -> None:
-    """Whether rows that were read from a data folder are as rows can be; products trust this."""
+    """Raises an error where rows that were read from a data folder are not sound; products trust this."""
     for letter, A in (("x", X), ("y", Y)):
         if not MappedMatrix.over(A.indptr, A.indices, A.data, A.shape[1]).sound():
             raise _unsound(path, letter)
@@ -71,7 +71,7 @@ def _unsound(path: str, letter: str) -> DataError:
 
 
 def opened(path: str) -> Data:
-    """X and Y over the mapped arrays, whose entries nobody has looked at."""
+    """Returns X and Y over the mapped arrays, whose entries nobody has looked at."""
     header = _header(path)
     n, d, c = (header[size] for size in ("rows", "features", "labels"))
     found = {name: _mapped(path, name) for name in ARRAYS}
@@ -111,7 +111,7 @@ class Columns(NamedTuple):
 def write_parts(
     parts: Iterable[tuple[csr_array, csr_array]], path: str, columns: Callable[[], Columns]
 ) -> tuple[int, int, int]:
-    """Writes blocks of rows as they come; what is known of the columns is asked at the end -> n, d, c."""
+    """Writes blocks of rows as they come, and at the end what is known of the columns; returns n, d, c."""
     if os.path.exists(path) and not is_folder(path):
         raise DataError(f"{path} is there already and is no data folder.\nName another folder.")
     try:
@@ -151,7 +151,7 @@ def _write_arrays(
 
 
 def bytes_in(path: str) -> int:
-    """How many bytes a file, or all files of a folder, take."""
+    """Returns how many bytes a file, or all files of a folder, take."""
     if os.path.isdir(path):
         return sum(entry.stat().st_size for entry in os.scandir(path) if entry.is_file())
     return os.path.getsize(path)

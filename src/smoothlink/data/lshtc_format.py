@@ -28,7 +28,7 @@ def read(path: str, options: Options) -> Data:
 
 
 def write(data: Data, path: str) -> None:
-    """Names that are ids are written as ids; for others the column number stands."""
+    """Writes names that are ids as ids; for others their column numbers."""
     with replacing(path) as stream:
         write_rows(
             stream, data.X, data.Y, Style(between_labels=b", "), _ids(data.label_names), _ids(data.feature_names)
@@ -36,7 +36,7 @@ def write(data: Data, path: str) -> None:
 
 
 def _ids(names: list[str] | None) -> list[str] | None:
-    """The names where all are distinct ids that `read` gives back, else None."""
+    """Returns the names where all are distinct ids that `read` gives back, else None."""
     if names and len(set(names)) == len(names) and all(_ID.match(name) and int(name) < LARGEST_ID for name in names):
         return names
     return None

@@ -48,7 +48,7 @@ def write(data: Data, path: str) -> None:
 
 
 def _arrays(path: str) -> Arrays:
-    """The arrays of an archive. Objects are refused: loading them could run code."""
+    """Returns the arrays of an archive. Objects are refused: loading them could run code."""
     content = BytesIO(load(path).data.tobytes())
 
     def take() -> Arrays:
@@ -61,10 +61,10 @@ def _arrays(path: str) -> Arrays:
     return arrays
 
 
-def _trying(work: Callable[[], Any], path: str, trouble: str, remedy: str) -> Any:
-    """What work gives; whatever a hostile archive makes NumPy raise becomes one message."""
+def _trying(load_part: Callable[[], Any], path: str, trouble: str, remedy: str) -> Any:
+    """Returns the result of `load_part`; whatever a hostile archive makes NumPy raise becomes one message."""
     try:
-        return work()
+        return load_part()
     except Exception as e:
         reason = " ".join(str(e).split())[:120]
         raise DataError(f"{path} {trouble} ({reason}).\n{remedy}") from e
@@ -94,7 +94,7 @@ def _part(path: str, arrays: Arrays, letter: str, binary: bool = False) -> csr_a
 
 
 def _compressed(parts: Arrays, kind: str) -> csr_array | csc_array:
-    """A csr or csc matrix whose arrays fit together: scipy's own code trusts them and would read astray."""
+    """Returns a csr or csc matrix whose arrays fit together: scipy's own code trusts them and would read astray."""
     if kind not in ("csr", "csc"):
         raise ValueError(f"its form is {kind!r}, only csr and csc can be read")
     rows, columns = (int(size) for size in parts["shape"].ravel())

@@ -1,7 +1,7 @@
 """Lines `l1,l2 f:v f:v ...` of XMC, LSHTC and svmlight text -> the arrays of CSR matrices.
 
 The bytes are parsed by numba, on as many threads as help (benchmarks/reading.py: ten times scikit-learn's speed);
-what is wrong with a line is said in words.
+an error names the line, and what is wrong with it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Values = NDArray[np.float32]
 
 
 class ColumnLimit(NamedTuple):
-    """How many ids of a kind there are, and who says so: "header", "option", or "" where they are counted."""
+    """How many ids of a kind there are, and where that is from: "header", "option", or "" where they are counted."""
 
     noun: str  # label or feature
     size: int = LARGEST_ID
@@ -44,11 +44,11 @@ class ColumnLimit(NamedTuple):
         return cls(noun)
 
     def count(self, ids: NDArray[np.int32]) -> int:
-        """The number of columns: as said, or one more than the largest id."""
+        """Returns the number of columns: as given, or one more than the largest id."""
         return self.size if self.source else int(ids.max(initial=-1)) + 1
 
     def outside(self, number: int, lowest: int = 0) -> tuple[str, str]:
-        """An id out of range, as a message and its remedy."""
+        """Returns an id out of range, as a message and its remedy."""
         what, option = f"{self.noun} {number} is outside {lowest}..{self.size - 1 + lowest}", f"--{self.noun}s"
         if self.source == "header":
             return (
@@ -56,7 +56,7 @@ class ColumnLimit(NamedTuple):
                 f"Fix the header, or pass {option} auto to count them.",
             )
         if self.source == "option":
-            return f"{what} ({option} says {self.size}).", f"Pass a larger {option}, or {option} auto to count them."
+            return f"{what} ({option} is {self.size}).", f"Pass a larger {option}, or {option} auto to count them."
         return f"{what} (the largest id possible is {LARGEST_ID - 1}).", f"Give the {self.noun}s smaller ids."
 
 
@@ -132,7 +132,7 @@ def _joined(tables: list[Table | DataError]) -> Table:
 
 
 def _joined_pointers(pointers: tuple[NDArray[np.int64], ...]) -> NDArray[np.int64]:
-    """Row pointers of pieces -> of the whole: the row lengths one after the other, summed up."""
+    """Returns row pointers of pieces -> of the whole: the row lengths one after the other, summed up."""
     joined = np.zeros(1 + sum(len(p) - 1 for p in pointers), np.int64)
     np.cumsum(np.concatenate([np.diff(p) for p in pointers]), out=joined[1:])
     return joined
@@ -171,7 +171,7 @@ def _read_slowly(text: Text, table: Table, row: int, grammar: Grammar) -> bool:
 
 def _twice(text: Text, place: int, noun: str, ids: NDArray[np.int32]) -> DataError:
     number = ids[1:][ids[1:] == ids[:-1]][0]
-    return text.error(int(place), f"{noun} {number} stands twice in this row.", f"Name each {noun} once per row.")
+    return text.error(int(place), f"{noun} {number} is twice in this row.", f"Name each {noun} once per row.")
 
 
 # What is wrong with a line
@@ -222,14 +222,14 @@ def _leading_int(token: bytes) -> int:
 OK, BAD_LABEL, LABEL_RANGE, BAD_FEATURE, FEATURE_RANGE, BAD_VALUE, TOO_LARGE = range(7)
 
 _NEWLINE, _TAB, _RETURN, _SPACE, _HASH, _PLUS, _COMMA, _DOT, _COLON, _Q, _I, _D = b"\n\t\r #+,.:qid"
-_FAR = 1 << 40  # ids are cut off here: they only have to be seen to be too large
+_FAR = 1 << 40  # larger ids are not counted out: they are too large in any case
 
 
 class Rules(NamedTuple):
     """What a line may hold."""
 
     labels: int  # label ids are below this
-    lowest: int  # feature ids start here
+    lowest: int  # feature ids start with this
     features: int  # and are below this
     has_labels: bool  # False: only `f:v` pairs, as in the new XMC form
     empty_is_row: bool  # a line of no bytes is a row; otherwise it needs a space at least
@@ -237,7 +237,7 @@ class Rules(NamedTuple):
 
 
 class Parsed(NamedTuple):
-    """Rows as they stand in the file; where code is not OK, place says at which byte the trouble is."""
+    """Rows in the order of the file; where code is not OK, place is the byte of the trouble."""
 
     code: int
     place: int
@@ -293,7 +293,7 @@ def parse_rows(buf: Bytes, start: int, stop: int, rules: Rules) -> Parsed:
 
 @compiled()
 def _count(buf: Bytes, start: int, stop: int) -> tuple[int, int, int]:
-    """Lines, colons and commas: how much room the arrays need at most."""
+    """Returns how many lines, colons and commas there are: how much room the arrays need at most."""
     lines, colons, commas = 1, 0, 0
     for p in range(start, stop):
         lines += buf[p] == _NEWLINE
@@ -323,13 +323,13 @@ def _is_empty(buf: Bytes, line: int, p: int) -> bool:
 
 @compiled()
 def _is_query(buf: Bytes, p: int, stop: int) -> bool:
-    """Does `qid:` start here? Ranking data carries it; it is no feature."""
+    """Returns whether `qid:` starts at p. Ranking data carries it; it is no feature."""
     return p + 3 < stop and buf[p] == _Q and buf[p + 1] == _I and buf[p + 2] == _D and buf[p + 3] == _COLON
 
 
 @compiled()
 def _ends(buf: Bytes, p: int, stop: int, svmlight: bool) -> bool:
-    """Does a token end before p?"""
+    """Returns whether a token ends before p."""
     if p == stop:
         return True
     c = buf[p]
@@ -338,7 +338,7 @@ def _ends(buf: Bytes, p: int, stop: int, svmlight: bool) -> bool:
 
 @compiled()
 def _integer(buf: Bytes, p: int, stop: int) -> tuple[int, int]:
-    """The id that starts at p, or -1 where none does -> id, the place after it."""
+    """Returns the id that starts at p, or -1 where none does, and the place after it."""
     start, value = p, 0
     while p < stop:
         digit: Any = np.int64(buf[p]) - 48
@@ -351,7 +351,7 @@ def _integer(buf: Bytes, p: int, stop: int) -> tuple[int, int]:
 
 @compiled()
 def _labels(buf: Bytes, p: int, stop: int, rules: Rules, out: Ids, k: int) -> tuple[int, int, int]:
-    """Label ids `1,2` or `1, 2`; none where the first token is a feature -> code, place after them, their end."""
+    """Parses label ids `1,2`, none where the first token is a feature; returns code, place after them, their end."""
     if rules.svmlight and (buf[p] == _Q or buf[p] == _HASH):
         return OK, p, k
     first = k
@@ -382,7 +382,7 @@ def _labels(buf: Bytes, p: int, stop: int, rules: Rules, out: Ids, k: int) -> tu
 
 @compiled()
 def _features(buf: Bytes, p: int, stop: int, rules: Rules, ids: Ids, values: Values, k: int) -> tuple[int, int, int]:
-    """Pairs `f:v` up to the end of the line -> code, place of the newline, their end."""
+    """Parses features `f:v` up to the end of the line; returns code, place of the newline, their end."""
     while True:
         p = _skip_spaces(buf, p, stop)
         if p == stop or buf[p] == _NEWLINE:
@@ -410,7 +410,7 @@ def _features(buf: Bytes, p: int, stop: int, rules: Rules, ids: Ids, values: Val
 
 @compiled()
 def order_rows(ptr: Places, ids: Ids, values: Values) -> int:
-    """Sorts the ids of each row, the values with them -> the first row that holds one twice, or -1."""
+    """Sorts the ids of each row, the values with them; returns the first row that holds one twice, or -1."""
     for row in range(len(ptr) - 1):
         a, b = ptr[row], ptr[row + 1]
         rising = True

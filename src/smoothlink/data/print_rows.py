@@ -13,7 +13,7 @@ Bytes = NDArray[np.uint8]
 
 
 class Style(NamedTuple):
-    """What stands around ids and values."""
+    """The separators around ids and values."""
 
     opening: bytes = b""
     between_labels: bytes = b","
@@ -113,7 +113,7 @@ def _put_rows(
     label_spelling: Spelling,
     feature_spelling: Spelling,
 ) -> int:
-    """The text of some rows -> how many bytes it took."""
+    """Writes the text of some rows; returns how many bytes it took."""
     p = 0
     for i in range(row, end):
         p = _put(out, p, parts.opening)

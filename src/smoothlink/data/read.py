@@ -31,12 +31,12 @@ class Data(NamedTuple):
     Y: csr_array  # (n, c) float32 ones, indices sorted and unique
     label_names: list[str] | None = None  # c
     feature_names: list[str] | None = None  # d
-    zero_based: bool | None = None  # whether an svmlight file counts features from 0; None: nothing says so
+    zero_based: bool | None = None  # whether an svmlight file counts features from 0; None: it is not known
     format: str | None = None  # of the file
 
 
 class FileSizes(NamedTuple):
-    """What a file says of itself before its rows are read."""
+    """The sizes and names in the header of a file."""
 
     rows: int
     features: int

@@ -10,7 +10,7 @@ from smoothlink.data.read import Data, Options
 
 
 def read(path: str, options: Options) -> Data:
-    """Label ids are taken as they stand. Features: see `_parsed`."""
+    """Returns the data of a file; label ids are taken as they are."""
     text = load(path)
     labels, features = ColumnLimit.of("label", options.n_labels), ColumnLimit.of("feature", options.n_features)
     table, zero_based = _parsed(text, labels, features, options)
@@ -29,7 +29,7 @@ def write(data: Data, path: str) -> None:
 
 
 def _parsed(text: Text, labels: ColumnLimit, features: ColumnLimit, options: Options) -> tuple[Table, bool | None]:
-    """The table, and whether features count from 0: as told, else if a feature 0 occurs; None without features."""
+    """Returns the table, and whether features count from 0: by the option, else if a feature 0 occurs."""
     if options.zero_based is not None:
         lowest = 0 if options.zero_based else 1
         return parse(text, 0, Grammar(svmlight=True, lowest=lowest), labels, features, options), options.zero_based

@@ -51,7 +51,7 @@ def read(path: str, options: Options) -> Data:
 
 
 def sizes(path: str, options: Options) -> FileSizes | None:
-    """What the header announces, without the rows; None where columns are to be counted."""
+    """Returns what the header announces, without the rows; None where columns are to be counted."""
     if "auto" in (options.n_labels, options.n_features):
         return None
     header = labels = _first_line(path)
@@ -78,12 +78,12 @@ class Stream:
         self.largest = [0, 0]
 
     def columns(self) -> tuple[int, int]:
-        """How many features and labels there are: as said, or as found by now."""
+        """Returns how many features and labels there are: as given, or as found by now."""
         d, c = self.largest
         return (self.features.size if self.features.source else d), (self.labels.size if self.labels.source else c)
 
     def parts(self) -> Iterator[tuple[csr_array, csr_array]]:
-        """Blocks of rows. Blank lines may follow the rows that the header announces, nothing else."""
+        """Yields blocks of rows. Blank lines may follow the rows that the header announces, nothing else."""
         text: Text | None = self.text
         start, rows = self.header.end, 0
         while text is not None:
@@ -112,7 +112,7 @@ def write(data: Data, path: str) -> None:
 
 
 def write_pair(data: Data, path: str) -> None:
-    """The new form: features to `path`, labels to its other half."""
+    """Writes the new form: features to `path`, labels to its other half."""
     labels_path = other_half(path, HALVES)
     if labels_path is None:
         raise DataError(
@@ -143,7 +143,7 @@ def _header(text: Text) -> XmcHeader:
 
 
 def _as_announced(text: Text, table: Table, header: XmcHeader) -> Table:
-    """The rows that the header announces: blank lines may follow, nothing else."""
+    """Returns the rows that the header announces: blank lines may follow, nothing else."""
     filled = np.flatnonzero((np.diff(table.ptr) > 0) | (np.diff(table.label_ptr) > 0))
     rows = len(table.starts)
     if rows > header.rows:
@@ -189,7 +189,7 @@ def _half(text: Text, header: XmcHeader, limit: ColumnLimit, options: Options) -
 
 
 def _only_ones(text: Text, table: Table) -> Table:
-    """A label is there or not: 1 is kept, 0 dropped, anything else refused."""
+    """Returns the labels whose value is 1, without those of 0; raises an error for anything else."""
     odd = np.flatnonzero((table.values != 1) & (table.values != 0))
     if len(odd):
         row = int(np.searchsorted(table.ptr, odd[0], side="right")) - 1

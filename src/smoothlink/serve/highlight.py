@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from smoothlink.text.features import NgramBlock, TextFeatures, placing
+from smoothlink.text.features import NgramBlock, TextFeatures, column_finder
 
 WORD = re.compile(r"\w+")
 
@@ -24,7 +24,7 @@ def places(features: TextFeatures, text: str) -> dict[int, list[Span]]:
     found: dict[int, list[Span]] = {}
     start = 0
     for block in features.blocks_:
-        prepared, place = features._vectorizer(block.kind, block.ngrams).build_preprocessor(), placing(block)
+        prepared, place = features._vectorizer(block.kind, block.ngrams).build_preprocessor(), column_finder(block)
         grams = word_grams if block.kind == "words" else letter_grams
         for term, span in grams(features, block, text, prepared):
             at = place(term)

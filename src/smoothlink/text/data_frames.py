@@ -18,7 +18,7 @@ class TextColumns(NamedTuple):
 
 
 def column_names(given: Any) -> list[Any] | None:
-    """Return the names of the columns of a table; None where it is none."""
+    """Returns the names of the columns of a table; None where it is none."""
     if isinstance(given, Mapping):
         return list(given)
     if not hasattr(given, "__getitem__"):
@@ -31,18 +31,18 @@ def column_names(given: Any) -> list[Any] | None:
 
 
 def list_names(names: Iterable[Any]) -> str:
-    """Return some names as they are shown in a message."""
+    """Returns some names as they are shown in a message."""
     first = [f"{name!s:.30}" for name in islice(names, 21)]
     return ", ".join([*first[:20], *(["..."] if len(first) > 20 else [])])
 
 
 def values_of(column: Any) -> Any:
-    """Return the values of a column as Python's, which pyarrow does not iterate over."""
+    """Returns the values of a column as Python's, which pyarrow does not iterate over."""
     return column.to_pylist() if hasattr(column, "to_pylist") else column
 
 
 def read_texts(given: Any, trained: Sequence[str]) -> TextColumns:
-    """Return the texts in a list, a column or a table: of a table those in the columns that a model was trained on.
+    """Returns the texts in a list, a column or a table: of a table those in the columns that a model was trained on.
 
     Where the columns are not known they must be one.
     """

@@ -41,7 +41,7 @@ class DocumentSource(NamedTuple):
 
     @property
     def numbered(self) -> bool:
-        """Whether columns of tables are known by their numbers."""
+        """Returns whether columns of tables are known by their numbers."""
         if self.header is not None:
             return not self.header
         named = [*self.text, *([] if self.labels is None else [self.labels])]
@@ -59,18 +59,18 @@ class Documents(NamedTuple):
     notes: tuple[str, ...] = ()  # on how labels were read
 
     def rows(self, rows: Iterable[int]) -> Documents:
-        """Some of them."""
+        """Returns the documents of these rows."""
         at = list(rows)
         return self._replace(texts=[self.texts[i] for i in at], labels=[self.labels[i] for i in at])
 
     def usable(self, *, drop_unlabelled: bool) -> Documents:
-        """Those that can be learnt from."""
+        """Returns the documents that can be learnt from."""
         pairs = enumerate(zip(self.texts, self.labels, strict=True))
         return self.rows(i for i, (text, labels) in pairs if text and (labels or not drop_unlabelled))
 
 
 def join_documents(parts: Sequence[Documents]) -> Documents:
-    """The documents of several files."""
+    """Returns the documents of several files."""
     return Documents(
         [text for part in parts for text in part.texts],
         [row for part in parts for row in part.labels],
@@ -115,13 +115,13 @@ def read_documents(
         raise DataError(f"{path}: {what} (column {named}).\nName the column with --labels.")
     without_text = sum(not text for text in texts) if text_matters else 0
     without_labels = sum(not row for row in labels)
-    said = "" if source.separator else guess.described("--label-separator")
-    notes = [*([said] if said else []), *unlikely_labels(cells, separator)]
+    guessed = "" if source.separator else guess.described("--label-separator")
+    notes = [*([guessed] if guessed else []), *unlikely_labels(cells, separator)]
     return Documents(texts, labels, without_text, without_labels, separator, tuple(notes))
 
 
 def check_columns(path: str, wanted: list[str], seen: list[str], source: DocumentSource) -> None:
-    """Whether the file has the columns that were named, or those looked for where none were."""
+    """Raises an error where the file lacks a column that was named, or those looked for where none were."""
     missing = [name for name in wanted if name not in seen]
     if not seen:
         raise DataError(f"{path} has no rows: there is nothing to read.")
@@ -157,12 +157,12 @@ def describe(
 
 
 def as_meta(source: DocumentSource) -> dict[str, Any]:
-    """As a model file keeps it."""
+    """Returns the JSON of a model file."""
     return {**source._asdict(), "text": list(source.text)}
 
 
 def from_meta(meta: dict[str, Any] | None) -> DocumentSource | None:
-    """What a model file says of its training data."""
+    """Returns the source of the training data of a model file, where it has one."""
     if not isinstance(meta, dict) or not {"format"} <= meta.keys() <= set(DocumentSource._fields):
         return None
     return DocumentSource(**{**meta, "text": tuple(meta.get("text", ()))})
@@ -172,14 +172,14 @@ def from_meta(meta: dict[str, Any] | None) -> DocumentSource | None:
 
 
 class Record(NamedTuple):
-    """One document as it stands in its file."""
+    """One document of a file."""
 
     where: str  # "line 7"
     values: dict[str, Any]  # by column
 
 
 def records(path: str, format: str, *, numbered: bool) -> Iterator[Record]:
-    """The records of a file; those of tables have columns called 1, 2, ... where they are `numbered`."""
+    """Returns the records of a file; those of tables have columns called 1, 2, ... where they are `numbered`."""
     match format:
         case "jsonl":
             return json_records(path)
@@ -194,7 +194,7 @@ def records(path: str, format: str, *, numbered: bool) -> Iterator[Record]:
 
 
 def content(path: str) -> str:
-    """The text of a file, plain or compressed."""
+    """Returns the text of a file, plain or compressed."""
     found = load(path)
     raw = found.data.tobytes()
     try:
@@ -206,7 +206,7 @@ def content(path: str) -> str:
 
 
 def lines(path: str) -> Iterator[tuple[int, str]]:
-    """Number, from 1, and text of the lines that say something. (Only line ends end a line: texts hold U+2028.)"""
+    """Yields number and text of lines that are not empty. (Only line ends end a line: texts hold U+2028.)"""
     for number, line in enumerate(io.StringIO(content(path), newline=None), 1):
         if line.strip():
             yield number, line.rstrip("\n")
@@ -244,13 +244,13 @@ def as_record(path: str, where: str, found: Any) -> Record:
 
 
 def delimiter_of(path: str, format: str, text: str) -> str:
-    """A tab, or what the first line of comma-separated values has most of: some use semicolons."""
+    """Returns a tab, or what the first line of comma-separated values has most of: some use semicolons."""
     first = text[: text.find("\n")] if "\n" in text else text
     return "\t" if format == "tsv" else max(",;\t", key=first.count)
 
 
 def table_rows(path: str, format: str) -> Iterator[tuple[int, list[str]]]:
-    """The number of the last line of each row, and its cells; all rows have as many as the first."""
+    """Yields the number of the last line of each row, and its cells; all rows have as many as the first."""
     csv.field_size_limit(sys.maxsize)
     text = content(path)
     quotes: Any = {"quoting": csv.QUOTE_NONE} if format == "tsv" else {"strict": True}
@@ -297,12 +297,12 @@ def parquet_records(path: str) -> Iterator[Record]:
 
 
 def marked_records(path: str) -> Iterator[Record]:
-    """fastText: words that begin with __label__ are labels, wherever they stand."""
+    """Yields the lines of fastText: words that begin with __label__ are labels, wherever they are."""
     for number, line in lines(path):
         words = line.split()
         labels = [word.removeprefix(FASTTEXT_MARK) for word in words if word.startswith(FASTTEXT_MARK)]
-        said = " ".join(word for word in words if not word.startswith(FASTTEXT_MARK)) if labels else line
-        yield Record(f"line {number}", {"text": said, "labels": labels})
+        text = " ".join(word for word in words if not word.startswith(FASTTEXT_MARK)) if labels else line
+        yield Record(f"line {number}", {"text": text, "labels": labels})
 
 
 def folder_records(path: str) -> Iterator[Record]:
@@ -319,7 +319,7 @@ def folder_records(path: str) -> Iterator[Record]:
 
 
 def keys_of(file: Path) -> Iterator[Path]:
-    """Where the labels of a document may be."""
+    """Yields the files that may hold the labels of a document."""
     key = file.with_name(Path(bare_name(file)).stem + ".key")
     yield from (key, *(Path(f"{key}{suffix}") for suffix in SUFFIXES))
 
@@ -343,7 +343,7 @@ def line_parts(path: str, source: DocumentSource, parts: Sequence[Array], target
 
 
 def units_of(path: str, source: DocumentSource) -> tuple[str, list[str]]:
-    """The header, and the text of each document with its line end."""
+    """Returns the header, and the text of each document with its line end."""
     if source.format in ("csv", "tsv"):
         mark = delimiter_of(path, source.format, content(path))
         rows = [spelled(cells, source.format, mark) for _, cells in table_rows(path, source.format)]
@@ -354,7 +354,7 @@ def units_of(path: str, source: DocumentSource) -> tuple[str, list[str]]:
 
 
 def spelled(cells: list[str], format: str, mark: str) -> str:
-    """A row of a table as a line."""
+    """Returns a row of a table as a line."""
     if format == "tsv":
         return "\t".join(cells) + "\n"
     stream = io.StringIO()
@@ -372,7 +372,7 @@ def parquet_parts(path: str, source: DocumentSource, parts: Sequence[Array], tar
 
 
 def folder_parts(path: str, source: DocumentSource, parts: Sequence[Array], targets: Sequence[str]) -> None:
-    """Copies of the files, in a folder for each part."""
+    """Copies the files to a folder for each part."""
     found = np.array(list(documents_in(path)), dtype=object)
     for rows, target in zip(parts, targets, strict=True):
         try:

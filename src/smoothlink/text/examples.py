@@ -21,7 +21,7 @@ class TrainingExample(NamedTuple):
 
 
 def some_examples(texts: Sequence[str], given: NamedLabels, count: int) -> list[TrainingExample]:
-    """Texts of labels that differ from each other, uncut ones of some length before others; always the same."""
+    """Returns texts of labels that differ from each other, uncut ones of some length before others; always the same."""
     if not count:
         return []
     n, Y = len(texts), given.Y
@@ -39,7 +39,7 @@ def some_examples(texts: Sequence[str], given: NamedLabels, count: int) -> list[
 
 
 def cut(text: str) -> str:
-    """At most LONGEST_EXAMPLE characters, whole words where possible."""
+    """Returns at most LONGEST_EXAMPLE characters, whole words where possible."""
     text = text.strip()
     if len(text) <= LONGEST_EXAMPLE:
         return text
