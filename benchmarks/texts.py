@@ -74,10 +74,10 @@ def worth(found: dict[str, float]) -> float:
 
 
 def documents(name: str, part: str) -> tuple[list[str], list[list[str]]]:
-    from smoothlink.text.documents import Source, read_documents
+    from smoothlink.text.documents import DocumentSource, read_documents
 
     prefix = "topics:" if "--label-prefix" in SETS[name] else ""
-    found = read_documents(str(DATA / name / f"{part}.tsv.xz"), Source("tsv", ("3", "4"), "2", ",", prefix))
+    found = read_documents(str(DATA / name / f"{part}.tsv.xz"), DocumentSource("tsv", ("3", "4"), "2", ",", prefix))
     return found.texts, found.labels
 
 
@@ -91,10 +91,10 @@ def scored(C: float, train: Any, test: Any, bootstraps: int = 0) -> dict[str, An
     from sklearn.linear_model import LogisticRegression
     from sklearn.multiclass import OneVsRestClassifier
 
+    from smoothlink.labels import read_labels
     from smoothlink.metrics.evaluate import Predictions, evaluate
     from smoothlink.steps.calibrate import row_logloss
     from smoothlink.steps.infer import above_half, top_k, topk_csr
-    from smoothlink.text.label_names import read_labels
 
     words = TfidfVectorizer(sublinear_tf=True, min_df=2)
     given = read_labels(train[1])

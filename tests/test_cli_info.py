@@ -6,7 +6,7 @@ from commands import left, prepared, run, succeed
 from small import classes, fixed
 
 import smoothlink
-from smoothlink.data.read import FORMATS
+from smoothlink.data.formats import FORMATS
 from smoothlink.synth import Shape, synthesise
 
 NAMES = {

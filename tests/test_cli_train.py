@@ -13,7 +13,8 @@ from smoothlink import SmoothLinkClassifier
 from smoothlink.cli.app import app
 from smoothlink.cli.parameter_options import chosen
 from smoothlink.cli.train_command import ONE_LABEL
-from smoothlink.data.read import FORMATS, write
+from smoothlink.data.formats import FORMATS
+from smoothlink.data.read import write
 from smoothlink.parameters import PARAMETERS
 
 SIGNATURE = inspect.signature(SmoothLinkClassifier).parameters

@@ -233,7 +233,7 @@ def files(tmp_path_factory, pytestconfig):
 
 @pytest.mark.parametrize("asked", [["-k", 2], ["--f1"], ["--only", "label1,label3"], ["--rank-by", "psp"]])
 def test_predict_says_the_same_on_a_device(files, monkeypatch, asked):
-    monkeypatch.setattr("smoothlink.data.predictions.TOGETHER", 7)
+    monkeypatch.setattr("smoothlink.data.predictions.DEVICE_ROWS", 7)
     rows = [
         [line.split("\t") for line in succeed(*args, "--output-format", "tsv", *asked).out.splitlines()[1:]]
         for args in (["predict", files.model, files.test, *extra] for extra in ([], ["--device", "torch"]))

@@ -15,6 +15,7 @@ import peers
 from peers.known import OURS, QUICK
 
 import smoothlink
+from smoothlink.data.atomic import replace_file
 from smoothlink_paper.apart import load_average
 from smoothlink_paper.data import Split
 
@@ -97,9 +98,8 @@ def without_paths(text: str) -> str:
 def store(record: dict[str, Any], path: Path) -> None:
     """Writes JSON, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".part")
-    temporary.write_text(json.dumps(record, indent=1) + "\n")
-    temporary.replace(path)
+    with replace_file(path) as file:
+        file.write((json.dumps(record, indent=1) + "\n").encode())
 
 
 def read(path: Path) -> dict[str, Any] | None:

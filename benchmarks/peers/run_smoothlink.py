@@ -15,6 +15,7 @@ from numba.core.dispatcher import Dispatcher
 
 from smoothlink import SmoothLinkClassifier
 from smoothlink.choices import nest
+from smoothlink.labels import is_multiclass
 
 LIBRARY = "smoothlink"
 WARM_ROWS = 64
@@ -25,7 +26,7 @@ def prepare(X: sp.csr_matrix, Y: sp.csr_matrix, job: dict[str, Any]) -> Any:
     """A fit of a few rows first: it loads compiled kernels, or compiles them, as peers were when they were built."""
     some = Y[:WARM_ROWS]
     some = some[:, np.unique(some.indices)]
-    task = "multiclass" if (np.diff(Y.indptr) == 1).all() else "multilabel"
+    task = "multiclass" if is_multiclass(Y) else "multilabel"
     few: dict[str, Any] = {"kernel.features": 50, "task": task, "random_state": job["seed"]}
     SmoothLinkClassifier(**nest(few)).fit(X[:WARM_ROWS], some)
     job["compiled"] = compiled()

@@ -107,12 +107,12 @@ def on_workers(
 def read_test(question: FileRequest, path: str) -> Tested:
     """X with the features of the model, and the labels."""
     path = fetched(path)
-    model, how, notes = question.classifier(), question.how, list[str]()
+    model, notes = question.classifier(), list[str]()
     data = question.read(path, note=notes.append)
     counts = (data.X.shape[0], "row"), (data.X.shape[1], "feature"), (data.Y.shape[1], "label")
     notes.insert(0, f"{path}: {', '.join(plural(count, noun) for count, noun in counts)}.")
-    data = matched_labels(data, path, how, model)
-    data = matched(data, path, how, model, strict=question.strict, note=notes.append)
+    data = matched_labels(data, path, model)
+    data = matched(data, path, model, strict=question.strict, note=notes.append)
     Y = model._true_labels(truth(data, path, model))
     named = model._indicator and data.label_names is not None and model.label_names_ is not None
     unknown = data.label_names[len(label_names(model)) :] if named and data.label_names is not None else None

@@ -123,7 +123,7 @@ def predict_file(question: FileRequest, ask: LabelRequest, form: str, path: str,
     model, notes = question.classifier(), list[str]()
     local = fetched(path)
     data = question.read(local, labels_matter=False, note=notes.append)
-    X = matched(data, local, question.how, model, strict=question.strict, note=notes.append).X
+    X = matched(data, local, model, strict=question.strict, note=notes.append).X
     with unnamed():
         write(output, model, X, ask, form, lambda rows: None)
     return Written(output, X.shape[0], notes)

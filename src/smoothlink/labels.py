@@ -1,8 +1,11 @@
-"""y in any of scikit-learn's forms -> the 0/1 matrix Y, the checks of both, and the weights they carry."""
+"""Labels in any form -> the 0/1 matrix Y: class ids, matrices, lists of names; what is multiclass; label weights."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,23 +15,27 @@ from sklearn.exceptions import DataConversionWarning
 from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
+from smoothlink.errors import DataError
+from smoothlink.text.data_frames import column_names, list_names, values_of
+from smoothlink.text.label_cells import NONE, names_in_text
+
 Array = NDArray[Any]
 
 TASKS = ("auto", "multilabel", "multiclass")
 
 
 class Targets(NamedTuple):
-    """What was given as y."""
+    """y, read."""
 
     Y: sp.csr_array  # (n, c) float32 ones
     classes: Array  # (c,) class ids, or 0 .. c - 1 where y was an indicator
-    indicator: bool  # y was a 0/1 matrix, not one class id a row
+    indicator: bool  # y was a 0/1 matrix, not one class id per row
     sparse: bool  # ... and sparse
-    multiclass: bool  # exactly one label a row
+    multiclass: bool  # exactly one label per row
 
 
 def read_targets(y: Any, task: str) -> Targets:
-    """Class ids of any dtype, or a dense or sparse 0/1 indicator matrix."""
+    """Returns the labels in y: class ids of any dtype, or a dense or sparse 0/1 indicator matrix."""
     if not isinstance(task, str) or task not in TASKS:
         raise ValueError(f"task is {task!r}; possible are {', '.join(map(repr, TASKS))}.")
     if sp.issparse(y):
@@ -40,7 +47,7 @@ def read_targets(y: Any, task: str) -> Targets:
 
 
 def read_indicator(y: Any) -> sp.csr_array:
-    """A dense or sparse 0/1 matrix (n, c) as CSR of float32 ones, in order; a copy."""
+    """Returns a dense or sparse 0/1 matrix (n, c) as CSR of float32 ones, in order; a copy."""
     if not sp.issparse(y):
         y = np.asarray(y)
         if y.dtype.kind == "f" and not np.isfinite(y).all():
@@ -61,7 +68,7 @@ def read_indicator(y: Any) -> sp.csr_array:
 
 
 def read_classes(y: Any) -> Array:
-    """One class id a row (n,)."""
+    """Returns one class id per row (n,)."""
     ids = np.asarray(y)
     if ids.ndim == 2:
         warnings.warn("A column-vector y was passed when a 1d array was expected.", DataConversionWarning, stacklevel=4)
@@ -79,9 +86,11 @@ def read_classes(y: Any) -> Array:
 
 
 def class_targets(y: Array, task: str) -> Targets:
-    """One class id a row."""
+    """Returns the targets of one class id per row."""
     if task == "multilabel":
-        raise ValueError("task is 'multilabel' but y has one class id a row; pass a 0/1 matrix, or task='multiclass'.")
+        raise ValueError(
+            "task is 'multilabel' but y has one class id per row; pass a 0/1 matrix, or task='multiclass'."
+        )
     classes, ids = np.unique(y, return_inverse=True)
     n = len(y)
     Y = sp.csr_array((np.ones(n, np.float32), ids.astype(np.int32), np.arange(n + 1)), (n, len(classes)))
@@ -89,17 +98,95 @@ def class_targets(y: Array, task: str) -> Targets:
 
 
 def indicator_targets(Y: sp.csr_array, task: str, *, sparse: bool) -> Targets:
-    """A 0/1 matrix; multiclass where every row has exactly one label, unless told otherwise."""
+    """Returns the targets of a 0/1 matrix."""
     if not Y.nnz:
         raise ValueError("Y has no positive label in any row: there is nothing to learn.")
-    single = bool((np.diff(Y.indptr) == 1).all()) and Y.shape[1] > 1
-    if task == "multiclass" and not single:
+    return Targets(Y, np.arange(Y.shape[1]), True, sparse, is_multiclass(Y, task))
+
+
+def is_multiclass(Y: sp.csr_array, task: str = "auto") -> bool:
+    """Returns whether rows have classes, not sets of labels: one label each, out of several, or as the task says."""
+    return choose_multiclass(task, one_label_per_row=bool((np.diff(Y.indptr) == 1).all()), labels=Y.shape[1])
+
+
+def choose_multiclass(task: str, *, one_label_per_row: bool, labels: int) -> bool:
+    """Returns the same, by what is known of Y where its rows are not in one place."""
+    if task == "multiclass" and not one_label_per_row:
         raise ValueError("task is 'multiclass' but some rows have no label or several; pass task='multilabel'.")
-    return Targets(Y, np.arange(Y.shape[1]), True, sparse, single and task != "multilabel")
+    return task == "multiclass" or (task == "auto" and one_label_per_row and labels > 1)
+
+
+# Names in place of columns
+
+
+class NamedLabels(NamedTuple):
+    """Labels of n rows, by name."""
+
+    Y: sp.csr_array  # (n, c) float32 ones
+    names: list[str]  # c
+
+
+def read_labels(labels: Any, known: Sequence[str] = (), separator: str | None = NONE) -> NamedLabels:
+    """Returns the labels in lists of names, cells of names or a 0/1 matrix; known names come first, then others.
+
+    A cell is cut at the separator. The columns of a matrix are called 0, 1, 2, ... unless they have known names.
+    """
+    if sp.issparse(labels) or getattr(labels, "ndim", 1) == 2:
+        Y = read_indicator(labels)
+        c = max(Y.shape[1], len(known))
+        return NamedLabels(
+            sp.csr_array((Y.data, Y.indices, Y.indptr), (Y.shape[0], c)), [*known, *map(str, range(len(known), c))]
+        )
+    columns = column_names(labels)
+    if columns is not None:
+        raise DataError(
+            f"The labels came as a table with the columns {list_names(columns) or 'none'}.\n"
+            "Pass one of its columns, such as table['tags'], or a 0/1 matrix."
+        )
+    rows = [as_names(row, given, separator) for row, given in enumerate(values_of(labels))]
+    place = {name: j for j, name in enumerate(known)}
+    for name in sorted({name for row in rows for name in row} - place.keys()):
+        place[name] = len(place)
+    return NamedLabels(indicator([[place[name] for name in row] for row in rows], len(place)), list(place))
+
+
+def as_names(row: int, given: Any, separator: str | None) -> list[str]:
+    """Returns the label names of one row; a text is cut at separators, a single number is one name."""
+    if isinstance(given, str):
+        return names_in_text(given, separator, f"Row {row}")
+    found = [given] if isinstance(given, Integral) else given
+    if not isinstance(found, Iterable):
+        raise DataError(f"Row {row} has the labels {given!r:.60}.\nPass a list of names for each row, [] for none.")
+    names = list(found)
+    for name in names:
+        if type(name) is bool or not isinstance(name, str | Integral):
+            what = f"{name!r:.60}, of type {type(name).__name__}"
+            raise DataError(f"Row {row} has the label {what}.\nPass label names as text, or as whole numbers.")
+    if len({isinstance(name, str) for name in names}) > 1:
+        raise DataError(f"Row {row} mixes text and numbers as labels: {names!r:.80}.\nPass one type: str(label).")
+    return [text for name in names if (text := str(name).strip())]
+
+
+def indicator(rows: Iterable[Iterable[int]], c: int) -> sp.csr_array:
+    """Returns Y (n, c) of the label numbers of each row."""
+    ordered = [sorted(set(row)) for row in rows]
+    ptr = np.cumsum([0, *map(len, ordered)])
+    indices = np.fromiter((j for row in ordered for j in row), np.int32, int(ptr[-1]))
+    return sp.csr_array((np.ones(len(indices), np.float32), indices, ptr.astype(np.int32)), (len(ordered), c))
+
+
+def names_of(sets: sp.csr_array, names: Array) -> list[list[str]]:
+    """Returns the names in each row of a 0/1 matrix."""
+    found = names[sets.indices].tolist()
+    ends = sets.indptr.tolist()
+    return [found[start:stop] for start, stop in pairwise(ends)]
+
+
+# Weights
 
 
 def weigh(targets: Targets, sample_weight: Array, class_weight: Any) -> tuple[Array, Array | None]:
-    """Example weights (n,) and label weights (c,) after `class_weight`.
+    """Returns example weights (n,) and label weights (c,) after `class_weight`.
 
     Multiclass: as in scikit-learn, the examples of a class weigh more. Multilabel: an example has many labels, so
     the weight is the label's, in the sum of squares that the embedding minimises.
@@ -113,7 +200,7 @@ def weigh(targets: Targets, sample_weight: Array, class_weight: Any) -> tuple[Ar
 
 
 def label_weights(targets: Targets, class_weight: Any) -> Array:
-    """One weight a label (c,): "balanced" is inverse to its count, on average 1 over the examples of a class."""
+    """Returns the weights of labels (c,): "balanced" is inverse to the count, on average 1 over examples of a class."""
     c = targets.Y.shape[1]
     if isinstance(class_weight, str):
         if class_weight != "balanced":
@@ -137,6 +224,6 @@ def label_weights(targets: Targets, class_weight: Any) -> Array:
             ) from error
     if weights.shape != (c,) or not np.isfinite(weights).all() or (weights < 0).any():
         raise ValueError(
-            f"class_weight has shape {weights.shape}; it needs {c} finite weights of at least 0, one a label."
+            f"class_weight has shape {weights.shape}; it needs {c} finite weights of at least 0, one per label."
         )
     return weights

@@ -7,7 +7,6 @@ import json
 import math
 import os
 import platform
-import secrets
 import threading
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +18,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from smoothlink.data.atomic import replace_file
 from smoothlink.errors import ModelFileError
 from smoothlink.machines.rows_in_files import pieces
 
@@ -251,22 +251,16 @@ def _canonical(content: Any) -> str:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Yields a temporary file beside `path`; on success it is on disk before it takes the name, in one step."""
+    """Yields the stream of a model file that is written in one step."""
     path = Path(os.path.realpath(path))
     if path.is_dir() or not path.parent.is_dir():
         what = "is a folder" if path.is_dir() else f"lies in {path.parent}, which does not exist"
         raise ModelFileError(f"Cannot write a model to {path}: it {what}. Name a file in a folder that exists.")
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
-        with temporary.open("xb") as file:
+        with replace_file(path) as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
     except OSError as error:
         raise ModelFileError(f"Cannot write {path}: {error}. Check the folder's permissions and free room.") from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 # Reading: nothing of the file is believed before it is checked

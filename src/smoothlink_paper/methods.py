@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from smoothlink.estimator import SmoothLinkClassifier
+from smoothlink.labels import is_multiclass
 from smoothlink.machines.rows import folds
 from smoothlink.metrics.evaluate import Predictions, evaluate
 from smoothlink.metrics.names import is_better
@@ -176,7 +177,7 @@ def of_probabilities(P: Array, split: Split) -> Predictions:
     P = np.clip(P, 0, 1)
     n, c = P.shape
     best = top_k(P, min(5, c))
-    multiclass = bool((np.diff(split.train.Y.indptr) == 1).all())
+    multiclass = is_multiclass(split.train.Y)
     frequency = np.bincount(split.train.Y.indices, minlength=c) / max(1, split.train.Y.shape[0])
     sums = P.sum(axis=1, keepdims=True) if multiclass else np.ones((n, 1))
     return Predictions(

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from smoothlink.fitting.options import peak_memory_mb
 
+from smoothlink.data.atomic import replace_file
 from smoothlink.metrics.evaluate import evaluate
 from smoothlink_paper import experiment
 from smoothlink_paper.data import Split
@@ -91,9 +92,8 @@ def store(record: dict[str, Any], folder: Path) -> Path:
     name = stem(record) if "variant" in record else record["date"]
     path = folder / "results" / record["experiment"] / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".part")
-    temporary.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
-    temporary.replace(path)
+    with replace_file(path) as file:
+        file.write((json.dumps(record, indent=1, sort_keys=True) + "\n").encode())
     return path
 
 

@@ -219,7 +219,7 @@ def written(path, texts, labels):
     [
         (["train", "docs.jsonl", "-o", "x.safetensors"], "Say which hold the text and the labels: --text"),
         (["train", "docs.jsonl", "--text", "titel", "--labels", "tags", "-o", "x.safetensors"], "title, tags"),
-        (["train", "rows.txt", "--text", "title", "-o", "x.safetensors"], "does not say what it holds"),
+        (["train", "rows.txt", "--text", "title", "-o", "x.safetensors"], "the format is not clear"),
         (["train", "rows.txt", "--char-ngrams", "2,3", "-o", "x.safetensors"], "rows of numbers, not texts"),
         (
             ["train", "rows.txt", "--labels", "tags", "-o", "x.safetensors"],

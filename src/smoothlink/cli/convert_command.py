@@ -73,12 +73,12 @@ def whole(source: str, target: str, kind: str, how: Reading, screen: Screen) -> 
 
 def format_of(target: str, to: str) -> str:
     """The format to write, known before anything is read."""
-    from smoothlink.data.read import FORMATS, _format_by_name
+    from smoothlink.data.formats import FORMATS, format_to_write
 
     if to != "auto":
         return known_format("--to", to)
     try:
-        return _format_by_name(target)
+        return format_to_write(target)
     except DataError as error:
         what = str(error).splitlines()[0]
         raise DataError(f"{what}\nPass --to with one of {', '.join(FORMATS)}.") from error

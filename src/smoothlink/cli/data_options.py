@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from smoothlink.cli.screen import Screen, size
-from smoothlink.data.matching import Reading, joined, read_for
+from smoothlink.data.matching import Reading, join_rows, read_for
 from smoothlink.errors import plural
 
 if TYPE_CHECKING:
@@ -119,10 +119,9 @@ def reading(
 
 
 def known_format(option: str, name: str, *, texts: bool = False) -> str:
-    from smoothlink.data.read import FORMATS
-    from smoothlink.text.records import FORMATS as TEXTS
+    from smoothlink.data.formats import ALL_FORMATS, FORMATS
 
-    known = [*FORMATS, *(TEXTS if texts else [])]
+    known = ALL_FORMATS if texts else FORMATS
     if name not in known:
         raise typer.BadParameter(f"{name!r} is none of {', '.join(known)}.", param_hint=option)
     return name
@@ -158,6 +157,7 @@ def read_data(path: str, how: Reading, screen: Screen, *, labels_matter: bool = 
 
 def read_rows(path: str, how: Reading, screen: Screen, model: SmoothLinkClassifier | TextSmoothLink) -> Data:
     """The rows of a file for a model, labels left out."""
+    how = how.recognised(path)
     if how.text_format(path) is None:
         return read_data(path, how, screen, labels_matter=False, model=model)
     with screen.working(f"reading {os.path.basename(path)}"):
@@ -174,4 +174,4 @@ def read_several(paths: list[str], how: Reading, screen: Screen) -> Data:
             read_data(path, again, screen) if data.zero_based is False else data
             for path, data in zip(paths, found, strict=True)
         ]
-    return joined(paths, found)
+    return join_rows(paths, found)

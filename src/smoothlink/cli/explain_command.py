@@ -83,7 +83,7 @@ def how_read(format: str, zero_based: bool | None) -> Reading:
 def one_row(loaded: Any, path: str, row: int, how: Reading, strict: bool, screen: Screen) -> Any:
     """A row of a file, with the features of the model."""
     data = read_data(path, how, screen, labels_matter=False, model=loaded)
-    found = matched(data, path, how, loaded, strict=strict, note=screen.note)
+    found = matched(data, path, loaded, strict=strict, note=screen.note)
     n = found.X.shape[0]
     if row >= n:
         raise DataError(f"{path} has {plural(n, 'row')}, 0 to {n - 1}; there is no row {row}.\nPass a smaller --row.")

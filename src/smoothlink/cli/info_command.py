@@ -42,10 +42,9 @@ def info(
         found = model_facts(path, verify=verify)
         print_json(found) if as_json else show_model(found, screen)
     else:
+        reading = reading.recognised(path)
         text = reading.text_format(path)
-        found = (
-            text_facts(path, reading) if text else data_facts(path, read_rows(path, reading), reading.format_of(path))
-        )
+        found = text_facts(path, reading) if text else data_facts(path, read_rows(path, reading), reading.format)
         if verify:
             found["checksums"] = data_checksums(path)
         print_json(found) if as_json else show_data(found, screen)
@@ -67,15 +66,15 @@ def read_rows(path: str, how: Reading) -> Data:
 def text_facts(path: str, how: Reading) -> dict[str, Any]:
     """The same of the rows that texts become, and which columns were read."""
     from smoothlink.data.read import Data
-    from smoothlink.text.documents import LABELS, read_documents
+    from smoothlink.labels import read_labels
+    from smoothlink.text.documents import LABELS_COLUMN, read_documents
     from smoothlink.text.features import TextFeatures
-    from smoothlink.text.label_names import read_labels
 
     source = how.source(path)
     found, features = read_documents(path, source), TextFeatures()
     given, X = read_labels(found.labels), features.fit_transform(found.texts)
     told = data_facts(path, Data(X, given.Y, given.names), source.format)
-    columns = {"text_columns": list(source.columns), "labels_column": source.labels or LABELS}
+    columns = {"text_columns": list(source.columns), "labels_column": source.labels or LABELS_COLUMN}
     return {**told, "rows_without_text": found.without_text, **columns, "label_separator": found.separator}
 
 
@@ -96,6 +95,7 @@ def data_facts(path: str, data: Data, kind: str) -> dict[str, Any]:
     import numpy as np
 
     from smoothlink.data.folder import bytes_in
+    from smoothlink.labels import is_multiclass
 
     (n, d), c = data.X.shape, data.Y.shape[1]
     per_row, counts = np.diff(data.Y.indptr), np.bincount(data.Y.indices, minlength=c)
@@ -115,7 +115,7 @@ def data_facts(path: str, data: Data, kind: str) -> dict[str, Any]:
         "rows_without_labels": int((per_row == 0).sum()),
         "rows_without_features": int((np.diff(data.X.indptr) == 0).sum()),
         "labels_without_rows": int((counts == 0).sum()),
-        "task": "multiclass" if n and c > 1 and (per_row == 1).all() else "multilabel",
+        "task": "multiclass" if n and is_multiclass(data.Y) else "multilabel",
         "label_names": data.label_names is not None,
         "feature_names": data.feature_names is not None,
         "most_frequent_labels": most_frequent(counts, data.label_names or list(range(c))),

@@ -107,7 +107,7 @@ def predict(
         raise typer.BadParameter(str(error), param_hint="--only") from error
     if output_folder is None:
         found = read_rows(paths[0], reading, screen, whole)
-        X = matched(found, paths[0], reading, loaded, strict=strict, note=screen.note).X
+        X = matched(found, paths[0], loaded, strict=strict, note=screen.note).X
         # No bar where the predictions themselves scroll past.
         hidden = Screen(quiet=quiet or (output is None and sys.stdout.isatty()))
         with hidden.rows("predicting", X.shape[0]) as advance:

@@ -19,7 +19,7 @@ from smoothlink.errors import DataError
 
 if TYPE_CHECKING:
     from smoothlink.data.read import Data
-    from smoothlink.text.documents import Source
+    from smoothlink.text.documents import DocumentSource
 
 NAMES = {2: ("train", "test"), 3: ("train", "valid", "test")}
 
@@ -54,8 +54,8 @@ def split(
 
     shares = parsed(parts)
     targets = targets_of(data, called(names, len(shares)), output_folder)
-    texts = reading.text_format(data)
-    kind = texts or reading.format_of(data)
+    reading = reading.recognised(data)
+    texts, kind = reading.text_format(data), reading.format
     for path in (file for target in targets for file in files_of(target, kind)):
         writable(path, data, kind="data", force=force, folder_too=os.path.isdir(data))
     screen = Screen(quiet)
@@ -80,18 +80,18 @@ class Opened(NamedTuple):
     how: Reading
     Y: Any  # (n, c)
     data: Data | None  # of rows of numbers
-    source: Source | None  # of texts
+    source: DocumentSource | None  # of texts
 
     def write(self, parts: list[Any], targets: list[str]) -> None:
         from smoothlink.data.read import write
-        from smoothlink.text.split_documents import write_parts
+        from smoothlink.text.documents import write_documents
 
         if self.source is not None:
-            write_parts(self.path, self.source, parts, targets)
+            write_documents(self.path, self.source, parts, targets)
         elif self.data is not None:
             for rows, target in zip(parts, targets, strict=True):
                 kept = self.data._replace(X=self.data.X[rows], Y=self.data.Y[rows])
-                write(kept, target, format=self.how.format_of(self.path))
+                write(kept, target, format=self.how.format)
 
 
 def open_rows(path: str, how: Reading, screen: Screen) -> Opened:
@@ -104,13 +104,12 @@ def open_rows(path: str, how: Reading, screen: Screen) -> Opened:
 
 
 def open_text(path: str, how: Reading, screen: Screen) -> Opened:
-    from smoothlink.text.documents import read_documents
-    from smoothlink.text.label_names import read_labels
-    from smoothlink.text.rows_of_texts import told
+    from smoothlink.labels import read_labels
+    from smoothlink.text.documents import describe, read_documents
 
     source = how.source(path)
     found = read_documents(path, source, text_matters=False)
-    screen.note(told(path, found, without_labels="dealt out at random"))
+    screen.note(describe(path, found, without_labels="dealt out at random"))
     return Opened(path, how, read_labels(found.labels).Y, None, source)
 
 

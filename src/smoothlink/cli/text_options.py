@@ -13,7 +13,7 @@ from smoothlink.errors import DataError
 
 if TYPE_CHECKING:
     from smoothlink.text.classifier import TextSmoothLink
-    from smoothlink.text.documents import Documents, Source
+    from smoothlink.text.documents import Documents, DocumentSource
 
 PANEL = "Features of texts"
 
@@ -116,10 +116,9 @@ def hold_texts(paths: list[str], how: Reading, asked: Texts) -> bool:
     return all(kinds)
 
 
-def read_texts(paths: list[str], how: Reading, asked: Texts, screen: Screen) -> tuple[Documents, Source]:
+def read_texts(paths: list[str], how: Reading, asked: Texts, screen: Screen) -> tuple[Documents, DocumentSource]:
     """The documents of files that can be learnt from, and a note on the others."""
-    from smoothlink.text.documents import joined, read_documents
-    from smoothlink.text.rows_of_texts import told
+    from smoothlink.text.documents import describe, join_documents, read_documents
 
     found: list[Documents] = []
     fate = "left out" if asked.drop_unlabelled else "kept as rows that have none (--drop-unlabelled leaves them out)"
@@ -129,16 +128,16 @@ def read_texts(paths: list[str], how: Reading, asked: Texts, screen: Screen) -> 
             source = source._replace(separator=found[-1].separator)
         with screen.working(f"reading {os.path.basename(path)}"):
             documents = read_documents(path, source)
-        screen.note(told(path, documents, without_labels=fate))
+        screen.note(describe(path, documents, without_labels=fate))
         found.append(documents.usable(drop_unlabelled=asked.drop_unlabelled))
-    whole = joined(found)
+    whole = join_documents(found)
     if not whole.texts:
         raise DataError(f"{paths[0]} has no document with text to learn from.\nName its columns with --text.")
     return whole, source._replace(separator=whole.separator)
 
 
 def fit_texts(
-    found: Documents, source: Source, asked: Texts, parameters: dict[str, Any], screen: Screen
+    found: Documents, source: DocumentSource, asked: Texts, parameters: dict[str, Any], screen: Screen
 ) -> TextSmoothLink:
     """A text model of documents, its stages shown."""
     from smoothlink.text.classifier import TextSmoothLink

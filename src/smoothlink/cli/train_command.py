@@ -15,7 +15,7 @@ from smoothlink.cli.parameter_options import HelpAll, chosen
 from smoothlink.cli.screen import Screen, number, print_json, size, table
 from smoothlink.cli.shared_options import AsJson, Cluster, Force, Quiet, grouped, on_cluster
 from smoothlink.cli.text_options import Texts, fit_texts, hold_texts, read_texts, texts
-from smoothlink.data.matching import Reading, guess, names_in
+from smoothlink.data.matching import Reading, names_in, one_based_guess
 from smoothlink.data.overwrite import writable
 from smoothlink.errors import DataError, plural
 from smoothlink.parameters import PARAMETERS, check
@@ -98,6 +98,7 @@ def train(
     settings = nest(parameters if params is None else {**tuned_settings(params, params_for), **parameters})
     check({p.name: p.default for p in PARAMETERS} | settings, cluster=cluster is not None)
     expected = None
+    reading = reading.recognised(*paths)
     if hold_texts(paths, reading, texts):
         if cluster is not None:
             raise DataError("Texts are read here, not on a cluster.\nLeave --cluster out.")
@@ -135,8 +136,8 @@ def fit_documents(
     paths: list[str], how: Reading, asked: Texts, parameters: dict[str, Any], screen: Screen, valid: float
 ) -> tuple[TextSmoothLink, Evaluation | None]:
     """A text model of the documents in files, and what to expect of it."""
+    from smoothlink.labels import read_labels
     from smoothlink.steps.split import stratified_split
-    from smoothlink.text.label_names import read_labels
 
     found, source = read_texts(paths, how, asked, screen)
     expected = None
@@ -156,13 +157,15 @@ def fit_here(
     """A classifier fitted to files that this process reads, and what to expect of it."""
     import numpy as np
 
+    from smoothlink.labels import is_multiclass
+
     budget = allowed(parameters, paths)
     data = read_several(paths, how, screen)
     if not data.X.shape[0]:
         raise DataError(f"{paths[0]} has no rows: there is nothing to learn from.")
     if budget is not None:
         check_reading(paths[0], budget)
-    if parameters.get("task", "auto") == "auto" and data.Y.shape[1] > 1 and (np.diff(data.Y.indptr) == 1).all():
+    if parameters.get("task", "auto") == "auto" and is_multiclass(data.Y):
         screen.note(ONE_LABEL)
     expected = held_out(data, parameters, screen, valid) if valid else None
     model = fit(parameters, screen, data.X, data.Y)
@@ -197,7 +200,7 @@ def fit_there(paths: list[str], how: Reading, parameters: dict[str, Any], screen
     if model.task == "auto" and model.model_.multiclass:
         screen.note(ONE_LABEL)
     if how.zero_based is None and model.zero_based_ is False:
-        screen.note(guess(", ".join(paths)))
+        screen.note(one_based_guess(", ".join(paths)))
     return model
 
 

@@ -90,11 +90,12 @@ def tune(
 
 def read_either(path: str, how: Reading, options: Texts, screen: Screen) -> Data:
     """Returns rows of numbers, or the features of texts by these options."""
+    how = how.recognised(path)
     if not hold_texts([path], how, options):
         return read_data(path, how, screen)
     from smoothlink.data.read import Data
+    from smoothlink.labels import read_labels
     from smoothlink.text.features import TextFeatures
-    from smoothlink.text.label_names import read_labels
 
     found, _ = read_texts([path], how, options, screen)
     given = read_labels(found.labels)

@@ -7,7 +7,6 @@ import gzip
 import lzma
 import os
 import re
-import secrets
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,9 +14,9 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import numpy as np
-import zstandard
 from numpy.typing import NDArray
 
+from smoothlink.data.atomic import replace_file
 from smoothlink.errors import DataError
 
 SUFFIXES = (".gz", ".xz", ".bz2", ".zst")
@@ -27,8 +26,7 @@ _MAGIC = {
     "bz2": rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)",  # the second is the empty file
     "zst": rb"\x28\xb5\x2f\xfd",
 }
-_BROKEN = (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError, zstandard.ZstdError)
-_PIECE = 1 << 20
+READ_BYTES = 1 << 20
 
 
 class Text(NamedTuple):
@@ -39,7 +37,7 @@ class Text(NamedTuple):
     lines_before: int = 0  # where these bytes are a part of the file
 
     def line(self, position: int) -> int:
-        """The number, from 1, of the line that holds this byte."""
+        """Returns the number, from 1, of the line that holds this byte."""
         return self.lines_before + 1 + int(np.count_nonzero(self.data[:position] == ord("\n")))
 
     def error(self, position: int, what: str, remedy: str) -> DataError:
@@ -49,7 +47,7 @@ class Text(NamedTuple):
         return self.data[start:stop].tobytes()
 
     def end_of_line(self, position: int) -> int:
-        """The byte after the last one of this line, its newline left out."""
+        """Returns the byte after the last one of this line, its newline left out."""
         size, step = len(self.data), 4096
         while position < size:
             found = np.flatnonzero(self.data[position : position + step] == ord("\n"))
@@ -60,12 +58,12 @@ class Text(NamedTuple):
 
 
 def shown(content: bytes, size: int = 40) -> str:
-    """The start of what came, fit to print in a message."""
+    """Returns the first bytes, fit to print in a message."""
     return repr(content[:size])[2:-1]
 
 
 def load(path: str) -> Text:
-    """The whole file, decompressed; a byte order mark is left out."""
+    """Returns the whole file, decompressed; a byte order mark is left out."""
     with _opened(path) as (stream, kind):
         if kind == "plain":
             data = _plain(stream)
@@ -86,10 +84,10 @@ def load(path: str) -> Text:
 
 
 def load_pieces(path: str, size: int) -> Iterator[Text]:
-    """The file in pieces of about `size` bytes that end where lines end, decompressed as they are wanted."""
-    lines = 0
+    """Yields the file in pieces of about `size` bytes that end where lines end, decompressed as they are wanted."""
+    lines, step = 0, min(size, READ_BYTES)
     with _opened(path) as (stream, kind):
-        found = iter(lambda: stream.read(_PIECE), b"") if kind == "plain" else _decompressed(stream, kind, path)
+        found = iter(lambda: stream.read(step), b"") if kind == "plain" else _decompressed(stream, kind, path, step)
         joined = bytearray()
         for piece in found:
             joined += piece
@@ -113,7 +111,7 @@ def _text_of(path: str, content: bytearray, lines: int) -> Text:
 
 
 def head(path: str, size: int = 1 << 16) -> bytes:
-    """The first bytes of the file, decompressed, as many as there are up to about `size`."""
+    """Returns the first bytes of the file, decompressed, as many as there are up to about `size`."""
     with _opened(path) as (stream, kind):
         pieces = iter([stream.read(size)]) if kind == "plain" else _decompressed(stream, kind, path, 1 << 14)
         found = b""
@@ -123,7 +121,7 @@ def head(path: str, size: int = 1 << 16) -> bytes:
 
 
 def expanded(paths: Any) -> list[str]:
-    """One path or several; a name with * stands for all files it fits, in order. Names in a store stay as they are."""
+    """Returns the files of one path or several; a name with * is all files that fit it. URLs stay as they are."""
     names = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     found: list[str] = []
     for name in (str(os.fspath(path)) for path in names):
@@ -138,19 +136,19 @@ def expanded(paths: Any) -> list[str]:
 
 
 def bare_name(path: str | Path) -> str:
-    """The file's name without a compression suffix: `train.txt.xz` -> `train.txt`."""
+    """Returns the file's name without a compression suffix: `train.txt.xz` -> `train.txt`."""
     name = Path(path).name
     return Path(name).stem if Path(name).suffix.lower() in SUFFIXES else name
 
 
 def compressed_variants(path: Path) -> Iterator[Path]:
-    """The files that exist under this name, plain or compressed."""
+    """Yields the files that exist under this name, plain or compressed."""
     plain = path.with_name(bare_name(path))
     yield from (p for p in [path, plain, *(Path(f"{plain}{suffix}") for suffix in SUFFIXES)] if p.is_file())
 
 
 def other_half(path: str, marks: dict[str, str]) -> Path | None:
-    """Where the labels of a pair of files belong, by the last mark in the name: `trn_X_Xf.txt` -> `trn_X_Y.txt`."""
+    """Returns the file of labels that belongs to one of features, by the last mark: `trn_X_Xf.txt` -> `trn_X_Y.txt`."""
     name = Path(path).name
     for mark, other in marks.items():
         before, found, after = name.rpartition(mark)
@@ -161,22 +159,23 @@ def other_half(path: str, marks: dict[str, str]) -> Path | None:
 
 @contextmanager
 def replacing(path: str) -> Iterator[IO[bytes]]:
-    """A stream to a temporary file, compressed by the suffix of `path`, which becomes `path` when all went well."""
-    temporary = f"{path}.{secrets.token_hex(4)}.tmp"
+    """Yields a stream to a file that is written in one step, compressed by the suffix of `path`."""
     try:
-        with open(temporary, "xb") as raw, _compressor(raw, Path(path).suffix.lower()) as stream:
+        with replace_file(path) as raw, _compressor(raw, Path(path).suffix.lower()) as stream:
             yield stream
-        os.replace(temporary, path)
     except OSError as e:
-        reason = e.strerror or str(e)
-        raise DataError(f"{path}: cannot be written: {reason}.\nCheck that the folder exists and is yours.") from e
-    finally:
-        Path(temporary).unlink(missing_ok=True)
+        raise not_written(path, e) from e
+
+
+def not_written(path: str, error: OSError) -> DataError:
+    """Returns the error for a file or folder that the system does not let us write."""
+    reason = error.strerror or str(error)
+    return DataError(f"{path}: cannot be written: {reason}.\nCheck that the folder exists and is yours.")
 
 
 @contextmanager
 def _opened(path: str) -> Iterator[tuple[IO[bytes], str]]:
-    """The raw stream and its compression, "plain" or a key of _MAGIC."""
+    """Yields the raw stream and its compression, "plain" or a key of _MAGIC."""
     try:
         with open(path, "rb") as stream:
             start = stream.read(16)
@@ -195,15 +194,20 @@ def _opened(path: str) -> Iterator[tuple[IO[bytes], str]]:
 
 
 def _plain(stream: IO[bytes]) -> NDArray[np.uint8]:
-    """A file that is not compressed, mapped rather than copied: the system lends the memory."""
+    """Returns a file that is not compressed, mapped rather than copied: the system lends the memory."""
     try:
         return np.memmap(stream, np.uint8, mode="r")
     except (OSError, ValueError):  # empty, or a pipe
         return np.frombuffer(stream.read(), np.uint8)
 
 
-def _decompressed(stream: IO[bytes], kind: str, path: str, step: int = _PIECE) -> Iterator[bytes]:
-    """The pieces of a compressed file of one or more members; an error where the last one does not end."""
+def _decompressed(stream: IO[bytes], kind: str, path: str, step: int = READ_BYTES) -> Iterator[bytes]:
+    """Yields the pieces of a compressed file of one or more members; an error where the last one does not end."""
+    broken: tuple[type[Exception], ...] = (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError)
+    if kind == "zst":
+        from zstandard import ZstdError
+
+        broken += (ZstdError,)
     try:
         member = _decompressor(kind)
         while piece := stream.read(step):
@@ -216,7 +220,7 @@ def _decompressed(stream: IO[bytes], kind: str, path: str, step: int = _PIECE) -
                     piece = member.unused_data if member.eof else b""
         if not member.eof:
             raise EOFError("it ends too early")
-    except _BROKEN as e:
+    except broken as e:
         raise DataError(f"{path}: the .{kind} compression is broken or cut short ({e}).\nFetch the file again.") from e
 
 
@@ -229,7 +233,9 @@ def _decompressor(kind: str) -> Any:
         case "bz2":
             return bz2.BZ2Decompressor()
         case _:
-            return zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
+            from zstandard import ZstdDecompressor
+
+            return ZstdDecompressor(max_window_size=1 << 31).decompressobj()
 
 
 @contextmanager
@@ -243,7 +249,9 @@ def _compressor(raw: IO[bytes], suffix: str) -> Iterator[IO[bytes]]:
         case ".bz2":
             stream = bz2.BZ2File(raw, "wb")
         case ".zst":
-            stream = zstandard.ZstdCompressor(level=3).stream_writer(raw, closefd=False)
+            from zstandard import ZstdCompressor
+
+            stream = ZstdCompressor(level=3).stream_writer(raw, closefd=False)
         case _:
             stream = raw
     yield stream

@@ -2,11 +2,8 @@
 
 import json
 import os
-import secrets
-import shutil
 import zlib
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -15,27 +12,29 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from smoothlink.data.matrices_from_rows import LARGEST
-from smoothlink.data.read import Data, Options, Sizes
+from smoothlink.data.atomic import replace_folder
+from smoothlink.data.files_on_disk import not_written
+from smoothlink.data.matrices_from_rows import LARGEST_ID
+from smoothlink.data.read import Data, FileSizes, Options
 from smoothlink.errors import DataError
 from smoothlink.machines.rows_in_files import MappedMatrix
 
 HEADER = "header.json"
 FORMAT, VERSION = "smoothlink-data", 1
 ARRAYS = {"x_indptr": "<i8", "x_indices": "<i4", "x_data": "<f4", "y_indptr": "<i8", "y_indices": "<i4"}
-NAMES = ("label_names", "feature_names")
+NAME_KEYS = ("label_names", "feature_names")
 CHECKSUMS, OWN = "crc32", "header_crc32"  # of the arrays and names, and of the rest of the header
 AGAIN = "Make the folder again with `smoothlink convert`."
 
 
 def is_folder(path: str) -> bool:
-    """Whether this is a data folder."""
+    """Returns whether this is a data folder."""
     return os.path.isfile(os.path.join(path, HEADER))
 
 
 def read(path: str, options: Options) -> Data:
-    """X and Y over the mapped arrays, which are looked through and compared with their checksums once: at the speed of
-    the disk, and in little memory."""
+    """Returns X and Y over the mapped arrays, after one look through them that compares their checksums: at the speed
+    of the disk, and in little memory."""
     data, header = opened(path), _header(path)
     for letter, matrix in zip("xy", data[:2], strict=True):
         found = matrix.checksums()
@@ -48,20 +47,20 @@ def read(path: str, options: Options) -> Data:
 
 
 def has_checksums(path: str) -> bool:
-    """Whether a folder has checksums; those of smoothlink 0.1.0 have none."""
+    """Returns whether a folder has checksums; those of smoothlink 0.1.0 have none."""
     return CHECKSUMS in _header(path)
 
 
-def sizes(path: str, options: Options) -> Sizes | None:
-    """What the header says; no row is looked at."""
+def sizes(path: str, options: Options) -> FileSizes | None:
+    """Returns what the header says; no row is looked at."""
     header = _header(path)
     n, d, c = (header[size] for size in ("rows", "features", "labels"))
-    names = (_names(path, header, key, count) for key, count in zip(NAMES, (c, d), strict=True))
-    return Sizes(n, d, c, len(_mapped(path, "x_indices")), *names)
+    names = (_names(path, header, key, count) for key, count in zip(NAME_KEYS, (c, d), strict=True))
+    return FileSizes(n, d, c, len(_mapped(path, "x_indices")), *names)
 
 
 def check_rows(path: str, X: csr_array, Y: csr_array) -> None:
-    """Whether rows that were read from a data folder are as rows can be; products trust this."""
+    """Raises an error where rows that were read from a data folder are not sound; products trust this."""
     for letter, A in (("x", X), ("y", Y)):
         if not MappedMatrix.over(A.indptr, A.indices, A.data, A.shape[1]).sound():
             raise _unsound(path, letter)
@@ -72,7 +71,7 @@ def _unsound(path: str, letter: str) -> DataError:
 
 
 def opened(path: str) -> Data:
-    """X and Y over the mapped arrays, whose entries nobody has looked at."""
+    """Returns X and Y over the mapped arrays, whose entries nobody has looked at."""
     header = _header(path)
     n, d, c = (header[size] for size in ("rows", "features", "labels"))
     found = {name: _mapped(path, name) for name in ARRAYS}
@@ -85,9 +84,9 @@ def opened(path: str) -> Data:
         if (np.diff(indptr) < 0).any():
             raise DataError(f"{path}: {letter}_indptr does not count the entries of its rows.\n{AGAIN}")
         _compare(path, header, f"{letter}_indptr", zlib.crc32(indptr.data))
-        indptr = indptr.astype(np.int32) if indptr[-1] <= LARGEST else indptr
+        indptr = indptr.astype(np.int32) if indptr[-1] <= LARGEST_ID else indptr
         matrices.append(MappedMatrix.over(indptr, indices, entries if letter == "x" else None, columns))
-    names = (_names(path, header, key, count) for key, count in zip(NAMES, (c, d), strict=True))
+    names = (_names(path, header, key, count) for key, count in zip(NAME_KEYS, (c, d), strict=True))
     return Data(*matrices, *names)
 
 
@@ -112,36 +111,47 @@ class Columns(NamedTuple):
 def write_parts(
     parts: Iterable[tuple[csr_array, csr_array]], path: str, columns: Callable[[], Columns]
 ) -> tuple[int, int, int]:
-    """Writes blocks of rows as they come; what is known of the columns is asked at the end -> n, d, c."""
-    with _replacing(path) as folder:
-        writers = {name: _Writer(folder / f"{name}.npy", kind) for name, kind in ARRAYS.items()}
-        for letter in "xy":
-            writers[f"{letter}_indptr"].add(np.zeros(1, np.int64))
-        ends = {"x": 0, "y": 0}
-        for part in parts:
-            for letter, matrix in zip("xy", part, strict=True):
-                writers[f"{letter}_indptr"].add(matrix.indptr[1:].astype(np.int64) + ends[letter])
-                writers[f"{letter}_indices"].add(matrix.indices)
-                ends[letter] += int(matrix.indptr[-1])
-            writers["x_data"].add(part[0].data)
-        rows = writers["x_indptr"].count - 1
-        for writer in writers.values():
-            writer.close()
-        checksums = {name: writer.crc32 for name, writer in writers.items()}
-        d, c, *names = columns()
-        for key, found in zip(NAMES, names, strict=True):
-            if found is not None:
-                text = json.dumps(found)
-                (folder / f"{key}.json").write_text(text)
-                checksums[key] = zlib.crc32(text.encode())
-        header = {"format": FORMAT, "version": VERSION, "rows": rows, "features": d, "labels": c}
-        header |= {"x_entries": ends["x"], "y_entries": ends["y"], CHECKSUMS: checksums}
-        (folder / HEADER).write_text(json.dumps({**header, OWN: _own_checksum(header)}) + "\n")
+    """Writes blocks of rows as they come, and at the end what is known of the columns; returns n, d, c."""
+    if os.path.exists(path) and not is_folder(path):
+        raise DataError(f"{path} is there already and is no data folder.\nName another folder.")
+    try:
+        with replace_folder(path) as folder:
+            return _write_arrays(parts, folder, columns)
+    except OSError as e:
+        raise not_written(path, e) from e
+
+
+def _write_arrays(
+    parts: Iterable[tuple[csr_array, csr_array]], folder: Path, columns: Callable[[], Columns]
+) -> tuple[int, int, int]:
+    writers = {name: _Writer(folder / f"{name}.npy", kind) for name, kind in ARRAYS.items()}
+    for letter in "xy":
+        writers[f"{letter}_indptr"].add(np.zeros(1, np.int64))
+    ends = {"x": 0, "y": 0}
+    for part in parts:
+        for letter, matrix in zip("xy", part, strict=True):
+            writers[f"{letter}_indptr"].add(matrix.indptr[1:].astype(np.int64) + ends[letter])
+            writers[f"{letter}_indices"].add(matrix.indices)
+            ends[letter] += int(matrix.indptr[-1])
+        writers["x_data"].add(part[0].data)
+    rows = writers["x_indptr"].count - 1
+    for writer in writers.values():
+        writer.close()
+    checksums = {name: writer.crc32 for name, writer in writers.items()}
+    d, c, *names = columns()
+    for key, found in zip(NAME_KEYS, names, strict=True):
+        if found is not None:
+            text = json.dumps(found)
+            (folder / f"{key}.json").write_text(text)
+            checksums[key] = zlib.crc32(text.encode())
+    header = {"format": FORMAT, "version": VERSION, "rows": rows, "features": d, "labels": c}
+    header |= {"x_entries": ends["x"], "y_entries": ends["y"], CHECKSUMS: checksums}
+    (folder / HEADER).write_text(json.dumps({**header, OWN: _own_checksum(header)}) + "\n")
     return rows, d, c
 
 
 def bytes_in(path: str) -> int:
-    """How many bytes a file, or all files of a folder, take."""
+    """Returns how many bytes a file, or all files of a folder, take."""
     if os.path.isdir(path):
         return sum(entry.stat().st_size for entry in os.scandir(path) if entry.is_file())
     return os.path.getsize(path)
@@ -172,35 +182,13 @@ class _Writer:
         self.file.close()
 
 
-@contextmanager
-def _replacing(path: str) -> Iterator[Path]:
-    """A new folder beside `path` that takes its name when all went well; an older data folder there gives way."""
-    target = Path(path)
-    if target.exists() and not is_folder(path):
-        raise DataError(f"{path} is there already and is no data folder.\nName another folder.")
-    temporary = Path(f"{path.rstrip(os.sep)}.{secrets.token_hex(4)}.tmp")
-    try:
-        temporary.mkdir()
-        yield temporary
-        old = temporary.with_suffix(".old")
-        if target.exists():
-            target.rename(old)
-        temporary.rename(target)
-        shutil.rmtree(old, ignore_errors=True)
-    except OSError as e:
-        reason = e.strerror or str(e)
-        raise DataError(f"{path}: cannot be written: {reason}.\nCheck that the folder exists and is yours.") from e
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
 def _header(path: str) -> dict[str, Any]:
     if not is_folder(path):
         raise DataError(f"{path} is no data folder: it has no {HEADER}.\n{AGAIN}")
     try:
         header = json.loads(Path(path, HEADER).read_text())
         sizes = [header[size] for size in ("rows", "features", "labels")]
-        fits = header["format"] == FORMAT and all(type(v) is int and 0 <= v <= LARGEST for v in sizes)
+        fits = header["format"] == FORMAT and all(type(v) is int and 0 <= v <= LARGEST_ID for v in sizes)
         fits = fits and isinstance(header.get(CHECKSUMS, {}), dict)
         version = header["version"]
     except (OSError, ValueError, KeyError, TypeError) as e:

@@ -3,10 +3,10 @@
 import re
 
 from smoothlink.data.files_on_disk import load, replacing
-from smoothlink.data.matrices_from_rows import LARGEST, contiguous, csr
+from smoothlink.data.matrices_from_rows import LARGEST_ID, contiguous, csr
+from smoothlink.data.parse_rows import ColumnLimit, Grammar, parse
 from smoothlink.data.print_rows import Style, write_rows
 from smoothlink.data.read import Data, Options
-from smoothlink.data.text_lines import Grammar, Limit, parse
 
 _ID = re.compile(r"(?:0|[1-9]\d{0,9})\Z")
 
@@ -15,7 +15,8 @@ def read(path: str, options: Options) -> Data:
     text = load(path)
     end = text.end_of_line(0)
     is_title = text.slice(0, min(end, 20)).strip() == b"Data"  # Kaggle's train.csv starts so
-    table = parse(text, end + 1 if is_title else 0, Grammar(), Limit("label"), Limit("feature"), options.threads)
+    start = end + 1 if is_title else 0
+    table = parse(text, start, Grammar(), ColumnLimit("label"), ColumnLimit("feature"), options)
     labels, label_ids = contiguous(table.labels)
     features, feature_ids = contiguous(table.ids)
     return Data(
@@ -27,7 +28,7 @@ def read(path: str, options: Options) -> Data:
 
 
 def write(data: Data, path: str) -> None:
-    """Names that are ids are written as ids; for others the column number stands."""
+    """Writes names that are ids as ids; for others their column numbers."""
     with replacing(path) as stream:
         write_rows(
             stream, data.X, data.Y, Style(between_labels=b", "), _ids(data.label_names), _ids(data.feature_names)
@@ -35,7 +36,7 @@ def write(data: Data, path: str) -> None:
 
 
 def _ids(names: list[str] | None) -> list[str] | None:
-    """The names where all are distinct ids that `read` gives back, else None."""
-    if names and len(set(names)) == len(names) and all(_ID.match(name) and int(name) < LARGEST for name in names):
+    """Returns the names where all are distinct ids that `read` gives back, else None."""
+    if names and len(set(names)) == len(names) and all(_ID.match(name) and int(name) < LARGEST_ID for name in names):
         return names
     return None

@@ -1,6 +1,6 @@
-"""Data files for a model: read as one was told, their columns matched to the model's.
+"""Data files for a model: read by the options of a command, their columns matched to the model's.
 
-Nothing heavy is imported before a file is read: the command line asks for `Reading` to show its help.
+Nothing heavy is imported before a file is read: the command line needs `Reading` to show its help.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from smoothlink.errors import DataError, plural
 
 if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
     from smoothlink.data.read import Data
     from smoothlink.estimator import SmoothLinkClassifier
     from smoothlink.text.classifier import TextSmoothLink
-    from smoothlink.text.documents import Source
+    from smoothlink.text.documents import DocumentSource
 
 BY_NAME = ("vw", "lshtc")  # formats whose column numbers mean nothing outside the file
 
@@ -40,37 +42,37 @@ class Reading(NamedTuple):
     header: bool | None = None
 
     def format_of(self, path: str) -> str:
-        from smoothlink.data.read import recognise
+        """Returns the format of a file: the one given, else as its first bytes and its name show."""
+        from smoothlink.data.formats import ALL_FORMATS, TEXT_FORMATS, recognise
 
-        return self.text_format(path) or (recognise(path) if self.format == "auto" else self.format)
+        return recognise(path, TEXT_FORMATS if self.text else ALL_FORMATS) if self.format == "auto" else self.format
+
+    def recognised(self, *paths: str) -> Reading:
+        """Returns the same with the format of these files, so that each is opened once to find out; or "auto" where
+        they differ."""
+        found = {self.format_of(path) for path in paths}
+        return self._replace(format=found.pop()) if len(found) == 1 else self
 
     def text_format(self, path: str) -> str | None:
-        """The format of a raw-text file; None where rows of numbers are meant."""
-        from smoothlink.data.files_on_disk import shown
-        from smoothlink.text.records import FORMATS, recognise
+        """Returns the format of a file of texts; None where it holds rows of numbers."""
+        from smoothlink.data.formats import TEXT_FORMATS
 
-        if self.format != "auto":
-            return self.format if self.format in FORMATS else None
-        found = recognise(path)
-        if found is None and self.text:
-            first = shown(os.path.basename(path).encode())
-            raise DataError(
-                f"{path}: the name '{first}' does not say what it holds.\nPass --format {'|'.join(FORMATS)}."
-            )
-        return found
+        kind = self.format_of(path)
+        return kind if kind in TEXT_FORMATS else None
 
-    def source(self, path: str, trained: Source | None = None) -> Source:
-        """How the documents of a raw-text file are told apart: as was said, else as those a model was trained on."""
-        from smoothlink.text.documents import Source
+    def source(self, path: str, trained: DocumentSource | None = None) -> DocumentSource:
+        """Returns how the documents of a file are read: as the options say, else as those a model was trained on."""
+        from smoothlink.data.formats import TEXT_FORMATS
+        from smoothlink.text.documents import DocumentSource
 
-        format = self.text_format(path)
-        if format is None:
-            raise DataError(f"{path}: the format {self.format_of(path)} holds no texts.\nLeave --text out.")
+        format = self.format_of(path)
+        if format not in TEXT_FORMATS:
+            raise DataError(f"{path}: the format {format} holds no texts.\nLeave --text out.")
         for name in ("features", "labels_file", "zero_based", "label_names", "feature_names"):
             if getattr(self, name) is not None:
                 flag = "--zero-based/--one-based" if name == "zero_based" else f"--{name.replace('_', '-')}"
                 raise DataError(f"{path}: {flag} means nothing to the format {format}.\nLeave it out.")
-        known = trained if trained is not None and trained.format == format else Source(format)
+        known = trained if trained is not None and trained.format == format else DocumentSource(format)
         given: dict[str, Any] = {
             "text": self.text,
             "labels": None if self.labels is None else str(self.labels),
@@ -81,7 +83,7 @@ class Reading(NamedTuple):
         return known._replace(**{name: value for name, value in given.items() if value not in (None, (), "")})
 
     def options(self, *, labels_matter: bool = True) -> dict[str, Any]:
-        """What `smoothlink.read` is told; how many labels there are means nothing where they do not matter."""
+        """Returns the arguments of `smoothlink.read`; the number of labels is left out where they do not matter."""
         if isinstance(self.labels, str) and self.labels != "auto":
             raise DataError(f"--labels {self.labels} is neither auto nor a number.\nOnly raw-text files have columns.")
         return {
@@ -93,27 +95,29 @@ class Reading(NamedTuple):
         }
 
     def read(self, path: str, *, labels_matter: bool = True, model: Any = None, note: Note | None = None) -> Data:
-        """Reads the data in a file, with the names that were given.
+        """Returns the data in a file, with the names that were given.
 
         An svmlight file for a model counts its features as those that the model was trained on. Where that, or a guess,
-        is not what the file itself shows, `note` is told.
+        is not what the file itself shows, `note` gets a message.
         """
+        from smoothlink.data.formats import TEXT_FORMATS
         from smoothlink.data.read import read
 
-        format = self.text_format(path)
-        if format is not None:
+        format = self.format_of(path)
+        if format in TEXT_FORMATS:
             raise DataError(
                 f"{path} holds texts (format {format}), and rows of numbers are wanted here.\n"
                 "`smoothlink train` makes a text model of it, which `predict` and `evaluate` take such files for."
             )
         self.check_rows(path)
         trained = getattr(inside(model), "zero_based_", None)
-        known = self.zero_based is not None or trained is None or self.format_of(path) != "svmlight"
-        how = self if known else self._replace(zero_based=trained)
+        how = self._replace(format=format)
+        if self.zero_based is None and trained is not None and format == "svmlight":
+            how = how._replace(zero_based=trained)
         data = read(path, **how.options(labels_matter=labels_matter))
         if self.zero_based is None and note is not None:
             if how.zero_based is None and data.zero_based is False:
-                note(guess(path))
+                note(one_based_guess(path))
             elif how.zero_based and not (data.X.indices == 0).any():
                 note(f"{path}: features count from 0, as in training, but none is 0; --one-based overrides.")
         if self.label_names is not None and labels_matter:
@@ -123,7 +127,7 @@ class Reading(NamedTuple):
         return data
 
     def check_rows(self, path: str) -> None:
-        """Whether nothing was said that only raw-text files can mean."""
+        """Raises an error for an option that only files of texts have."""
         given = {
             "--text": self.text,
             "--label-separator": self.label_separator,
@@ -136,16 +140,16 @@ class Reading(NamedTuple):
 
     @property
     def others(self) -> list[str]:
-        """The files that are read beside the data."""
+        """Returns the files that are read together with the data."""
         return [path for path in (self.labels_file, self.label_names, self.feature_names) if path is not None]
 
     def absolute(self) -> Reading:
-        """The same for processes that started in other folders."""
+        """Returns the same for processes that started in other folders."""
         names = ("labels_file", "label_names", "feature_names")
         return self._replace(**{n: os.path.abspath(v) for n in names if (v := getattr(self, n)) is not None})
 
     def for_many(self, paths: Sequence[str]) -> Reading:
-        """The same, if it can be meant for each of these files."""
+        """Returns the same; raises an error where it cannot be meant for each of these files."""
         if self.labels_file is not None and len(paths) > 1:
             raise DataError(
                 f"{self.labels_file} holds the labels of one file, and there are {len(paths)}.\n"
@@ -154,34 +158,41 @@ class Reading(NamedTuple):
         return self
 
 
-def guess(path: str) -> str:
-    """Returns what to say of svmlight files that do not show where their features start."""
+def one_based_guess(path: str) -> str:
+    """Returns the message on svmlight files that do not show where their features start."""
     return f"{path}: no feature is 0, so features are taken to count from 1; --zero-based overrides."
 
 
 def inside(model: Any) -> SmoothLinkClassifier:
-    """The classifier of a text model, or the classifier itself."""
+    """Returns the classifier of a text model, or the classifier itself."""
     return getattr(model, "classifier_", model)
 
 
 def read_for(
     model: SmoothLinkClassifier | TextSmoothLink, path: str, how: Reading, *, labels_matter: bool = True, note: Note
 ) -> Data:
-    """The rows of a file for a model: texts become rows by the features of a text model."""
+    """Returns the rows of a file for a model; documents become rows by the features of a text model, all in order."""
+    how = how.recognised(path)
     if how.text_format(path) is None:
         return how.read(path, labels_matter=labels_matter, model=model, note=note)
+    from smoothlink.data.read import Data
+    from smoothlink.labels import read_labels
     from smoothlink.text.classifier import TextSmoothLink
-    from smoothlink.text.rows_of_texts import text_data
+    from smoothlink.text.documents import describe, from_meta, read_documents
 
     if not isinstance(model, TextSmoothLink):
         raise DataError(
             f"{path} holds texts, and the model was trained on rows of numbers.\nTrain one on texts: --text."
         )
-    return text_data(model, path, how, labels_matter=labels_matter, note=note)
+    source = how.source(path, from_meta(model.source_))
+    found = read_documents(path, source, labels_matter=labels_matter)
+    note(describe(path, found, labels_matter=labels_matter, without_text="which get the labels' frequencies"))
+    given = read_labels(found.labels, model.classes_.tolist())
+    return Data(model.features_.transform(found.texts), given.Y, given.names, None)
 
 
 def names_in(path: str, count: int | None, noun: str) -> list[str]:
-    """The lines of a file of names, as many as there are columns; None: any number."""
+    """Returns the lines of a file of names, as many as there are columns; None: any number."""
     from smoothlink.data.files_on_disk import load
 
     try:
@@ -196,8 +207,8 @@ def names_in(path: str, count: int | None, noun: str) -> list[str]:
     return names
 
 
-def joined(paths: Sequence[str], found: Iterable[Data]) -> Data:
-    """The rows of several files, which must agree on their columns, as those of one."""
+def join_rows(paths: Sequence[str], found: Iterable[Data]) -> Data:
+    """Returns the rows of several files, which must agree on their columns, as those of one."""
     from smoothlink.distributed.input_files import check_alike, counted_from_zero, header_of
     from smoothlink.machines.rows import stack
 
@@ -209,33 +220,32 @@ def joined(paths: Sequence[str], found: Iterable[Data]) -> Data:
     return parts[0]._replace(X=X, Y=Y, zero_based=counted_from_zero(parts))
 
 
-def matched(data: Data, path: str, how: Reading, model: SmoothLinkClassifier, *, strict: bool, note: Note) -> Data:
-    """The data with the features of the model: by name where both have names, else by number.
+def matched(data: Data, path: str, model: SmoothLinkClassifier, *, strict: bool, note: Note) -> Data:
+    """Returns the data with the features of the model: by name where both have names, else by number.
 
     Features unknown to the model are left out, with a note or (strict) an error; those the file lacks are zeros.
     """
     from smoothlink.data.read import align
 
     names = list(model.feature_names_in_) if hasattr(model, "feature_names_in_") else None
-    if by_name(data.feature_names, names, "feature", path, how):
+    if by_name(data.feature_names, names, "feature", path, data.format):
         data = align(data, feature_names=names)
     elif names is not None and data.feature_names is None:
         note(f"{path} does not name its features: they are taken by number.")
-    return data._replace(X=fitted(data, path, model.n_features_in_, strict, note), feature_names=names)
+    return data._replace(X=with_columns(data.X, path, model.n_features_in_, strict, note), feature_names=names)
 
 
-def matched_labels(data: Data, path: str, how: Reading, model: SmoothLinkClassifier) -> Data:
-    """The data with the labels of the model first, by name or by number, and those unknown to it behind."""
+def matched_labels(data: Data, path: str, model: SmoothLinkClassifier) -> Data:
+    """Returns the data with the labels of the model first, by name or by number, and those unknown to it behind."""
     from smoothlink.data.read import align
 
     named = model.label_names_ is not None or not model._indicator
     known = [str(name) for name in label_names(model)] if named else None
-    return align(data, label_names=known) if by_name(data.label_names, known, "label", path, how) else data
+    return align(data, label_names=known) if by_name(data.label_names, known, "label", path, data.format) else data
 
 
-def by_name(names: list[str] | None, known: list[str] | None, noun: str, path: str, how: Reading) -> bool:
-    """Whether columns are to be aligned by name."""
-    kind = how.format_of(path)
+def by_name(names: list[str] | None, known: list[str] | None, noun: str, path: str, kind: str | None) -> bool:
+    """Returns whether columns of a file of this format are to be aligned by name."""
     if kind in BY_NAME and known is None:
         raise DataError(
             f"{path}: the format {kind} knows each {noun} by its name only, and the model has no {noun} names.\n"
@@ -246,17 +256,16 @@ def by_name(names: list[str] | None, known: list[str] | None, noun: str, path: s
 
 @contextmanager
 def unnamed() -> Iterator[None]:
-    """Columns were matched to the model by their names: scikit-learn need not miss those."""
+    """Silences scikit-learn's warning of missing names: columns were matched to the model by their names."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "X does not have valid feature names")
         yield
 
 
-def fitted(data: Data, path: str, d: int, strict: bool, note: Note) -> Any:
-    """X with exactly d columns."""
+def with_columns(X: csr_array, path: str, d: int, strict: bool, note: Note) -> csr_array:
+    """Returns X with exactly d columns."""
     from scipy.sparse import csr_array
 
-    X = data.X
     extra = X.shape[1] - d
     if extra > 0:
         lost = int((X.indices >= d).sum())
@@ -271,7 +280,7 @@ def fitted(data: Data, path: str, d: int, strict: bool, note: Note) -> Any:
 
 
 def truth(data: Data, path: str, model: SmoothLinkClassifier) -> Any:
-    """The true labels as the model was given its own: a 0/1 matrix, or one class id a row."""
+    """Returns the true labels in the form that the model was fitted to: a 0/1 matrix, or one class id per row."""
     import numpy as np
 
     if model._indicator:
@@ -290,5 +299,5 @@ def truth(data: Data, path: str, model: SmoothLinkClassifier) -> Any:
 
 
 def label_names(model: SmoothLinkClassifier) -> list[Any]:
-    """What each label is called: its name, else its class id or number."""
+    """Returns what each label is called: its name, else its class id or number."""
     return model.label_names_ if model.label_names_ is not None else model.classes_.tolist()

@@ -8,18 +8,18 @@ from scipy.sparse import csr_array
 
 from smoothlink.errors import DataError
 
-LARGEST = np.iinfo(np.int32).max  # ids are 32-bit, so sizes go up to this
+LARGEST_ID = np.iinfo(np.int32).max  # ids are 32-bit, so sizes go up to this
 _TABLE = 1 << 26  # ids below this are made contiguous with a table, others by sorting
 
 
 def fits(value: float) -> bool:
-    """Is it finite as a float32? What is below half a step beyond the largest one rounds down to it."""
+    """Returns whether it is finite as a float32, to which what is just beyond the largest one rounds down."""
     return abs(value) < 2.0**128 - 2.0**103
 
 
 def csr(ptr: NDArray[Any], ids: NDArray[Any], values: NDArray[Any] | None, columns: int) -> csr_array:
-    """A float32 CSR matrix of sorted, unique ids without a further check; values None: ones."""
-    index: Any = np.int32 if len(ids) <= LARGEST else np.int64
+    """Returns a float32 CSR matrix of sorted, unique ids without a further check; values None: ones."""
+    index: Any = np.int32 if len(ids) <= LARGEST_ID else np.int64
     if values is None:
         values = np.ones(len(ids), np.float32)
     matrix = csr_array(
@@ -31,7 +31,7 @@ def csr(ptr: NDArray[Any], ids: NDArray[Any], values: NDArray[Any] | None, colum
 
 
 def contiguous(ids: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Ids with gaps -> the same ids counted from 0 in their order, and the id that each number stands for."""
+    """Returns ids with gaps counted from 0 in their order, and the id of each number."""
     if not len(ids):
         return ids, np.empty(0, np.int64)
     if ids.max() >= _TABLE:
@@ -44,10 +44,10 @@ def contiguous(ids: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.in
 
 
 def checked(matrix: Any, what: str, *, binary: bool) -> csr_array:
-    """A sparse or dense matrix from outside -> float32 CSR, sorted; an error for what a Data cannot hold."""
+    """Returns a sparse or dense matrix as sorted float32 CSR; raises an error for what a Data cannot hold."""
     matrix = csr_array(matrix)
-    if max(matrix.shape) > LARGEST:
-        raise DataError(f"{what} has shape {matrix.shape}; up to {LARGEST} rows and columns can be read.")
+    if max(matrix.shape) > LARGEST_ID:
+        raise DataError(f"{what} has shape {matrix.shape}; up to {LARGEST_ID} rows and columns can be read.")
     if matrix.dtype.kind not in "bifu":
         raise DataError(f"{what} has values of type {matrix.dtype}; only numbers can be read.")
     before = matrix.nnz

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from scipy.sparse import csc_array, csr_array
 
 from smoothlink.data.files_on_disk import load, other_half, replacing
-from smoothlink.data.matrices_from_rows import LARGEST, checked
+from smoothlink.data.matrices_from_rows import LARGEST_ID, checked
 from smoothlink.data.read import Data, Options
 from smoothlink.errors import DataError
 
 Arrays = dict[str, NDArray[Any]]
-HALVES = {"X": "Y"}
+NPZ_HALVES = {"X": "Y"}
 
 
 def read(path: str, options: Options) -> Data:
@@ -48,7 +48,7 @@ def write(data: Data, path: str) -> None:
 
 
 def _arrays(path: str) -> Arrays:
-    """The arrays of an archive. Objects are refused: loading them could run code."""
+    """Returns the arrays of an archive. Objects are refused: loading them could run code."""
     content = BytesIO(load(path).data.tobytes())
 
     def take() -> Arrays:
@@ -61,10 +61,10 @@ def _arrays(path: str) -> Arrays:
     return arrays
 
 
-def _trying(work: Callable[[], Any], path: str, trouble: str, remedy: str) -> Any:
-    """What work gives; whatever a hostile archive makes NumPy raise becomes one message."""
+def _trying(load_part: Callable[[], Any], path: str, trouble: str, remedy: str) -> Any:
+    """Returns the result of `load_part`; whatever a hostile archive makes NumPy raise becomes one message."""
     try:
-        return work()
+        return load_part()
     except Exception as e:
         reason = " ".join(str(e).split())[:120]
         raise DataError(f"{path} {trouble} ({reason}).\n{remedy}") from e
@@ -94,13 +94,13 @@ def _part(path: str, arrays: Arrays, letter: str, binary: bool = False) -> csr_a
 
 
 def _compressed(parts: Arrays, kind: str) -> csr_array | csc_array:
-    """A csr or csc matrix whose arrays fit together: scipy's own code trusts them and would read astray."""
+    """Returns a csr or csc matrix whose arrays fit together: scipy's own code trusts them and would read astray."""
     if kind not in ("csr", "csc"):
         raise ValueError(f"its form is {kind!r}, only csr and csc can be read")
     rows, columns = (int(size) for size in parts["shape"].ravel())
     indices, ptr, data = parts["indices"], parts["indptr"], parts["data"]
     major, minor = (rows, columns) if kind == "csr" else (columns, rows)
-    if not (0 <= rows <= LARGEST and 0 <= columns <= LARGEST):
+    if not (0 <= rows <= LARGEST_ID and 0 <= columns <= LARGEST_ID):
         raise ValueError(f"its shape is {rows} x {columns}")
     if any(part.ndim != 1 for part in (indices, ptr, data)) or any(
         part.dtype.kind not in "iu" for part in (indices, ptr)
@@ -110,7 +110,7 @@ def _compressed(parts: Arrays, kind: str) -> csr_array | csc_array:
         raise ValueError("indptr does not count the entries of its rows")
     if len(data) != len(indices) or (len(indices) and not 0 <= indices.min() <= indices.max() < minor):
         raise ValueError("an index is out of range")
-    index: Any = np.int32 if len(indices) <= LARGEST else np.int64
+    index: Any = np.int32 if len(indices) <= LARGEST_ID else np.int64
     build = csr_array if kind == "csr" else csc_array
     return build((data, indices.astype(index), ptr.astype(index)), shape=(rows, columns))
 
@@ -128,7 +128,7 @@ def _names(path: str, arrays: Arrays, key: str, count: int) -> list[str] | None:
 
 
 def _labels_path(path: str, given: str | None) -> str:
-    expected = other_half(path, HALVES)
+    expected = other_half(path, NPZ_HALVES)
     if given is not None or (expected is not None and expected.is_file()):
         return str(given or expected)
     seen = f"; {Path(expected).name} is not there" if expected else ""

@@ -1,4 +1,4 @@
-"""Decide where a command may write, before it does any work: only an older output of the same kind is replaced."""
+"""Decides where a command may write, before it does any work: only an older output of the same kind is replaced."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def is_model(path: str) -> bool:
 
 
 def begins_with(mark: str) -> Callable[[str], bool]:
-    """Return a function that says whether the first kilobyte of a file holds `mark`."""
+    """Returns a function that says whether the first kilobyte of a file holds `mark`."""
 
     def holds(path: str) -> bool:
         with open(path, "rb") as file:
@@ -47,7 +47,7 @@ WANTED = {
 
 
 def writable(path: str, *inputs: str, kind: str, force: bool = False, folder_too: bool = False) -> str:
-    """Return the path if an output of this kind can be written there, to a data folder too with `folder_too`.
+    """Returns the path if an output of this kind can be written there, to a data folder too with `folder_too`.
 
     kind: "data", or a key of OURS. force: replace whatever file is there, but never one of the `inputs`.
     """
@@ -73,7 +73,7 @@ def writable(path: str, *inputs: str, kind: str, force: bool = False, folder_too
 
 
 def replaceable(path: str, kind: str) -> bool:
-    """Return whether the file is empty or an older output of this kind."""
+    """Returns whether the file is empty or an older output of this kind."""
     if not os.path.isfile(path):
         return False
     try:

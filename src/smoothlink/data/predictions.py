@@ -1,4 +1,4 @@
-"""What a model says of some rows, and how it is written: JSON, tables (CSV, TSV, Parquet, XLSX), XMC text."""
+"""The labels that a model predicts for rows, written as JSON, tables (CSV, TSV, Parquet, XLSX) or XMC text."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from smoothlink.errors import DataError
 if TYPE_CHECKING:
     from smoothlink.estimator import SmoothLinkClassifier
 
-DEFAULT_K = 5  # labels a row where nothing else is asked for
-TOGETHER = 1 << 16  # rows that keep a device busy
+DEFAULT_K = 5  # labels per row where nothing else is requested
+DEVICE_ROWS = 1 << 16  # rows at a time that fill a device
 
 
-Answer = tuple[int, list[int], list[float]]  # row, labels, probabilities
+Prediction = tuple[int, list[int], list[float]]  # row, labels, probabilities
 
 
 class LabelRequest(NamedTuple):
@@ -37,11 +37,11 @@ class LabelRequest(NamedTuple):
 
     @property
     def whole(self) -> bool:
-        """Whether all labels of a set are wanted, not the best few."""
+        """Returns whether all labels of a set are wanted, not the best few."""
         return self.threshold is not None or self.f1 or self.sets
 
     def resolved(self, model: SmoothLinkClassifier) -> LabelRequest:
-        """The same with positions for the names in `only`."""
+        """Returns the same with positions for the names in `only`."""
         from smoothlink.data.matching import label_names
 
         names = [str(name) for name in label_names(model)]
@@ -51,7 +51,7 @@ class LabelRequest(NamedTuple):
 
 
 def positions(text: str, place: dict[str, int], c: int) -> list[int]:
-    """The labels that a text names: one name, one number, or several of these with commas between them."""
+    """Returns the labels that a text names: one name, one number, or several of these with commas between them."""
     if text in place:
         return [place[text]]
     if text.isdecimal() and int(text) < c:
@@ -61,51 +61,53 @@ def positions(text: str, place: dict[str, int], c: int) -> list[int]:
     raise DataError(f"the model knows no label {text!r}; it has {c}. `smoothlink info` shows some.")
 
 
-def predicted_labels(model: SmoothLinkClassifier, X: Any, ask: LabelRequest) -> Iterator[tuple[list[int], list[float]]]:
-    """The labels of each row and their probabilities, the best first."""
-    if not ask.whole and not ask.only:
-        ranked = model.predict_topk(X, k=ask.k or DEFAULT_K, rank_by=ask.rank_by)
+def predicted_labels(
+    model: SmoothLinkClassifier, X: Any, request: LabelRequest
+) -> Iterator[tuple[list[int], list[float]]]:
+    """Yields the labels of each row and their probabilities, the best first."""
+    if not request.whole and not request.only:
+        ranked = model.predict_topk(X, k=request.k or DEFAULT_K, rank_by=request.rank_by)
         ptr, labels, probabilities = ranked.indptr, ranked.indices, ranked.data
     else:
-        ptr, labels, probabilities = selected(model, X, ask)
+        ptr, labels, probabilities = selected(model, X, request)
     for start, stop in zip(ptr[:-1].tolist(), ptr[1:].tolist(), strict=True):
         yield labels[start:stop].tolist(), probabilities[start:stop].tolist()
 
 
-def selected(model: SmoothLinkClassifier, X: Any, ask: LabelRequest) -> tuple[Any, Any, Any]:
-    """Row pointers, labels and probabilities of the labels asked for, the best of each row first."""
+def selected(model: SmoothLinkClassifier, X: Any, request: LabelRequest) -> tuple[Any, Any, Any]:
+    """Returns row pointers, labels and probabilities of the labels requested, the best of each row first."""
     import numpy as np
 
     from smoothlink.predict import label_gains
 
-    among = np.array(ask.only, np.int64) if ask.only else np.arange(model.model_.n_labels)
+    among = np.array(request.only, np.int64) if request.only else np.arange(model.model_.n_labels)
     P = model.predict_proba(X, labels=among)
-    worth = P * label_gains(model.model_)[among] if ask.rank_by == "psp" else P
-    rows, columns = np.nonzero(members(model, X, P, among, ask))
+    worth = P * label_gains(model.model_)[among] if request.rank_by == "psp" else P
+    rows, columns = np.nonzero(members(model, X, P, among, request))
     order = np.lexsort((-worth[rows, columns], rows))
     rows, columns = rows[order], columns[order]
     first = np.searchsorted(rows, np.arange(len(P)))
-    most = ask.k or (len(among) if ask.whole else DEFAULT_K)
+    most = request.k or (len(among) if request.whole else DEFAULT_K)
     kept = np.arange(len(rows)) - first[rows] < most
     rows, columns = rows[kept], columns[kept]
     return np.searchsorted(rows, np.arange(len(P) + 1)), among[columns], P[rows, columns]
 
 
-def members(model: SmoothLinkClassifier, X: Any, P: Any, among: Any, ask: LabelRequest) -> Any:
-    """Which of the labels `among`, of probabilities P, belong to the set of each row."""
+def members(model: SmoothLinkClassifier, X: Any, P: Any, among: Any, request: LabelRequest) -> Any:
+    """Returns which of the labels `among`, of probabilities P, belong to the set of each row."""
     import numpy as np
     import scipy.sparse as sp
 
-    if ask.threshold is not None:
-        return ask.threshold <= P
-    if ask.f1:
+    if request.threshold is not None:
+        return request.threshold <= P
+    if request.f1:
         return sp.csr_array(model.predict_f1(X))[:, among].toarray() > 0
-    if ask.sets and model.model_.multiclass:  # the best of all labels, which may be none of these
+    if request.sets and model.model_.multiclass:  # the best of all labels, which may be none of these
         return among == model.predict_topk(X, k=1).indices[:, None]
-    return P > 0.5 if ask.sets else np.ones(P.shape, bool)
+    return P > 0.5 if request.sets else np.ones(P.shape, bool)
 
 
-class Lines(NamedTuple):
+class TextWriter(NamedTuple):
     """A format of text: a header, lines for each row, and an end."""
 
     suffixes: tuple[str, ...]  # of files in it
@@ -114,39 +116,39 @@ class Lines(NamedTuple):
     end: str = ""
 
 
-class Table(NamedTuple):
+class BinaryWriter(NamedTuple):
     """A binary format, which goes to a file."""
 
     suffixes: tuple[str, ...]
     needs: str  # the library that writes it
-    write: Callable[[IO[bytes], Iterator[Answer], list[Any]], None]
+    write: Callable[[IO[bytes], Iterator[Prediction], list[Any]], None]
 
 
 def json_line(row: int, labels: list[int], probabilities: list[float], names: list[Any]) -> str:
-    """{"row": 0, "labels": [{"label": "scipy", "probability": 0.93}, ...]}"""
+    """Returns {"row": 0, "labels": [{"label": "scipy", "probability": 0.93}, ...]}"""
     pairs = zip(labels, probabilities, strict=True)
-    said = [{"label": names[j], "probability": round(p, 6)} for j, p in pairs]
-    return json.dumps({"row": row, "labels": said}, ensure_ascii=False) + "\n"
+    predicted = [{"label": names[j], "probability": round(p, 6)} for j, p in pairs]
+    return json.dumps({"row": row, "labels": predicted}, ensure_ascii=False) + "\n"
 
 
 def tab_lines(row: int, labels: list[int], probabilities: list[float], names: list[Any]) -> str:
-    """row, label, probability: a line for each label."""
+    """Returns row, label, probability: a line for each label."""
     pairs = zip(labels, probabilities, strict=True)
     return "".join(f"{row}\t{one_cell(names[j])}\t{p:.6g}\n" for j, p in pairs)
 
 
 def one_cell(name: Any) -> str:
-    """A name without tabs and line ends."""
+    """Returns a name without tabs and line ends."""
     return re.sub(r"[\t\r\n]", " ", str(name))
 
 
 def xmc_line(row: int, labels: list[int], probabilities: list[float], names: list[Any]) -> str:
-    """label:probability, by number, the best first: the form of the XMC repository's label files."""
+    """Returns label:probability, by number, the best first: the form of the XMC repository's label files."""
     return " ".join(f"{j}:{p:.6g}" for j, p in zip(labels, probabilities, strict=True)) + "\n"
 
 
 def comma_lines(row: int, labels: list[int], probabilities: list[float], names: list[Any]) -> str:
-    """row, label, probability with commas: a line for each label, quoted where a name needs it."""
+    """Returns row, label, probability with commas: a line for each label, quoted where a name needs it."""
     stream = io.StringIO()
     pairs = zip(labels, probabilities, strict=True)
     csv.writer(stream, lineterminator="\n").writerows((row, names[j], f"{p:.6g}") for j, p in pairs)
@@ -154,12 +156,12 @@ def comma_lines(row: int, labels: list[int], probabilities: list[float], names: 
 
 
 def array_item(row: int, labels: list[int], probabilities: list[float], names: list[Any]) -> str:
-    """Return the JSON line as an item of an array."""
+    """Returns the JSON line as an item of an array."""
     return (",\n" if row else "") + json_line(row, labels, probabilities, names).rstrip("\n")
 
 
-def write_parquet(stream: IO[bytes], found: Iterator[Answer], names: list[Any]) -> None:
-    """Write a table of row, label and probability, a line for each label."""
+def write_parquet(stream: IO[bytes], found: Iterator[Prediction], names: list[Any]) -> None:
+    """Writes a table of row, label and probability, a line for each label."""
     import pyarrow
     from pyarrow import parquet
 
@@ -167,15 +169,15 @@ def write_parquet(stream: IO[bytes], found: Iterator[Answer], names: list[Any]) 
     kinds = {"row": pyarrow.int64(), "label": pyarrow.int64() if numbers else pyarrow.string()}
     schema = pyarrow.schema({**kinds, "probability": pyarrow.float32()})
     with parquet.ParquetWriter(stream, schema) as writer:
-        while block := list(itertools.islice(found, TOGETHER)):
+        while block := list(itertools.islice(found, DEVICE_ROWS)):
             rows = [row for row, labels, _ in block for _ in labels]
-            said = [names[j] if numbers else str(names[j]) for _, labels, _ in block for j in labels]
+            predicted = [names[j] if numbers else str(names[j]) for _, labels, _ in block for j in labels]
             probabilities = [p for _, _, of_row in block for p in of_row]
-            writer.write_table(pyarrow.table([rows, said, probabilities], schema=schema))
+            writer.write_table(pyarrow.table([rows, predicted, probabilities], schema=schema))
 
 
-def write_xlsx(stream: IO[bytes], found: Iterator[Answer], names: list[Any]) -> None:
-    """Write a sheet of row, label and probability, a line for each label."""
+def write_xlsx(stream: IO[bytes], found: Iterator[Prediction], names: list[Any]) -> None:
+    """Writes a sheet of row, label and probability, a line for each label."""
     from openpyxl import Workbook
     from openpyxl.cell import WriteOnlyCell
 
@@ -188,35 +190,35 @@ def write_xlsx(stream: IO[bytes], found: Iterator[Answer], names: list[Any]) -> 
             raise DataError(f"A sheet of .xlsx has room for {SHEET_LINES:,} lines, and there are more.\nWrite .csv.")
         name = names[j]
         if isinstance(name, str):  # as text even where it begins like a formula
-            name = WriteOnlyCell(sheet, CONTROL.sub(" ", name))
+            name = WriteOnlyCell(sheet, NOT_IN_SHEETS.sub(" ", name))
             name.data_type = "s"
         sheet.append([row, name, round(p, 6)])
     book.save(stream)
 
 
 SHEET_LINES = 1 << 20
-CONTROL = re.compile(r"[\x00-\x1f]")  # no sheet may hold them
+NOT_IN_SHEETS = re.compile(r"[\x00-\x1f]")  # no sheet may hold them
 COLUMNS = ("row", "label", "probability")
-WRITERS: dict[str, Lines | Table] = {
-    "jsonl": Lines((".jsonl", ".ndjson"), json_line),
-    "json": Lines((".json",), array_item, lambda rows, labels: "[\n", "\n]\n"),
-    "csv": Lines((".csv",), comma_lines, lambda rows, labels: ",".join(COLUMNS) + "\n"),
-    "tsv": Lines((".tsv", ".tab"), tab_lines, lambda rows, labels: "\t".join(COLUMNS) + "\n"),
-    "parquet": Table((".parquet",), "pyarrow", write_parquet),
-    "xlsx": Table((".xlsx",), "openpyxl", write_xlsx),
-    "xmc": Lines((".txt",), xmc_line, lambda rows, labels: f"{rows} {labels}\n"),
+WRITERS: dict[str, TextWriter | BinaryWriter] = {
+    "jsonl": TextWriter((".jsonl", ".ndjson"), json_line),
+    "json": TextWriter((".json",), array_item, lambda rows, labels: "[\n", "\n]\n"),
+    "csv": TextWriter((".csv",), comma_lines, lambda rows, labels: ",".join(COLUMNS) + "\n"),
+    "tsv": TextWriter((".tsv", ".tab"), tab_lines, lambda rows, labels: "\t".join(COLUMNS) + "\n"),
+    "parquet": BinaryWriter((".parquet",), "pyarrow", write_parquet),
+    "xlsx": BinaryWriter((".xlsx",), "openpyxl", write_xlsx),
+    "xmc": TextWriter((".txt",), xmc_line, lambda rows, labels: f"{rows} {labels}\n"),
 }
 
 
-def format_of(path: str | None, asked: str | None) -> str:
-    """Return the format to write: the one asked for, else by the name of the file; they must agree."""
+def format_of(path: str | None, given: str | None) -> str:
+    """Returns the format to write: the one given, else by the name of the file; they must agree."""
     from smoothlink.data.files_on_disk import bare_name
 
     name = "" if path is None else bare_name(path).lower()
     named = next((form for form, writer in WRITERS.items() if name.endswith(writer.suffixes)), None)
-    if asked is not None and named not in (None, asked):
-        raise DataError(f"{path} is named as {named}, and --output-format is {asked}.\nLeave out one of them.")
-    form = asked or named or ("jsonl" if path is None else None)
+    if given is not None and named not in (None, given):
+        raise DataError(f"{path} is named as {named}, and --output-format is {given}.\nLeave out one of them.")
+    form = given or named or ("jsonl" if path is None else None)
     if form is None:
         endings = ", ".join(suffix for writer in WRITERS.values() for suffix in writer.suffixes)
         raise DataError(
@@ -228,28 +230,33 @@ def format_of(path: str | None, asked: str | None) -> str:
 
 
 def check_library(form: str) -> None:
-    """Raise an error if the library that writes a format is not installed."""
+    """Raises an error if the library that writes a format is not installed."""
     writer = WRITERS[form]
-    if isinstance(writer, Table) and importlib.util.find_spec(writer.needs) is None:
+    if isinstance(writer, BinaryWriter) and importlib.util.find_spec(writer.needs) is None:
         raise DataError(f"Writing {form} needs {writer.needs}.\nType: pip install 'smoothlink[text]'")
 
 
 def write(
-    path: str | None, model: SmoothLinkClassifier, X: Any, ask: LabelRequest, form: str, advance: Callable[[int], None]
+    path: str | None,
+    model: SmoothLinkClassifier,
+    X: Any,
+    request: LabelRequest,
+    form: str,
+    advance: Callable[[int], None],
 ) -> None:
-    """Write predictions to a file, or text to standard output, block after block, so that they never are in memory all
-    at once. A file appears when it is whole; `advance` is told of rows done."""
+    """Writes predictions to a file, or text to standard output, block after block, so that they never are in memory all
+    at once. A file appears when it is whole; `advance` gets the number of rows done."""
     from smoothlink.data.files_on_disk import replacing
     from smoothlink.data.matching import label_names
 
-    def found() -> Iterator[Answer]:
-        for part in parts(model, X.shape[0], ask):
-            for row, said in enumerate(predicted_labels(model, X[part], ask), part.start):
-                yield row, *said
+    def found() -> Iterator[Prediction]:
+        for part in parts(model, X.shape[0], request):
+            for row, predicted in enumerate(predicted_labels(model, X[part], request), part.start):
+                yield row, *predicted
             advance(part.stop - part.start)
 
     names, writer = label_names(model), WRITERS[form]
-    if isinstance(writer, Table):
+    if isinstance(writer, BinaryWriter):
         if path is None:
             raise DataError(f"{form} goes to a file, not to standard output.\nName one with -o.")
         with replacing(path) as raw:
@@ -257,22 +264,22 @@ def write(
         return
     with target(path) as stream:
         stream.write(writer.header(X.shape[0], len(names)))
-        stream.writelines(writer.line(*answer, names) for answer in found())
+        stream.writelines(writer.line(*prediction, names) for prediction in found())
         stream.write(writer.end)
 
 
-def parts(model: SmoothLinkClassifier, n: int, ask: LabelRequest) -> Iterator[slice]:
-    """Rows that are asked about together: as many as have room for their probabilities, or many where a device finds
-    their best few labels."""
+def parts(model: SmoothLinkClassifier, n: int, request: LabelRequest) -> Iterator[slice]:
+    """Returns blocks of rows to predict at a time: as many as have room for their probabilities, or many where a device
+    finds their best few labels."""
     from smoothlink.model import blocks
 
-    best = model.device != "cpu" and not ask.whole and not ask.only
-    return blocks(n, TOGETHER) if best else model.model_.row_blocks(n)
+    best = model.device != "cpu" and not request.whole and not request.only
+    return blocks(n, DEVICE_ROWS) if best else model.model_.row_blocks(n)
 
 
 @contextmanager
 def target(path: str | None) -> Iterator[TextIO]:
-    """Standard output, or a file that appears when it is whole."""
+    """Yields standard output, or a file that appears when it is whole."""
     if path is None:
         yield sys.stdout
         return

@@ -6,15 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from smoothlink.data.parse_floats import put_float, put_integer
+from smoothlink.data.decimal_floats import put_float, put_integer
 from smoothlink.machines.compiled import compiled
 
 Bytes = NDArray[np.uint8]
-_PIECE = 1 << 19  # entries turned into text at a time
 
 
 class Style(NamedTuple):
-    """What stands around ids and values."""
+    """The separators around ids and values."""
 
     opening: bytes = b""
     between_labels: bytes = b","
@@ -36,7 +35,7 @@ class Separators(NamedTuple):
     closing: Bytes
 
 
-class Entries(NamedTuple):
+class CsrArrays(NamedTuple):
     """The arrays of a CSR matrix."""
 
     ptr: NDArray[np.int32]
@@ -67,18 +66,19 @@ def write_rows(
     style: Style,
     labels: list[str] | None = None,
     features: list[str] | None = None,
+    entries_at_a_time: int = 1 << 19,
 ) -> None:
-    """One line a row."""
+    """Writes one line per row."""
     spellings = Spelling.of(labels), Spelling.of(features)
     parts = Separators(*(np.frombuffer(part, np.uint8) for part in style[:-1]))
     around = sum(len(part) for part in parts)
     width_label, width_feature = (spelling.longest() + around for spelling in spellings)
-    x, y = Entries(X.indptr, X.indices, X.data), Entries(Y.indptr, Y.indices, Y.data)
+    x, y = CsrArrays(X.indptr, X.indices, X.data), CsrArrays(Y.indptr, Y.indices, Y.data)
     entries = X.indptr.astype(np.int64) + Y.indptr
     row, n = 0, X.shape[0]
     while row < n:
-        end = int(np.searchsorted(entries, entries[row] + _PIECE)) - 1
-        end = min(max(end, row + 1), row + _PIECE, n)
+        end = int(np.searchsorted(entries, entries[row] + entries_at_a_time)) - 1
+        end = min(max(end, row + 1), row + entries_at_a_time, n)
         n_labels, n_values = int(y.ptr[end] - y.ptr[row]), int(x.ptr[end] - x.ptr[row])
         out = np.empty(n_labels * width_label + n_values * (width_feature + 16) + (end - row) * around, np.uint8)
         size = _put_rows(out, row, end, x, y, parts, style.first, *spellings)
@@ -106,14 +106,14 @@ def _put_rows(
     out: Bytes,
     row: int,
     end: int,
-    x: Entries,
-    y: Entries,
+    x: CsrArrays,
+    y: CsrArrays,
     parts: Separators,
     first: int,
     label_spelling: Spelling,
     feature_spelling: Spelling,
 ) -> int:
-    """The text of some rows -> how many bytes it took."""
+    """Writes the text of some rows; returns how many bytes it took."""
     p = 0
     for i in range(row, end):
         p = _put(out, p, parts.opening)

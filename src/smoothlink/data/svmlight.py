@@ -4,16 +4,16 @@ import numpy as np
 
 from smoothlink.data.files_on_disk import Text, load, replacing
 from smoothlink.data.matrices_from_rows import csr
+from smoothlink.data.parse_rows import ColumnLimit, Grammar, Table, parse
 from smoothlink.data.print_rows import Style, write_rows
 from smoothlink.data.read import Data, Options
-from smoothlink.data.text_lines import Grammar, Limit, Table, parse
 
 
 def read(path: str, options: Options) -> Data:
-    """Label ids are taken as they stand. Features: see `_parsed`."""
+    """Returns the data of a file; label ids are taken as they are."""
     text = load(path)
-    labels, features = Limit.of("label", options.n_labels), Limit.of("feature", options.n_features)
-    table, zero_based = _parsed(text, options.zero_based, labels, features, options.threads)
+    labels, features = ColumnLimit.of("label", options.n_labels), ColumnLimit.of("feature", options.n_features)
+    table, zero_based = _parsed(text, labels, features, options)
     ids = table.ids - np.int32(zero_based is False)
     return Data(
         csr(table.ptr, ids, table.values, features.count(ids)),
@@ -28,16 +28,14 @@ def write(data: Data, path: str) -> None:
         write_rows(stream, data.X, data.Y, Style(first=0 if data.zero_based else 1))
 
 
-def _parsed(
-    text: Text, zero_based: bool | None, labels: Limit, features: Limit, threads: int | None
-) -> tuple[Table, bool | None]:
-    """The table, and whether features count from 0: as told, else if a feature 0 occurs; None without features."""
-    if zero_based is not None:
-        lowest = 0 if zero_based else 1
-        return parse(text, 0, Grammar(svmlight=True, lowest=lowest), labels, features, threads), zero_based
+def _parsed(text: Text, labels: ColumnLimit, features: ColumnLimit, options: Options) -> tuple[Table, bool | None]:
+    """Returns the table, and whether features count from 0: by the option, else if a feature 0 occurs."""
+    if options.zero_based is not None:
+        lowest = 0 if options.zero_based else 1
+        return parse(text, 0, Grammar(svmlight=True, lowest=lowest), labels, features, options), options.zero_based
     either = features._replace(size=features.size + 1) if features.source else features
-    table = parse(text, 0, Grammar(svmlight=True), labels, either, threads)
+    table = parse(text, 0, Grammar(svmlight=True), labels, either, options)
     guess = bool(table.ids.min() == 0) if len(table.ids) else None
     if features.source and guess and table.ids.max(initial=0) >= features.size:
-        parse(text, 0, Grammar(svmlight=True), labels, features, threads)  # raises, with the line
+        parse(text, 0, Grammar(svmlight=True), labels, features, options)  # raises, with the line
     return table, guess

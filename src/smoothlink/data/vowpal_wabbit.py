@@ -54,7 +54,7 @@ def read(path: str, options: Options) -> Data:
 
 
 def write(data: Data, path: str) -> None:
-    """Names are written where there are any, else column numbers; `read` and `align` bring the columns back."""
+    """Writes names where there are any, else column numbers; `read` and `align` bring the columns back."""
     for noun, names in (("label", data.label_names), ("feature", data.feature_names)):
         _check_names(path, noun, names)
     namespace, words = _spelled(data.feature_names)
@@ -71,7 +71,7 @@ def _check_encoding(text: Text, content: bytes) -> None:
 
 
 def _add_labels(before: bytes, rows: _Rows) -> None:
-    """What stands before the bar: labels, importance, tag."""
+    """Adds what is before the bar: labels, importance, tag."""
     words = before.split()
     if words and not words[-1].startswith(b"'") and not before[-1:].isspace():
         if len(words) == 1:
@@ -90,14 +90,14 @@ def _add_labels(before: bytes, rows: _Rows) -> None:
         rows.ids.append(rows.vocabulary.setdefault(label, len(rows.vocabulary)))
         rows.values.append(1.0)
     if len(set(found)) < len(found):
-        raise _LineError(f"a label stands twice in {_shown(words[0])}.", "Name each label once a row.")
+        raise _LineError(f"a label is twice in {_shown(words[0])}.", "Name each label once per row.")
     for weight in words[1:]:
         _number(weight)
     rows.ptr.append(len(rows.ids))
 
 
 def _add_features(after: bytes, rows: _Rows) -> None:
-    """What stands after the first bar: namespaces and their features."""
+    """Adds what is after the first bar: namespaces and their features."""
     vocabulary, ids, values = rows.vocabulary, rows.ids, rows.values
     for part in after.split(b"|"):
         words = part.split()
@@ -146,7 +146,7 @@ def _data(labels: _Rows, features: _Rows) -> Data:
 
 
 def _ordered(names: list[str]) -> tuple[list[str], np.ndarray[tuple[int], np.dtype[np.int64]]]:
-    """Label names in numeric order where all are numbers, else as met -> names, the new place of each old one."""
+    """Returns label names in numeric order where all are numbers, else as met, and the new place of each old one."""
     order = np.arange(len(names))
     if all(name.isascii() and name.isdigit() and len(name) < 19 for name in names):
         order = np.argsort(np.array([int(name) for name in names], np.int64), kind="stable")
@@ -164,13 +164,13 @@ def _check_names(path: str, noun: str, names: list[str] | None) -> None:
     for name in names or []:
         if not name or forbidden & set(name):
             raise DataError(
-                f"{path}: the {noun} name {name!r} cannot stand in VW text (empty, or with a space, : or |).\n"
+                f"{path}: the {noun} name {name!r} cannot be written in VW text (empty, or with a space, : or |).\n"
                 "Rename it, or write another format."
             )
 
 
 def _spelled(names: list[str] | None) -> tuple[bytes, list[str] | None]:
-    """Names `ns^f` -> the namespace all share, and the words; where they share none, each word brings its own bar."""
+    """Returns the namespace that all names `ns^f` have, and the words; else each word has a bar of its own."""
     if names is None:
         return b"", None
     parts = [_split(name) for name in names]

@@ -18,17 +18,17 @@ from smoothlink.data.files_on_disk import (
     replacing,
     shown,
 )
-from smoothlink.data.matrices_from_rows import LARGEST, csr
+from smoothlink.data.matrices_from_rows import LARGEST_ID, csr
+from smoothlink.data.parse_rows import ColumnLimit, Grammar, Table, parse
 from smoothlink.data.print_rows import Style, write_rows
-from smoothlink.data.read import Data, Options, Sizes
-from smoothlink.data.text_lines import Grammar, Limit, Table, parse
+from smoothlink.data.read import Data, FileSizes, Options
 from smoothlink.errors import DataError
 
 HALVES = {"Xf": "Y", "X": "Y"}
 _HEADER = re.compile(rb"[ \t]*(\d{1,18})[ \t]+(\d{1,18})(?:[ \t]+(\d{1,18}))?[ \t\r]*\Z")
 
 
-class Header(NamedTuple):
+class XmcHeader(NamedTuple):
     rows: int
     columns: int
     labels: int | None  # None: the new form
@@ -42,55 +42,52 @@ def read(path: str, options: Options) -> Data:
         return _read_pair(text, header, options)
     if options.labels_path is not None:
         raise DataError(f"{path}: the labels are in this file.\nLeave --labels-file out.")
-    labels = Limit.of("label", options.n_labels, header.labels)
-    features = Limit.of("feature", options.n_features, header.columns)
-    table = parse(text, header.end, Grammar(empty_is_row=True), labels, features, options.threads)
+    labels = ColumnLimit.of("label", options.n_labels, header.labels)
+    features = ColumnLimit.of("feature", options.n_features, header.columns)
+    table = parse(text, header.end, Grammar(empty_is_row=True), labels, features, options)
     table = _as_announced(text, table, header)
     X = csr(table.ptr, table.ids, table.values, features.count(table.ids))
     return Data(X, csr(table.label_ptr, table.labels, None, labels.count(table.labels)))
 
 
-def sizes(path: str, options: Options) -> Sizes | None:
-    """What the header announces, without the rows; None where columns are to be counted."""
+def sizes(path: str, options: Options) -> FileSizes | None:
+    """Returns what the header announces, without the rows; None where columns are to be counted."""
     if "auto" in (options.n_labels, options.n_features):
         return None
     header = labels = _first_line(path)
     if header.labels is None:
         labels = _first_line(_labels_path(path, options.labels_path))
     d, c = header.columns, labels.columns if header.labels is None else header.labels
-    counts = Limit.of("feature", options.n_features, d).size, Limit.of("label", options.n_labels, c).size
-    return Sizes(header.rows, *counts)
+    counts = ColumnLimit.of("feature", options.n_features, d).size, ColumnLimit.of("label", options.n_labels, c).size
+    return FileSizes(header.rows, *counts)
 
 
-def _first_line(path: str) -> Header:
+def _first_line(path: str) -> XmcHeader:
     return _header(Text(path, np.frombuffer(head(path).removeprefix(b"\xef\xbb\xbf"), np.uint8)))
 
 
-PIECE = 64 << 20  # bytes of text at a time
-
-
 class Stream:
-    """The rows of an XMC text of the old form, some megabytes of text at a time."""
+    """The rows of an XMC text of the old form, some bytes of text at a time."""
 
-    def __init__(self, path: str, options: Options) -> None:
-        self.pieces = load_pieces(path, PIECE)
-        self.text, self.threads = next(self.pieces), options.threads
+    def __init__(self, path: str, options: Options, text_bytes: int) -> None:
+        self.pieces = load_pieces(path, text_bytes)
+        self.text, self.options = next(self.pieces), options
         self.header = _header(self.text)
-        self.labels = Limit.of("label", options.n_labels, self.header.labels)
-        self.features = Limit.of("feature", options.n_features, self.header.columns)
+        self.labels = ColumnLimit.of("label", options.n_labels, self.header.labels)
+        self.features = ColumnLimit.of("feature", options.n_features, self.header.columns)
         self.largest = [0, 0]
 
     def columns(self) -> tuple[int, int]:
-        """How many features and labels there are: as said, or as found by now."""
+        """Returns how many features and labels there are: as given, or as found by now."""
         d, c = self.largest
         return (self.features.size if self.features.source else d), (self.labels.size if self.labels.source else c)
 
     def parts(self) -> Iterator[tuple[csr_array, csr_array]]:
-        """Blocks of rows. Blank lines may follow the rows that the header announces, nothing else."""
+        """Yields blocks of rows. Blank lines may follow the rows that the header announces, nothing else."""
         text: Text | None = self.text
         start, rows = self.header.end, 0
         while text is not None:
-            table = parse(text, start, Grammar(empty_is_row=True), self.labels, self.features, self.threads)
+            table = parse(text, start, Grammar(empty_is_row=True), self.labels, self.features, self.options)
             filled = np.flatnonzero((np.diff(table.ptr) > 0) | (np.diff(table.label_ptr) > 0))
             wanted = max(0, min(len(table.starts), self.header.rows - rows))
             wanted = max(wanted, int(filled[-1]) + 1 if len(filled) else 0)
@@ -115,7 +112,7 @@ def write(data: Data, path: str) -> None:
 
 
 def write_pair(data: Data, path: str) -> None:
-    """The new form: features to `path`, labels to its other half."""
+    """Writes the new form: features to `path`, labels to its other half."""
     labels_path = other_half(path, HALVES)
     if labels_path is None:
         raise DataError(
@@ -128,7 +125,7 @@ def write_pair(data: Data, path: str) -> None:
             write_rows(target, matrix, none, Style(after_labels=b""))
 
 
-def _header(text: Text) -> Header:
+def _header(text: Text) -> XmcHeader:
     end = text.end_of_line(0)
     match = _HEADER.match(text.slice(0, min(end, 200)))
     if not match:
@@ -140,13 +137,13 @@ def _header(text: Text) -> Header:
     rows, columns, labels = (None if group is None else int(group) for group in match.groups())
     assert rows is not None
     assert columns is not None
-    if max(columns, labels or 0) > LARGEST:
-        raise text.error(0, f"the header announces more than {LARGEST} columns.", "Fix the header: ids are 32-bit.")
-    return Header(rows, columns, labels, min(end + 1, len(text.data)))
+    if max(columns, labels or 0) > LARGEST_ID:
+        raise text.error(0, f"the header announces more than {LARGEST_ID} columns.", "Fix the header: ids are 32-bit.")
+    return XmcHeader(rows, columns, labels, min(end + 1, len(text.data)))
 
 
-def _as_announced(text: Text, table: Table, header: Header) -> Table:
-    """The rows that the header announces: blank lines may follow, nothing else."""
+def _as_announced(text: Text, table: Table, header: XmcHeader) -> Table:
+    """Returns the rows that the header announces: blank lines may follow, nothing else."""
     filled = np.flatnonzero((np.diff(table.ptr) > 0) | (np.diff(table.label_ptr) > 0))
     rows = len(table.starts)
     if rows > header.rows:
@@ -163,7 +160,7 @@ def _other_count(path: str, announced: int, rows: int) -> DataError:
     )
 
 
-def _read_pair(text: Text, header: Header, options: Options) -> Data:
+def _read_pair(text: Text, header: XmcHeader, options: Options) -> Data:
     labels_text = load(_labels_path(text.path, options.labels_path))
     labels_header = _header(labels_text)
     if labels_header.labels is not None:
@@ -175,10 +172,10 @@ def _read_pair(text: Text, header: Header, options: Options) -> Data:
             f"{text.path} announces {header.rows} rows, {labels_text.path} {labels_header.rows}.\n"
             "Pass the labels of the same rows with --labels-file."
         )
-    features = Limit.of("feature", options.n_features, header.columns)
-    labels = Limit.of("label", options.n_labels, labels_header.columns)
-    X = _half(text, header, features, options.threads)
-    Y = _half(labels_text, labels_header, labels, options.threads)
+    features = ColumnLimit.of("feature", options.n_features, header.columns)
+    labels = ColumnLimit.of("label", options.n_labels, labels_header.columns)
+    X = _half(text, header, features, options)
+    Y = _half(labels_text, labels_header, labels, options)
     Y = _only_ones(labels_text, Y)
     return Data(
         csr(X.ptr, X.ids, X.values, features.count(X.ids)),
@@ -186,13 +183,13 @@ def _read_pair(text: Text, header: Header, options: Options) -> Data:
     )
 
 
-def _half(text: Text, header: Header, limit: Limit, threads: int | None) -> Table:
+def _half(text: Text, header: XmcHeader, limit: ColumnLimit, options: Options) -> Table:
     grammar = Grammar(has_labels=False, empty_is_row=True)
-    return _as_announced(text, parse(text, header.end, grammar, Limit("label"), limit, threads), header)
+    return _as_announced(text, parse(text, header.end, grammar, ColumnLimit("label"), limit, options), header)
 
 
 def _only_ones(text: Text, table: Table) -> Table:
-    """A label is there or not: 1 is kept, 0 dropped, anything else refused."""
+    """Returns the labels whose value is 1, without those of 0; raises an error for anything else."""
     odd = np.flatnonzero((table.values != 1) & (table.values != 0))
     if len(odd):
         row = int(np.searchsorted(table.ptr, odd[0], side="right")) - 1

@@ -35,6 +35,7 @@ from smoothlink.fitting.prepare import largest_rank, resolve_solver, start_setti
 from smoothlink.fitting.run import fit_posed
 from smoothlink.fitting.settings import Clock, Inputs, Notify, Problem, Request, Settings
 from smoothlink.fitting.summary import Fitted
+from smoothlink.labels import choose_multiclass
 from smoothlink.solve import EXPECTED_ITERATIONS, ConjugateGradient
 from smoothlink.steps.scale import choose_scaling
 
@@ -180,9 +181,7 @@ def asked_multiclass(seen: list[Seen], task: str, labels: int) -> bool:
     single = all(share.fewest == share.most == 1 for share in seen)
     if not any(share.most for share in seen):
         raise ValueError("No row has a label: there is nothing to learn.")
-    if task == "multiclass" and not single:
-        raise ValueError("task is 'multiclass', but some rows have no label or several.")
-    return task == "multiclass" or (task == "auto" and single and labels > 1)
+    return choose_multiclass(task, one_label_per_row=single, labels=labels)
 
 
 def check_shards(cluster: Cluster, request: Request) -> None:

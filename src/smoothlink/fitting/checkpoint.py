@@ -22,6 +22,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from smoothlink.data.atomic import replace_file
 from smoothlink.fitting.memory import Plan, size
 from smoothlink.machines.rows import SavedSums
 from smoothlink.machines.rows_in_files import FileArray, new_file_array
@@ -76,7 +77,7 @@ class FitState:
         if not self.saves or self.folder is None:
             return
         text = np.frombuffer(json.dumps(meta).encode(), np.uint8)
-        with replacing(self.folder / f"{name}.npz") as file:
+        with replace_file(self.folder / f"{name}.npz", locked=True) as file:
             np.savez(file, allow_pickle=False, meta=text, **arrays)
 
     def remove(self, prefix: str) -> None:
@@ -106,22 +107,6 @@ class SumState:
         if last or time.monotonic() - self.last >= EVERY:
             self.state.save(self.name, {"rows": rows}, **{f"total{i}": total for i, total in enumerate(totals)})
             self.last = time.monotonic()
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Any]:
-    """A file that takes its name, in one step, when its content is on disk."""
-    temporary = path.with_name(f".{path.name}.part")
-    with temporary.open("wb") as file:
-        yield file
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 @contextmanager
@@ -203,7 +188,7 @@ def check_same_fit(folder: Path, fit: dict[str, Any]) -> None:
         return
     if any(not entry.name.startswith(".") for entry in folder.iterdir()):
         raise ValueError(f"checkpoint {folder} is a folder with other files in it.\nName a new one.")
-    with replacing(path) as file:
+    with replace_file(path, locked=True) as file:
         file.write(json.dumps(fit, indent=1).encode())
 
 

@@ -14,10 +14,9 @@ from smoothlink.distributed.tasks import fetched
 from smoothlink.explanation import words_of
 from smoothlink.file_evaluation import all_labels, read_test
 from smoothlink.file_prediction import file_request
+from smoothlink.labels import read_labels
 from smoothlink.machines.rows import stack
-from smoothlink.text.documents import from_meta, joined, read_documents
-from smoothlink.text.label_names import read_labels
-from smoothlink.text.rows_of_texts import told
+from smoothlink.text.documents import describe, from_meta, join_documents, read_documents
 
 if TYPE_CHECKING:
     from smoothlink.estimator import SmoothLinkClassifier
@@ -92,8 +91,8 @@ def labelled_rows_in_files(
         found = [read_documents(name, request.how.source(name, trained)) for name in local]
         for name, documents in zip(local, found, strict=True):
             if note is not None:
-                note(told(name, documents, without_text="which get the labels' frequencies"))
-        documents = joined(found)
+                note(describe(name, documents, without_text="which get the labels' frequencies"))
+        documents = join_documents(found)
         Y = read_labels(documents.labels, model.classes_.tolist()).Y
         return labelled_texts(model, documents.texts, Y)._replace(rank_by=rank_by)
     tested = [read_test(request, name) for name in inputs]

@@ -11,7 +11,7 @@ from typing import Any
 
 import scipy.sparse as sp
 
-from smoothlink.labels import read_targets
+from smoothlink.labels import is_multiclass
 from smoothlink.metrics.names import check_metric
 from smoothlink.search.processes import SearchRequest, run_in_process, run_in_processes
 from smoothlink.search.space import Best, Space, Tuned
@@ -50,7 +50,7 @@ def tune(
         check_metric(metric)
     check_study(study, resume, sampler)
     if multiclass is None:
-        multiclass = read_targets(Y, "auto").multiclass
+        multiclass = is_multiclass(Y)
     request = SearchRequest(tuple(metrics), space or Space(), seed, multiclass, holdouts, sampler)
     with ExitStack() as stack:
         journal = None if study is None else Path(study)

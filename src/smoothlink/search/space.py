@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from smoothlink.choices import nest
+from smoothlink.data.atomic import replace_file
 from smoothlink.data.overwrite import SETTINGS_KEY
 
 Params = dict[str, Any]
@@ -81,9 +81,8 @@ class Tuned(NamedTuple):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes one JSON file that `smoothlink train --params` takes."""
         content = {metric: best._asdict() for metric, best in self.best.items()}
-        temporary = Path(f"{os.fspath(path)}.part")
-        temporary.write_text(json.dumps({SETTINGS_KEY: 1, "best": content}, indent=1) + "\n")
-        temporary.replace(path)
+        with replace_file(path) as file:
+            file.write((json.dumps({SETTINGS_KEY: 1, "best": content}, indent=1) + "\n").encode())
 
 
 def half_decades(low: float, high: float) -> list[float]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from smoothlink.explanation import explain
 from smoothlink.serve.schema import RefusedRequest
 from smoothlink.serve.service import PredictionService
-from smoothlink.text.features import Block, TextFeatures, placing
+from smoothlink.text.features import NgramBlock, TextFeatures, column_finder
 
 EXPLAINED_LABELS = 3  # where the request names none
 WORD = re.compile(r"\w+")
@@ -62,7 +62,10 @@ def feature_spans(features: TextFeatures, text: str) -> dict[int, list[Span]]:
     found: dict[int, list[Span]] = {}
     start = 0
     for block in features.blocks_:
-        preprocess, column_of = features._vectorizer(block.kind, block.ngrams).build_preprocessor(), placing(block)
+        preprocess, column_of = (
+            features._vectorizer(block.kind, block.ngrams).build_preprocessor(),
+            column_finder(block),
+        )
         ngrams = word_ngrams if block.kind == "words" else letter_ngrams
         for term, span in ngrams(features, block, text, preprocess):
             column = column_of(term)
@@ -73,7 +76,7 @@ def feature_spans(features: TextFeatures, text: str) -> dict[int, list[Span]]:
 
 
 def word_ngrams(
-    features: TextFeatures, block: Block, text: str, preprocess: Callable[[str], str]
+    features: TextFeatures, block: NgramBlock, text: str, preprocess: Callable[[str], str]
 ) -> Iterator[tuple[str, Span]]:
     """Yields runs of words and where they are."""
     words = [(preprocess(match.group()), Span(*match.span())) for match in re.finditer(features.token_pattern, text)]
@@ -84,7 +87,7 @@ def word_ngrams(
 
 
 def letter_ngrams(
-    features: TextFeatures, block: Block, text: str, preprocess: Callable[[str], str]
+    features: TextFeatures, block: NgramBlock, text: str, preprocess: Callable[[str], str]
 ) -> Iterator[tuple[str, Span]]:
     """Yields runs of characters within words padded by blanks, like scikit-learn's "char_wb", and where they are."""
     for match in re.finditer(r"\S+", text):

@@ -18,13 +18,13 @@ from smoothlink import modelfile as persist
 from smoothlink.choices import check_names
 from smoothlink.errors import DataError, plural
 from smoothlink.estimator import SmoothLinkClassifier
+from smoothlink.labels import NamedLabels, names_of, read_labels
 from smoothlink.metrics.evaluate import Evaluation
-from smoothlink.text.data_frames import Texts, column_names, list_names, read_texts, values_of
-from smoothlink.text.documents import TABLE, Source, as_meta, from_meta
-from smoothlink.text.examples import Example, some_examples
+from smoothlink.text.data_frames import TextColumns, column_names, list_names, read_texts, values_of
+from smoothlink.text.documents import TABLE, DocumentSource, as_meta, from_meta
+from smoothlink.text.examples import TrainingExample, some_examples
 from smoothlink.text.features import TextFeatures
 from smoothlink.text.label_cells import NONE, guess_separator, shown, unlikely_labels
-from smoothlink.text.label_names import Named, names_of, read_labels
 from smoothlink.text.model_section import section
 
 Array = NDArray[Any]
@@ -68,7 +68,7 @@ class TextSmoothLink(BaseEstimator):
         for name, parameter in known.items():
             setattr(self, name, options.get(name, parameter.default))
 
-    # scikit-learn asks the signature for the names of the parameters.
+    # scikit-learn reads the names of the parameters from the signature.
     __init__.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [
             inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD),
@@ -80,7 +80,7 @@ class TextSmoothLink(BaseEstimator):
     )
 
     def set_params(self, **params: Any) -> Self:
-        """As in scikit-learn; `device` reaches a model that is fitted."""
+        """Sets parameters, as in scikit-learn; `device` reaches a model that is fitted."""
         check_names(self, params)
         super().set_params(**params)
         if hasattr(self, "classifier_") and "device" in params:
@@ -117,13 +117,13 @@ class TextSmoothLink(BaseEstimator):
             setattr(classifier, hook, getattr(self, hook, None))
         classifier.fit(X, given.Y, sample_weight=sample_weight)
         classifier.label_names_ = given.names
-        source = Source(TABLE, found.columns, separator=separator)
+        source = DocumentSource(TABLE, found.columns, separator=separator)
         self._keep(classifier, features, some_examples(texts, given, self.examples))
-        self.source_ = None if source == Source(TABLE) else as_meta(source)
+        self.source_ = None if source == DocumentSource(TABLE) else as_meta(source)
         return self
 
     def _separator(self, labels: Any) -> str | None:
-        """Return what separates labels in cells of text: the parameter, or a guess, with a warning that says so."""
+        """Returns what separates labels in cells of text: the parameter, or a guess, with a warning that says so."""
         if self.label_separator != "auto":
             return self.label_separator
         guess = guess_separator(labels if isinstance(labels, list) else [])
@@ -135,19 +135,19 @@ class TextSmoothLink(BaseEstimator):
                 stacklevel=3,
             )
             return NONE
-        if said := guess.described("label_separator="):
-            warnings.warn(said, UserWarning, stacklevel=3)
+        if note := guess.described("label_separator="):
+            warnings.warn(note, UserWarning, stacklevel=3)
         return guess.separator
 
-    def _read_labels(self, labels: Any) -> Named:
-        """Return the labels of test rows, told apart as those in training."""
+    def _read_labels(self, labels: Any) -> NamedLabels:
+        """Returns the labels of test rows, separated as those in training."""
         labels, trained = labels_in(labels), from_meta(self.source_)
         separator = None if trained is None else trained.separator
         return read_labels(labels, self.classes_.tolist(), separator or self._separator(labels))
 
     source_: dict[str, Any] | None
 
-    def _keep(self, classifier: SmoothLinkClassifier, features: TextFeatures, examples: list[Example]) -> Self:
+    def _keep(self, classifier: SmoothLinkClassifier, features: TextFeatures, examples: list[TrainingExample]) -> Self:
         self.classifier_, self.features_, self.examples_ = classifier, features, examples
         self.source_ = None
         return self
@@ -175,16 +175,16 @@ class TextSmoothLink(BaseEstimator):
         return self.features_.transform(self._texts(texts))
 
     def _texts(self, texts: Any) -> Iterable[Any]:
-        """Return the texts of a list, or of a table by the columns that the model was trained on."""
+        """Returns the texts of a list, or of a table by the columns that the model was trained on."""
         trained = from_meta(self.source_)
         return read_texts(texts, () if trained is None else trained.columns).texts
 
     def predict(self, texts: Any) -> list[list[str]]:
-        """The names more likely than not of each text; multiclass: the one best."""
+        """Returns the names more likely than not of each text; multiclass: the one best."""
         return self._named(self.transform(texts), "predict")
 
     def predict_f1(self, texts: Any, over: str = "thresholds") -> list[list[str]]:
-        """Names for a high F1 of each label (Algorithm 4)."""
+        """Returns names for a high F1 of each label (Algorithm 4)."""
         return self._named(self.transform(texts), "predict_f1", over=over)
 
     def _named(self, X: sp.csr_array, method: str, **given: Any) -> list[list[str]]:
@@ -203,7 +203,7 @@ class TextSmoothLink(BaseEstimator):
         return [pairs[start : start + width] for start in range(0, len(pairs), width)]
 
     def predict_proba(self, texts: Any, labels: Iterable[str] | None = None) -> Array:
-        """Probabilities (n, c) in the order of classes_, or of some labels, by name."""
+        """Returns probabilities (n, c) in the order of classes_, or of some labels, by name."""
         X = self.transform(texts)
         positions = None if labels is None else self.positions(labels)
         if not X.shape[0]:
@@ -211,7 +211,7 @@ class TextSmoothLink(BaseEstimator):
         return self.classifier_.predict_proba(X, labels=positions)
 
     def positions(self, labels: Iterable[str]) -> list[int]:
-        """The places of label names in classes_."""
+        """Returns the places of label names in classes_."""
         check_is_fitted(self)
         place = {name: j for j, name in enumerate(self.classes_)}
         wanted = [labels] if isinstance(labels, str) else [str(name) for name in labels]
@@ -228,12 +228,11 @@ class TextSmoothLink(BaseEstimator):
         return self.classifier_.evaluate(X, Y, bootstraps=bootstraps, seed=seed, rank_by=rank_by)
 
     def score(self, texts: Any, labels: Any) -> float:
-        """Micro-F1 of `predict`, which of one label a row is the accuracy."""
-        said = self.classifier_.predict(self.transform(texts))
+        """Returns Micro-F1 of `predict`, which for one label per row is the accuracy."""
+        predicted = sp.csr_array(self.classifier_.predict(self.transform(texts)))
         truth = self._read_labels(labels).Y
-        said = sp.csr_array(said)
-        hits = said.multiply(truth[:, : said.shape[1]]).sum()
-        return float(2 * hits / max(1, said.sum() + truth.sum()))
+        hits = predicted.multiply(truth[:, : predicted.shape[1]]).sum()
+        return float(2 * hits / max(1, predicted.sum() + truth.sum()))
 
     def save(self, path: str | os.PathLike[str], dtype: str | None = None) -> None:
         """Writes features and classifier to one safetensors file; dtype as in SmoothLinkClassifier.save."""
@@ -242,12 +241,12 @@ class TextSmoothLink(BaseEstimator):
 
 
 def labels_in(labels: Any) -> Any:
-    """Return the labels of each row in a list; matrices and tables as they are."""
+    """Returns the labels of each row in a list; matrices and tables as they are."""
     return labels if getattr(labels, "ndim", 1) != 1 or column_names(labels) is not None else list(values_of(labels))
 
 
-def texts_to_learn(texts: Any, labels: Any) -> Texts:
-    """Return the texts, of a table those of all its columns, each of which must hold text, and not the labels."""
+def texts_to_learn(texts: Any, labels: Any) -> TextColumns:
+    """Returns the texts, of a table those of all its columns, each of which must hold text, and not the labels."""
     names = column_names(texts) or []
     remedy = "Pass only columns of text, such as table[['title', 'body']] or table['text']."
     found = read_texts(texts, [str(name) for name in names])

@@ -10,7 +10,7 @@ from smoothlink.errors import DataError
 from smoothlink.text.label_cells import text_of
 
 
-class Texts(NamedTuple):
+class TextColumns(NamedTuple):
     """Texts, and the columns that they are from."""
 
     texts: Iterable[Any]
@@ -18,7 +18,7 @@ class Texts(NamedTuple):
 
 
 def column_names(given: Any) -> list[Any] | None:
-    """Return the names of the columns of a table; None where it is none."""
+    """Returns the names of the columns of a table; None where it is none."""
     if isinstance(given, Mapping):
         return list(given)
     if not hasattr(given, "__getitem__"):
@@ -31,18 +31,18 @@ def column_names(given: Any) -> list[Any] | None:
 
 
 def list_names(names: Iterable[Any]) -> str:
-    """Return some names as they are shown in a message."""
+    """Returns some names as they are shown in a message."""
     first = [f"{name!s:.30}" for name in islice(names, 21)]
     return ", ".join([*first[:20], *(["..."] if len(first) > 20 else [])])
 
 
 def values_of(column: Any) -> Any:
-    """Return the values of a column as Python's, which pyarrow does not iterate over."""
+    """Returns the values of a column as Python's, which pyarrow does not iterate over."""
     return column.to_pylist() if hasattr(column, "to_pylist") else column
 
 
-def read_texts(given: Any, trained: Sequence[str]) -> Texts:
-    """Return the texts in a list, a column or a table: of a table those in the columns that a model was trained on.
+def read_texts(given: Any, trained: Sequence[str]) -> TextColumns:
+    """Returns the texts in a list, a column or a table: of a table those in the columns that a model was trained on.
 
     Where the columns are not known they must be one.
     """
@@ -54,7 +54,7 @@ def read_texts(given: Any, trained: Sequence[str]) -> Texts:
                 f"An array of {shape} values came where a list of texts belongs.\nPass one text for each row."
             )
         name = getattr(given, "name", None)  # of a pandas or polars series
-        return Texts(values_of(given), (name,) if isinstance(name, str) else ())
+        return TextColumns(values_of(given), (name,) if isinstance(name, str) else ())
     place = {str(name): name for name in names}
     came = f"A table with the columns {list_names(names)} came" if names else "A table without columns came"
     if len(place) < len(names):
@@ -83,4 +83,4 @@ def read_texts(given: Any, trained: Sequence[str]) -> Texts:
         raise DataError(f"The columns of a table have different lengths ({counts}).\nPass columns of one length.")
     rows = enumerate(zip(*values.values(), strict=True))
     where, remedy = list_names(columns), "Pass columns of text."
-    return Texts([text_of(row, f"Row {i} of {where}", remedy) for i, row in rows], columns)
+    return TextColumns([text_of(row, f"Row {i} of {where}", remedy) for i, row in rows], columns)

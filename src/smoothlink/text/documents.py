@@ -1,35 +1,47 @@
-"""Raw-text files -> documents and their labels, with a word on what was missing."""
+"""Files of texts <-> documents and their labels: JSON lines, tables, Parquet, fastText lines, folders."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import csv
+import io
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from smoothlink.errors import DataError
-from smoothlink.text.label_cells import NONE, Guess, guess_separator, names_in, shown, text_of, unlikely_labels
-from smoothlink.text.records import records
+import numpy as np
+from numpy.typing import NDArray
 
-TEXT, LABELS = ("text",), "labels"  # columns where none are named
+from smoothlink.data.files_on_disk import SUFFIXES, bare_name, load, replacing
+from smoothlink.data.formats import FASTTEXT_MARK, documents_in
+from smoothlink.errors import DataError, plural
+from smoothlink.text.label_cells import NONE, Guess, guess_separator, names_in, shown, text_of, unlikely_labels
+
+Array = NDArray[Any]
+
+TEXT_COLUMNS, LABELS_COLUMN = ("text",), "labels"  # columns where none are named
 TABLE = "table"
 
 
-class Source(NamedTuple):
+class DocumentSource(NamedTuple):
     """How a raw-text file is read."""
 
-    format: str  # a key of records.FORMATS; TABLE: columns in memory
-    text: tuple[str, ...] = ()  # columns; none: TEXT
-    labels: str | None = None  # column; None: LABELS
+    format: str  # a key of formats.TEXT_FORMATS; TABLE: columns in memory
+    text: tuple[str, ...] = ()  # columns; none: TEXT_COLUMNS
+    labels: str | None = None  # column; None: LABELS_COLUMN
     separator: str | None = None  # of labels in a cell, or cells.LIST or NONE; None: guessed
     prefix: str = ""  # that labels must begin with to count
     header: bool | None = None  # whether tables have one; None: unless columns are numbers
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return self.text or (() if self.format == TABLE else TEXT)
+        return self.text or (() if self.format == TABLE else TEXT_COLUMNS)
 
     @property
     def numbered(self) -> bool:
-        """Whether columns of tables are known by their numbers."""
+        """Returns whether columns of tables are known by their numbers."""
         if self.header is not None:
             return not self.header
         named = [*self.text, *([] if self.labels is None else [self.labels])]
@@ -47,18 +59,18 @@ class Documents(NamedTuple):
     notes: tuple[str, ...] = ()  # on how labels were read
 
     def rows(self, rows: Iterable[int]) -> Documents:
-        """Some of them."""
+        """Returns the documents of these rows."""
         at = list(rows)
         return self._replace(texts=[self.texts[i] for i in at], labels=[self.labels[i] for i in at])
 
     def usable(self, *, drop_unlabelled: bool) -> Documents:
-        """Those that can be learnt from."""
+        """Returns the documents that can be learnt from."""
         pairs = enumerate(zip(self.texts, self.labels, strict=True))
         return self.rows(i for i, (text, labels) in pairs if text and (labels or not drop_unlabelled))
 
 
-def joined(parts: Sequence[Documents]) -> Documents:
-    """The documents of several files."""
+def join_documents(parts: Sequence[Documents]) -> Documents:
+    """Returns the documents of several files."""
     return Documents(
         [text for part in parts for text in part.texts],
         [row for part in parts for row in part.labels],
@@ -69,11 +81,13 @@ def joined(parts: Sequence[Documents]) -> Documents:
     )
 
 
-def read_documents(path: str, source: Source, *, text_matters: bool = True, labels_matter: bool = True) -> Documents:
-    """All documents of a file; texts that are missing are empty, and so are missing lists of labels."""
+def read_documents(
+    path: str, source: DocumentSource, *, text_matters: bool = True, labels_matter: bool = True
+) -> Documents:
+    """Returns all documents of a file; texts that are missing are empty, and so are missing lists of labels."""
     texts, cells, places = [], [], []
     seen: dict[str, None] = {}
-    named = source.labels or LABELS
+    named = source.labels or LABELS_COLUMN
     for record in records(path, source.format, numbered=source.numbered):
         where, values = record
         if len(seen) < 100:
@@ -101,13 +115,13 @@ def read_documents(path: str, source: Source, *, text_matters: bool = True, labe
         raise DataError(f"{path}: {what} (column {named}).\nName the column with --labels.")
     without_text = sum(not text for text in texts) if text_matters else 0
     without_labels = sum(not row for row in labels)
-    said = "" if source.separator else guess.described("--label-separator")
-    notes = [*([said] if said else []), *unlikely_labels(cells, separator)]
+    guessed = "" if source.separator else guess.described("--label-separator")
+    notes = [*([guessed] if guessed else []), *unlikely_labels(cells, separator)]
     return Documents(texts, labels, without_text, without_labels, separator, tuple(notes))
 
 
-def check_columns(path: str, wanted: list[str], seen: list[str], source: Source) -> None:
-    """Whether the file has the columns that were named, or those looked for where none were."""
+def check_columns(path: str, wanted: list[str], seen: list[str], source: DocumentSource) -> None:
+    """Raises an error where the file lacks a column that was named, or those looked for where none were."""
     missing = [name for name in wanted if name not in seen]
     if not seen:
         raise DataError(f"{path} has no rows: there is nothing to read.")
@@ -118,20 +132,253 @@ def check_columns(path: str, wanted: list[str], seen: list[str], source: Source)
         raise DataError(
             f"{path} has no column {missing[0]}; it has {len(seen)}, numbered from 1.\nPass --text and --labels."
         )
-    if set(missing) <= {*TEXT, LABELS} and not source.text:
+    if set(missing) <= {*TEXT_COLUMNS, LABELS_COLUMN} and not source.text:
         remedy = "Say which hold the text and the labels: --text title,body --labels tags"
     else:
         remedy = "Pass --text and --labels with names of these, or numbers from 1 where there is no header."
     raise DataError(f"{path} has no column {missing[0]}; it has {there}.\n{remedy}")
 
 
-def as_meta(source: Source) -> dict[str, Any]:
-    """As a model file keeps it."""
+def describe(
+    path: str,
+    found: Documents,
+    *,
+    labels_matter: bool = True,
+    without_text: str = "left out",
+    without_labels: str = "kept",
+) -> str:
+    """Returns a note on how many documents a file has, what becomes of those that lack something, and on the labels."""
+    parts = [f"{path}: {plural(len(found.texts), 'document')}"]
+    if found.without_text:
+        parts.append(f"{found.without_text:,} without text, {without_text}")
+    if labels_matter and found.without_labels:
+        parts.append(f"{found.without_labels:,} without labels, {without_labels}")
+    return " ".join(["; ".join(parts) + ".", *found.notes])
+
+
+def as_meta(source: DocumentSource) -> dict[str, Any]:
+    """Returns the JSON of a model file."""
     return {**source._asdict(), "text": list(source.text)}
 
 
-def from_meta(meta: dict[str, Any] | None) -> Source | None:
-    """What a model file says of its training data."""
-    if not isinstance(meta, dict) or not {"format"} <= meta.keys() <= set(Source._fields):
+def from_meta(meta: dict[str, Any] | None) -> DocumentSource | None:
+    """Returns the source of the training data of a model file, where it has one."""
+    if not isinstance(meta, dict) or not {"format"} <= meta.keys() <= set(DocumentSource._fields):
         return None
-    return Source(**{**meta, "text": tuple(meta.get("text", ()))})
+    return DocumentSource(**{**meta, "text": tuple(meta.get("text", ()))})
+
+
+# Reading, record by record
+
+
+class Record(NamedTuple):
+    """One document of a file."""
+
+    where: str  # "line 7"
+    values: dict[str, Any]  # by column
+
+
+def records(path: str, format: str, *, numbered: bool) -> Iterator[Record]:
+    """Returns the records of a file; those of tables have columns called 1, 2, ... where they are `numbered`."""
+    match format:
+        case "jsonl":
+            return json_records(path)
+        case "csv" | "tsv":
+            return table_records(path, format, numbered)
+        case "parquet":
+            return parquet_records(path)
+        case "fasttext":
+            return marked_records(path)
+        case _:
+            return folder_records(path)
+
+
+def content(path: str) -> str:
+    """Returns the text of a file, plain or compressed."""
+    found = load(path)
+    raw = found.data.tobytes()
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        what = f"the byte 0x{raw[error.start]:02x} is not UTF-8."
+        remedy = f"Find out its encoding and convert it: iconv -f latin1 -t utf-8 {path} > NEW"
+        raise found.error(error.start, what, remedy) from error
+
+
+def lines(path: str) -> Iterator[tuple[int, str]]:
+    """Yields number and text of lines that are not empty. (Only line ends end a line: texts hold U+2028.)"""
+    for number, line in enumerate(io.StringIO(content(path), newline=None), 1):
+        if line.strip():
+            yield number, line.rstrip("\n")
+
+
+def json_records(path: str) -> Iterator[Record]:
+    text = content(path)
+    if text.lstrip().startswith("["):
+        yield from json_list(path, text)
+        return
+    for number, line in lines(path):
+        try:
+            found = json.loads(line)
+        except ValueError as error:
+            raise DataError(
+                f"{path}, line {number}: this is not JSON ({error}): {line[:60]!r}\nMend the line, or take it out."
+            ) from error
+        yield as_record(path, f"line {number}", found)
+
+
+def json_list(path: str, text: str) -> Iterator[Record]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise DataError(f"{path}: this is not JSON ({error}).\nMend the file.") from error
+    for number, entry in enumerate(found, 1):
+        yield as_record(path, f"entry {number}", entry)
+
+
+def as_record(path: str, where: str, found: Any) -> Record:
+    if not isinstance(found, dict):
+        kind = type(found).__name__
+        raise DataError(f'{path}, {where}: an object is wanted, such as {{"text": ...}}, and a {kind} came.')
+    return Record(where, found)
+
+
+def delimiter_of(path: str, format: str, text: str) -> str:
+    """Returns a tab, or what the first line of comma-separated values has most of: some use semicolons."""
+    first = text[: text.find("\n")] if "\n" in text else text
+    return "\t" if format == "tsv" else max(",;\t", key=first.count)
+
+
+def table_rows(path: str, format: str) -> Iterator[tuple[int, list[str]]]:
+    """Yields the number of the last line of each row, and its cells; all rows have as many as the first."""
+    csv.field_size_limit(sys.maxsize)
+    text = content(path)
+    quotes: Any = {"quoting": csv.QUOTE_NONE} if format == "tsv" else {"strict": True}
+    table = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter_of(path, format, text), **quotes)
+    width = 0
+    try:
+        for cells in table:
+            width = width or len(cells)
+            if cells and len(cells) != width:
+                raise DataError(
+                    f"{path}, line {table.line_num}: {len(cells)} cells, where the first line has {width}.\n"
+                    "Mend the line; in .csv files a cell with a separator or a line end in it needs quotes."
+                )
+            if cells:
+                yield table.line_num, cells
+    except csv.Error as error:
+        raise DataError(f"{path}, line {table.line_num}: {error}.\nMend the quotes of the line.") from error
+
+
+def table_records(path: str, format: str, numbered: bool) -> Iterator[Record]:
+    names: list[str] = []
+    for number, cells in table_rows(path, format):
+        if not names:
+            names = [str(j) for j in range(1, len(cells) + 1)] if numbered else [cell.strip() for cell in cells]
+            if not numbered:
+                continue
+        yield Record(f"line {number}", dict(zip(names, cells, strict=True)))
+
+
+def parquet_records(path: str) -> Iterator[Record]:
+    try:
+        from pyarrow import ArrowException, parquet
+    except ImportError as error:
+        raise DataError(f"{path}: Parquet needs pyarrow.\nType: pip install 'smoothlink[text]'") from error
+    try:
+        file = parquet.ParquetFile(path)
+        row = 0
+        for batch in file.iter_batches():
+            for values in batch.to_pylist():
+                row += 1
+                yield Record(f"row {row}", values)
+    except (ArrowException, OSError) as error:
+        raise DataError(f"{path}: the Parquet file cannot be read ({error}).\nMake or fetch it again.") from error
+
+
+def marked_records(path: str) -> Iterator[Record]:
+    """Yields the lines of fastText: words that begin with __label__ are labels, wherever they are."""
+    for number, line in lines(path):
+        words = line.split()
+        labels = [word.removeprefix(FASTTEXT_MARK) for word in words if word.startswith(FASTTEXT_MARK)]
+        text = " ".join(word for word in words if not word.startswith(FASTTEXT_MARK)) if labels else line
+        yield Record(f"line {number}", {"text": text, "labels": labels})
+
+
+def folder_records(path: str) -> Iterator[Record]:
+    found = list(documents_in(path)) if Path(path).is_dir() else []
+    if not found:
+        raise DataError(f"{path} is no folder with .txt files.\nName one, or another --format.")
+    for file in found:
+        key = next((p for p in keys_of(file) if p.is_file()), None)
+        empty = file.stat().st_size == 0
+        labels = (
+            None if key is None else [] if not key.stat().st_size else [line.strip() for _, line in lines(str(key))]
+        )
+        yield Record(file.name, {"text": "" if empty else content(str(file)), "labels": labels})
+
+
+def keys_of(file: Path) -> Iterator[Path]:
+    """Yields the files that may hold the labels of a document."""
+    key = file.with_name(Path(bare_name(file)).stem + ".key")
+    yield from (key, *(Path(f"{key}{suffix}") for suffix in SUFFIXES))
+
+
+# Writing some of the documents of a file to others
+
+
+def write_documents(path: str, source: DocumentSource, parts: Sequence[Array], targets: Sequence[str]) -> None:
+    """Writes the documents of each part, given by their numbers in the file, to its target."""
+    writers: dict[str, Callable[..., None]] = {"parquet": parquet_parts, "folder": folder_parts}
+    writers.get(source.format, line_parts)(path, source, parts, targets)
+
+
+def line_parts(path: str, source: DocumentSource, parts: Sequence[Array], targets: Sequence[str]) -> None:
+    head, units = units_of(path, source)
+    for rows, target in zip(parts, targets, strict=True):
+        with replacing(target) as stream:
+            stream.write(head.encode())
+            for row in rows.tolist():
+                stream.write(units[row].encode())
+
+
+def units_of(path: str, source: DocumentSource) -> tuple[str, list[str]]:
+    """Returns the header, and the text of each document with its line end."""
+    if source.format in ("csv", "tsv"):
+        mark = delimiter_of(path, source.format, content(path))
+        rows = [spelled(cells, source.format, mark) for _, cells in table_rows(path, source.format)]
+        return ("", rows) if source.numbered else (rows[0], rows[1:])
+    if source.format == "jsonl" and content(path).lstrip().startswith("["):
+        return "", [json.dumps(entry, ensure_ascii=False) + "\n" for entry in json.loads(content(path))]
+    return "", [line + "\n" for _, line in lines(path)]
+
+
+def spelled(cells: list[str], format: str, mark: str) -> str:
+    """Returns a row of a table as a line."""
+    if format == "tsv":
+        return "\t".join(cells) + "\n"
+    stream = io.StringIO()
+    csv.writer(stream, delimiter=mark, lineterminator="\n").writerow(cells)
+    return stream.getvalue()
+
+
+def parquet_parts(path: str, source: DocumentSource, parts: Sequence[Array], targets: Sequence[str]) -> None:
+    from pyarrow import parquet
+
+    table = parquet.read_table(path)
+    for rows, target in zip(parts, targets, strict=True):
+        with replacing(target) as stream:
+            parquet.write_table(table.take(rows), stream)
+
+
+def folder_parts(path: str, source: DocumentSource, parts: Sequence[Array], targets: Sequence[str]) -> None:
+    """Copies the files to a folder for each part."""
+    found = np.array(list(documents_in(path)), dtype=object)
+    for rows, target in zip(parts, targets, strict=True):
+        try:
+            Path(target).mkdir()
+        except OSError as error:
+            raise DataError(f"{target}: {error.strerror}.\nRemove it, or name another --output-folder.") from error
+        for file in found[rows].tolist():
+            for each in (file, *(key for key in keys_of(file) if key.is_file())):
+                shutil.copyfile(each, Path(target) / each.name)

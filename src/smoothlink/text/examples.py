@@ -7,41 +7,41 @@ from typing import NamedTuple
 
 import numpy as np
 
-from smoothlink.text.label_names import Named
+from smoothlink.labels import NamedLabels
 
-LONGEST = 500  # characters
-LOOKED_AT = 2000  # rows
+LONGEST_EXAMPLE = 500  # characters
+ROWS_SAMPLED = 2000  # rows
 
 
-class Example(NamedTuple):
+class TrainingExample(NamedTuple):
     """A training text, perhaps cut, with its labels."""
 
     text: str
     labels: list[str]
 
 
-def some_examples(texts: Sequence[str], given: Named, count: int) -> list[Example]:
-    """Texts of labels that differ from each other, uncut ones of some length before others; always the same."""
+def some_examples(texts: Sequence[str], given: NamedLabels, count: int) -> list[TrainingExample]:
+    """Returns texts of labels that differ from each other, uncut ones of some length before others; always the same."""
     if not count:
         return []
     n, Y = len(texts), given.Y
     among = np.flatnonzero(np.diff(Y.indptr) > 0)
-    among = np.random.default_rng(0).permutation(among)[:LOOKED_AT].tolist()
-    among.sort(key=lambda row: not 40 <= len(texts[row]) <= LONGEST)  # stable
-    found: list[Example] = []
+    among = np.random.default_rng(0).permutation(among)[:ROWS_SAMPLED].tolist()
+    among.sort(key=lambda row: not 40 <= len(texts[row]) <= LONGEST_EXAMPLE)  # stable
+    found: list[TrainingExample] = []
     seen: set[int] = set()
     for row in among:
         labels = Y.indices[Y.indptr[row] : Y.indptr[row + 1]].tolist()
         if len(found) < min(count, n) and texts[row].strip() and not seen & set(labels):
-            found.append(Example(cut(texts[row]), [given.names[j] for j in labels]))
+            found.append(TrainingExample(cut(texts[row]), [given.names[j] for j in labels]))
             seen |= set(labels)
     return found
 
 
 def cut(text: str) -> str:
-    """At most LONGEST characters, whole words where possible."""
+    """Returns at most LONGEST_EXAMPLE characters, whole words where possible."""
     text = text.strip()
-    if len(text) <= LONGEST:
+    if len(text) <= LONGEST_EXAMPLE:
         return text
-    head = text[: LONGEST - 1]
+    head = text[: LONGEST_EXAMPLE - 1]
     return (head.rsplit(maxsplit=1)[0] if " " in head else head) + "…"

@@ -1,7 +1,7 @@
 """Documents -> X: TF-IDF of word and character n-grams, by vocabulary or by hashing.
 
-scikit-learn finds the n-grams and the vocabulary. Rows are made here: its `transform` takes 0.3 ms for a title, most of
-it checks, where the server has 3 ms for everything.
+scikit-learn finds the n-grams and the vocabulary. This module makes the rows: scikit-learn's `transform` takes
+0.3 ms for a title, most of it checks, where the server has 3 ms for everything.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ TOKEN = r"(?u)\b\w\w+\b"  # scikit-learn's: words of two characters and more
 # By held-out rows of four training sets (docs/text.md): characters help short texts, change little for long ones and
 # cost those time; pairs of words help one set of three.
 WORDS, CHARACTERS = (1, 2), (3, 5)
-SHORT = 250  # characters of the median text, below which those within words are features too
-FEATURES, A_TEXT, MOST_FEATURES = 30_000, 2, 200_000  # of each kind: at least, for each text, at most
-SMALL = 1000  # documents: with fewer, an n-gram that occurs once is kept
-LOOKED_AT = 10_000  # texts that say whether they are short
+SHORT_TEXT = 250  # characters of the median text, below which those within words are features too
+LEAST_NGRAMS, NGRAMS_PER_TEXT, MOST_NGRAMS = 30_000, 2, 200_000  # of each kind: at least, for each text, at most
+FEW_DOCUMENTS = 1000  # documents: with fewer, an n-gram that occurs once is kept
+TEXTS_SAMPLED = 10_000  # texts that say whether they are short
 KINDS = {"words": "word", "characters": "char_wb"}
 
 
-class Block(NamedTuple):
+class NgramBlock(NamedTuple):
     """One kind of n-grams and the columns it has."""
 
     kind: str  # a key of KINDS
@@ -55,11 +55,11 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         Shortest and longest run of words that is a feature; None: no words. "auto": single words and pairs.
     char_ngrams : "auto", (int, int) or None, default="auto"
         The same of characters within words, which help with short texts, many word forms and misspellings. "auto":
-        (3, 5) where the median text has less than 250 characters, else none beside words.
+        (3, 5) where the median text has less than 250 characters, else words only.
     min_df : "auto" or int, default="auto"
         Documents that an n-gram must be in; "auto": 2, or 1 where documents are fewer than 1000.
     max_features : "auto", int or None, default="auto"
-        The most frequent n-grams of either kind that are kept; "auto": two a text, at least 30,000, at most 200,000.
+        The most frequent n-grams of either kind that are kept; "auto": two per text, at least 30,000, at most 200,000.
     sublinear_tf : bool, default=True
         Whether a count n becomes 1 + ln(n).
     use_idf : bool, default=True
@@ -108,13 +108,13 @@ class TextFeatures(TransformerMixin, BaseEstimator):
     def fit_transform(self, texts: Iterable[str], y: Any = None, **given: Any) -> sp.csr_array:
         """`fit`, then `transform` of the same texts, looking at each once; with `hashing` they may be a stream."""
         if self.hashing is not None:
-            first, texts = ahead(checked(texts), LOOKED_AT)
+            first, texts = ahead(checked(texts), TEXTS_SAMPLED)
             wanted = self._wanted(first)
-            self._keep([Block(kind, ngrams, None, self.hashing) for kind, ngrams in wanted.items()])
+            self._keep([NgramBlock(kind, ngrams, None, self.hashing) for kind, ngrams in wanted.items()])
             C = self._counts(texts)
         else:
             documents = list(checked(texts))
-            C = self._learnt(self._wanted(documents[:LOOKED_AT]), documents)
+            C = self._learnt(self._wanted(documents[:TEXTS_SAMPLED]), documents)
         if not C.shape[1]:
             raise DataError("No text has an n-gram to learn from.\nPass texts with words in them, or another min_df.")
         n, df = C.shape[0], np.bincount(C.indices, minlength=C.shape[1])
@@ -123,26 +123,26 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         return self._weighed(C)
 
     def _learnt(self, wanted: dict[str, tuple[int, int]], documents: list[str]) -> sp.csr_array:
-        """Counts (n, d) of n-grams, whose vocabulary is kept."""
+        """Returns counts (n, d) of n-grams, and keeps their vocabulary."""
         blocks, counts = [], []
         for kind, ngrams in wanted.items():
             vectorizer = self._vectorizer(kind, ngrams, **self._limits(len(documents)))
             counts.append(_counted(vectorizer, documents))
             terms = vectorizer.get_feature_names_out().tolist() if counts[-1].shape[1] else []
-            blocks.append(Block(kind, ngrams, terms, len(terms)))
+            blocks.append(NgramBlock(kind, ngrams, terms, len(terms)))
         self._keep(blocks)
         C = sp.csr_array(sp.hstack(counts, format="csr"))
         C.sort_indices()
         return C
 
     def transform(self, texts: Iterable[str]) -> sp.csr_array:
-        """X (n, d), float32, indices sorted; the length of a row is 1, or 0 where nothing in it is known."""
+        """Returns X (n, d), float32, indices sorted; the length of a row is 1, or 0 where nothing in it is known."""
         if not hasattr(self, "blocks_"):
             check_is_fitted(self)
         return self._weighed(self._counts(checked(texts)))
 
     def terms(self, text: str) -> list[tuple[int, str]]:
-        """(column, n-gram) of each n-gram of a text that has a column, in the order of the text."""
+        """Returns (column, n-gram) of each n-gram of a text that has a column, in the order of the text."""
         found, start = [], 0
         for block, analyse, place in self._analysers():
             found += [(start + at, term) for term in analyse(text) if (at := place(term)) is not None]
@@ -150,7 +150,7 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         return found
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
-        """The n-gram of each column; hashed columns, which many share, are called hash0, hash1, ..."""
+        """Returns the n-gram of each column; hashed columns, which many share, are called hash0, hash1, ..."""
         check_is_fitted(self)
         names: list[str] = []
         for block in self.blocks_:
@@ -159,7 +159,7 @@ class TextFeatures(TransformerMixin, BaseEstimator):
 
     @property
     def n_columns(self) -> int:
-        """d"""
+        """Returns d."""
         return sum(block.width for block in self.blocks_)
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -173,13 +173,13 @@ class TextFeatures(TransformerMixin, BaseEstimator):
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_ready"}
 
-    # Settling
+    # What "auto" means
 
     def _wanted(self, texts: list[str]) -> dict[str, tuple[int, int]]:
-        """The kinds of n-grams and their lengths, for texts such as these."""
+        """Returns the kinds of n-grams and their lengths, for texts such as these."""
         words = WORDS if self.word_ngrams == "auto" else span("word_ngrams", self.word_ngrams)
         if self.char_ngrams == "auto":
-            short = not texts or np.median([len(text) for text in texts]) < SHORT
+            short = not texts or np.median([len(text) for text in texts]) < SHORT_TEXT
             characters = CHARACTERS if short or words is None else None
         else:
             characters = span("char_ngrams", self.char_ngrams)
@@ -191,10 +191,10 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         return {kind: ngrams for kind, ngrams in found.items() if ngrams is not None}
 
     def _limits(self, n: int) -> dict[str, Any]:
-        least = (1 if n < SMALL else 2) if self.min_df == "auto" else self.min_df
+        least = (1 if n < FEW_DOCUMENTS else 2) if self.min_df == "auto" else self.min_df
         most = self.max_features
         if most == "auto":
-            most = min(max(FEATURES, A_TEXT * n), MOST_FEATURES)
+            most = min(max(LEAST_NGRAMS, NGRAMS_PER_TEXT * n), MOST_NGRAMS)
         for name, value in (("min_df", least), ("max_features", most)):
             if not (isinstance(value, int) and value >= 1) and not (name == "max_features" and value is None):
                 raise ValueError(f"{name} is {value!r}; possible are 'auto' and a number from 1 on.")
@@ -211,24 +211,24 @@ class TextFeatures(TransformerMixin, BaseEstimator):
             **limits,
         )
 
-    def _keep(self, blocks: list[Block], idf: Array | None = None) -> None:
-        self.blocks_: list[Block] = blocks
+    def _keep(self, blocks: list[NgramBlock], idf: Array | None = None) -> None:
+        self.blocks_: list[NgramBlock] = blocks
         self.idf_: Array = np.zeros(0, np.float32) if idf is None else idf  # (d,), or empty
         self.__dict__.pop("_ready", None)
 
     # Rows
 
-    def _analysers(self) -> list[tuple[Block, Analyzer, Callable[[str], int | None]]]:
+    def _analysers(self) -> list[tuple[NgramBlock, Analyzer, Callable[[str], int | None]]]:
         """Each block, how a text becomes n-grams, and how an n-gram becomes a column of the block; made once."""
         if not hasattr(self, "_ready"):
             self._ready = [
-                (block, self._vectorizer(block.kind, block.ngrams).build_analyzer(), placing(block))
+                (block, self._vectorizer(block.kind, block.ngrams).build_analyzer(), column_finder(block))
                 for block in self.blocks_
             ]
         return self._ready
 
     def _counts(self, documents: Iterable[str]) -> sp.csr_array:
-        """How often each n-gram occurs in each text."""
+        """Returns how often each n-gram occurs in each text."""
         indices, counts, ptr = array("i"), array("f"), array("q", [0])
         analysers, d = self._analysers(), self.n_columns
         for text in documents:
@@ -250,7 +250,7 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         return sp.csr_array((data, joined, pointers), shape=(len(ptr) - 1, d))
 
     def _weighed(self, C: sp.csr_array) -> sp.csr_array:
-        """TF-IDF of counts: each block of a row of unit length, then the row."""
+        """Returns TF-IDF of counts: each block of a row of unit length, then the row."""
         x = C.data
         x = 1 + np.log(x) if self.sublinear_tf else np.array(x)
         if self.use_idf:
@@ -268,7 +268,7 @@ class TextFeatures(TransformerMixin, BaseEstimator):
     # Without pickle
 
     def to_arrays(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """Arrays (names begin with `text_`) and JSON that `from_arrays` makes the same features of."""
+        """Returns arrays (names begin with `text_`) and JSON that `from_arrays` makes the same features of."""
         check_is_fitted(self)
         arrays: dict[str, Array] = {"text_idf": self.idf_}
         for block in self.blocks_:
@@ -280,17 +280,17 @@ class TextFeatures(TransformerMixin, BaseEstimator):
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> Self:
-        """The features of `to_arrays`; nothing is believed that does not fit together."""
+        """Returns the features of `to_arrays`; nothing is believed that does not fit together."""
         options: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in meta["options"].items()}
         features = cls(**options)
-        blocks: list[Block] = []
+        blocks: list[NgramBlock] = []
         for stated in meta["blocks"]:
             kind, ngrams, width = stated["kind"], tuple(stated["ngrams"]), stated["width"]
             terms = None if features.hashing is not None else unpack_names(arrays, f"text_{kind}")
             fits = kind in KINDS and span("ngrams", ngrams) and kind not in [block.kind for block in blocks]
             if not fits or width != (features.hashing if terms is None else len(terms)):
                 raise ModelFileError(f"its text features do not fit together ({stated}). Save the model again.")
-            blocks.append(Block(kind, ngrams, terms, width))
+            blocks.append(NgramBlock(kind, ngrams, terms, width))
         if not blocks:
             raise ModelFileError("it has no text features. Save the model again.")
         features._keep(blocks, arrays["text_idf"])
@@ -300,13 +300,13 @@ class TextFeatures(TransformerMixin, BaseEstimator):
 
 
 def ahead(texts: Iterator[str], count: int) -> tuple[list[str], Iterator[str]]:
-    """The first of a stream, and all of it."""
+    """Returns the first of a stream, and all of it."""
     first = list(islice(texts, count))
     return first, chain(first, texts)
 
 
-def placing(block: Block) -> Callable[[str], int | None]:
-    """The column of an n-gram in its block; None where it has none."""
+def column_finder(block: NgramBlock) -> Callable[[str], int | None]:
+    """Returns the column of an n-gram in its block; None where it has none."""
     if block.terms is not None:
         return {term: j for j, term in enumerate(block.terms)}.get
     width = block.width
@@ -314,7 +314,7 @@ def placing(block: Block) -> Callable[[str], int | None]:
 
 
 def span(name: str, value: Any) -> tuple[int, int] | None:
-    """(shortest, longest), or None."""
+    """Returns (shortest, longest), or None."""
     if value is None:
         return None
     pair = tuple(value) if isinstance(value, tuple | list) else (value, value)
@@ -324,7 +324,7 @@ def span(name: str, value: Any) -> tuple[int, int] | None:
 
 
 def checked(texts: Iterable[Any]) -> Iterator[str]:
-    """The texts, each of which must be one; a single one in place of a list is a common slip."""
+    """Yields the texts, each of which must be one; a single one in place of a list is a common slip."""
     if isinstance(texts, str | bytes):
         raise DataError("A single text came where a list of texts belongs.\nPass [text].")
     for row, text in enumerate(read_texts(texts, ()).texts):
@@ -335,7 +335,7 @@ def checked(texts: Iterable[Any]) -> Iterator[str]:
 
 
 def _counted(vectorizer: CountVectorizer, documents: list[str]) -> Any:
-    """Counts (n, d) with their vocabulary; no columns where there is none."""
+    """Returns counts (n, d) with their vocabulary; no columns where there is none."""
     try:
         return vectorizer.fit_transform(documents)
     except ValueError as error:

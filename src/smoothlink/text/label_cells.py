@@ -1,4 +1,4 @@
-"""What stands in the label column -> lists of label names."""
+"""The cells of a label column -> lists of label names."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from smoothlink.errors import DataError, plural
 SEPARATORS = ("|", ";", "\t", ",")  # that may be guessed; the comma last, since labels themselves may hold it
 LIST, NONE = "list", "none"  # cells such as ["a", "b"]; cells that are one label each
 # By samples of 20 to 2,000 rows (tests/text/test_separators.py).
-LEAST_APART = 0.1  # of the cells with a mark, those whose pieces turn up elsewhere
+LEAST_SEPARATED = 0.1  # of the cells with a mark, those whose pieces turn up in other cells
 LEAST_REPEATED = 0.4  # of the rows with a mark, those whose cell recurs, its pieces only in it
 LEAST_MARKED = 0.1  # of the cells, those with a mark that names seldom hold
 
 
 class Guess(NamedTuple):
-    """How labels stand in cells of text."""
+    """How labels are written in cells of text."""
 
     separator: str | None  # a mark, LIST or NONE; None: no cell holds a mark, or it is not clear whether it separates
     mark: str = ""  # that was looked at
@@ -32,7 +32,7 @@ class Guess(NamedTuple):
         return self.separator is not None or not self.mark
 
     def described(self, option: str) -> str:
-        """Return a sentence on what was guessed and the option that says otherwise; nothing where no mark was seen."""
+        """Returns a sentence on what was guessed and the option that says otherwise; nothing where no mark was seen."""
         if self.separator is None:
             return ""
         how = {
@@ -47,7 +47,7 @@ def shown(cells: Iterable[str]) -> str:
 
 
 def guess_separator(cells: Iterable[Any]) -> Guess:
-    """Return what separates the labels in cells of text: the first mark at which cells clearly come apart."""
+    """Returns what separates the labels in cells of text: the first mark at which cells clearly separate."""
     counts = Counter(text for cell in cells if isinstance(cell, str) and (text := cell.strip()))
     if counts and all(text.startswith("[") and text.endswith("]") for text in counts):
         return Guess(LIST)
@@ -56,27 +56,27 @@ def guess_separator(cells: Iterable[Any]) -> Guess:
         marked = [text for text in counts if mark in text]
         if not marked:
             continue
-        found = Guess(judge_mark(mark, marked, counts), mark, tuple(sorted(marked, key=len)[:2]))
+        found = Guess(classify_mark(mark, marked, counts), mark, tuple(sorted(marked, key=len)[:2]))
         if found.separator == mark:
             return found
         whole = found if whole.clear else whole
     return whole
 
 
-def judge_mark(mark: str, marked: list[str], counts: Counter[str]) -> str | None:
-    """Return the mark if it separates labels, NONE if cells that hold it are one label each, None if it is not clear.
+def classify_mark(mark: str, marked: list[str], counts: Counter[str]) -> str | None:
+    """Returns the mark if it separates labels, NONE if cells that hold it are one label each, None if it is not clear.
 
-    The pieces of a list turn up in other cells at other places, or alone. Those of one label do not: in "Paris, France"
-    and "Smith, John" each piece has its place. Where pieces are too rare to turn up again, three or more around a
-    mark that names seldom hold (or a comma without a space) say that cells are lists; cells that recur whole, their
+    The pieces of a list turn up in other cells at other places, or on their own. Those of one label do not: in "Paris,
+    France" and "Smith, John" each piece has its place. Where pieces are too rare to turn up again, three or more around
+    a mark that names seldom hold (or a comma without a space) say that cells are lists; cells that recur whole, their
     pieces nowhere else, that they are not.
     """
     pieces = {text: cut(text, mark) for text in counts}
     place: dict[str, tuple[int, int] | None] = {}  # pieces before and behind; None: it differs
     for names in pieces.values():
         for i, name in enumerate(names):
-            here = (i, len(names) - i)
-            if place.setdefault(name, here) != here:
+            position = (i, len(names) - i)
+            if place.setdefault(name, position) != position:
                 place[name] = None
     moving = {text: sum(place[name] is None for name in pieces[text]) for text in marked}
     longest = max(len(pieces[text]) for text in marked)
@@ -84,18 +84,18 @@ def judge_mark(mark: str, marked: list[str], counts: Counter[str]) -> str | None
     within = sum(bool(re.search(r"\d,\d", text)) for text in marked)
     if mark == "," and 2 * within > len(marked) and not (numbers and longest >= 3):
         return None  # 4,5 may be a decimal number, 1,2-dichloroethane is one name
-    apart = sum(n >= 2 for n in moving.values())
-    if apart and apart >= LEAST_APART * len(marked):
+    separated = sum(n >= 2 for n in moving.values())
+    if separated and separated >= LEAST_SEPARATED * len(marked):
         return mark
     repeated = sum(counts[text] for text in marked if counts[text] > 1 and not moving[text])
-    if not apart and repeated >= LEAST_REPEATED * sum(counts[text] for text in marked):
+    if not separated and repeated >= LEAST_REPEATED * sum(counts[text] for text in marked):
         return NONE
     unlike_names = mark != "," or numbers or not any(", " in text for text in marked)
     return mark if unlike_names and longest >= 3 and len(marked) >= LEAST_MARKED * len(counts) else None
 
 
 def unlikely_labels(cells: Iterable[Any], separator: str | None) -> list[str]:
-    """Return sentences on labels that have spaces around them, and on lists whose labels look like several in one."""
+    """Returns sentences on labels that have spaces around them, and on lists whose labels look like several in one."""
     lists = [cell for cell in cells if isinstance(cell, list | tuple)]
     names = [name for row in lists for name in row if isinstance(name, str)]
     if separator in (None, NONE):
@@ -113,14 +113,14 @@ def unlikely_labels(cells: Iterable[Any], separator: str | None) -> list[str]:
 
 
 def cut(text: str, separator: str | None) -> list[str]:
-    """The names in a cell."""
+    """Returns the names in a cell."""
     whole = separator in (None, NONE)
     parts = [text] if whole else text.split() if separator == " " else text.split(separator)
     return [name for part in parts if (name := part.strip())]
 
 
 def names_in(cell: Any, separator: str | None, where: str) -> list[str]:
-    """The label names of one cell: a list, a text to be cut, one number, or nothing."""
+    """Returns the label names of one cell: a list, a text to be cut, one number, or nothing."""
     if cell is None or cell != cell:  # NaN
         return []
     if isinstance(cell, str):
@@ -129,7 +129,7 @@ def names_in(cell: Any, separator: str | None, where: str) -> list[str]:
 
 
 def names_in_text(cell: str, separator: str | None, where: str) -> list[str]:
-    """Return the names in a cell that is cut, or that spells a list as JSON or as Python does; nothing is run."""
+    """Returns the names in a cell that is cut, or that spells a list as JSON or as Python does; nothing is run."""
     if separator != LIST or not cell.strip():
         return cut(cell, separator)
     try:
@@ -146,7 +146,7 @@ def names_in_text(cell: str, separator: str | None, where: str) -> list[str]:
 
 
 def names_of_list(names: Iterable[Any], where: str) -> list[str]:
-    """Return label names as text, without the spaces around them; empty ones are none."""
+    """Returns label names as text, without the spaces around them; empty ones are none."""
     for name in names:
         if isinstance(name, bool) or not isinstance(name, str | Integral):
             what = f"the label {name!r:.60} is a {type(name).__name__}"
@@ -155,7 +155,7 @@ def names_of_list(names: Iterable[Any], where: str) -> list[str]:
 
 
 def text_of(values: Sequence[Any], where: str, remedy: str = "Name columns of text with --text.") -> str:
-    """The texts of one document as one."""
+    """Returns the texts of one document as one."""
     found = []
     for value in values:
         if value is None or value != value:

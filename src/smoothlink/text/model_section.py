@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from smoothlink.errors import ModelFileError
 from smoothlink.safetensors_file import Loaded, pack_names, unpack_names
-from smoothlink.text.examples import Example
+from smoothlink.text.examples import TrainingExample
 from smoothlink.text.features import TextFeatures
 
 if TYPE_CHECKING:
@@ -50,6 +50,6 @@ def text_model(loaded: Loaded, classifier: SmoothLinkClassifier) -> TextSmoothLi
         )
     own = {"examples": meta["examples"], "label_separator": meta.get("label_separator", "auto")}
     model = TextSmoothLink(**own, **features.get_params(), **classifier.get_params(deep=False))
-    model._keep(classifier, features, [Example(*pair) for pair in zip(texts, labels, strict=True)])
+    model._keep(classifier, features, [TrainingExample(*pair) for pair in zip(texts, labels, strict=True)])
     model.source_ = meta["source"]
     return model

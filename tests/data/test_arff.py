@@ -113,7 +113,7 @@ BAD = {
     "sparse value missing": (HEADER + "{0 1, 2}\n", "'2}' is not `index value`"),
     "comma at the end": (HEADER + "{0 1,}\n", "'}' is not `index value`"),
     "index out of range": (HEADER + "{6 1}\n", "attribute 6 is outside 0..5"),
-    "attribute twice": (HEADER + "{0 1, 0 2}\n", "line 11: an attribute stands twice"),
+    "attribute twice": (HEADER + "{0 1, 0 2}\n", "line 11: an attribute is twice"),
     "string attribute": ("@relation x\n@attribute a string\n", "line 2: attribute 'a' is of type 'string'"),
     "attribute without type": ("@relation x\n@attribute a\n", "line 2: 'a' is not a name and a type"),
     "attribute without values": ("@relation x\n@attribute a { }\n", "attribute 'a' has no values"),

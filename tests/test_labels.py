@@ -6,7 +6,7 @@ import scipy.sparse as sp
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils import compute_sample_weight
 
-from smoothlink.labels import read_classes, read_indicator, read_targets, weigh
+from smoothlink.labels import is_multiclass, read_classes, read_indicator, read_targets, weigh
 
 Y = np.array([[1, 0, 1], [0, 0, 0], [0, 1, 0], [1, 1, 1]])
 
@@ -73,7 +73,7 @@ def test_one_label_in_every_row_makes_classes_unless_told_otherwise(matrix, task
         (Y, "rank", "task is 'rank'; possible are 'auto', 'multilabel', 'multiclass'"),
         (Y, 3, "task is 3"),
         (Y, "multiclass", "some rows have no label or several"),
-        ([1, 2, 1], "multilabel", "one class id a row"),
+        ([1, 2, 1], "multilabel", "one class id per row"),
         (np.zeros((3, 2)), "auto", "no positive label"),
         (sp.csr_array((3, 2)), "auto", "no positive label"),
         (sp.csr_array(2 * Y), "auto", "value 2"),
@@ -161,3 +161,12 @@ def test_a_weight_for_a_class_that_a_fold_lacks_is_no_mistake():
 def test_impossible_class_weights_are_refused_in_words(class_weight, message):
     with pytest.raises(ValueError, match=message):
         weigh(read_targets(Y, "auto"), ONES, class_weight)
+
+
+def test_rows_of_one_label_each_are_multiclass_where_there_are_several_labels_or_the_task_says_so():
+    single, several, column = (sp.csr_array(np.array(Y, np.float32)) for Y in ([[1, 0], [0, 1]], [[1, 1]], [[1], [1]]))
+    assert [is_multiclass(Y) for Y in (single, several, column)] == [True, False, False]
+    assert is_multiclass(column, "multiclass")
+    assert not is_multiclass(single, "multilabel")
+    with pytest.raises(ValueError, match="some rows have no label or several"):
+        is_multiclass(several, "multiclass")

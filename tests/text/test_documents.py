@@ -8,7 +8,7 @@ import pytest
 
 from smoothlink.data.matching import Reading
 from smoothlink.errors import DataError
-from smoothlink.text.documents import Source, as_meta, from_meta, read_documents
+from smoothlink.text.documents import DocumentSource, as_meta, from_meta, read_documents
 from smoothlink.text.label_cells import guess_separator, names_in
 
 DOCUMENTS = [
@@ -75,11 +75,11 @@ def test_compressed_files_are_read_as_plain_ones(tmp_path, ending, packed):
 def test_a_table_has_a_header_unless_its_columns_are_numbers(tmp_path):
     path = tmp_path / "a.tsv"
     path.write_text('title\ttags\n"one\tx\n')
-    by_name = read_documents(str(path), Source("tsv", ("title",), "tags"))
-    by_number = read_documents(str(path), Source("tsv", ("1",), "2"))
+    by_name = read_documents(str(path), DocumentSource("tsv", ("title",), "tags"))
+    by_number = read_documents(str(path), DocumentSource("tsv", ("1",), "2"))
     assert by_name.texts == ['"one']
     assert by_number.texts == ["title", '"one']
-    assert read_documents(str(path), Source("tsv", ("title",), "tags", header=True)).texts == ['"one']
+    assert read_documents(str(path), DocumentSource("tsv", ("title",), "tags", header=True)).texts == ['"one']
 
 
 def test_fasttext_lines_are_recognised_by_their_labels(tmp_path):
@@ -149,11 +149,12 @@ def test_where_it_is_not_clear_two_cells_are_shown(tmp_path, cells, mark):
     path = tmp_path / "a.tsv"
     path.write_text("".join(f"text\t{cell}\n" for cell in cells))
     with pytest.raises(DataError, match=f'--label-separator "{mark}" if it does, --label-separator none') as error:
-        read_documents(str(path), Source("tsv", ("1",), "2"))
+        read_documents(str(path), DocumentSource("tsv", ("1",), "2"))
     assert all(repr(cell) in str(error.value) for cell in guess.cells)
-    whole = read_documents(str(path), Source("tsv", ("1",), "2", "none"))
+    whole = read_documents(str(path), DocumentSource("tsv", ("1",), "2", "none"))
     assert whole.labels == [[cell] for cell in cells]
-    assert read_documents(str(path), Source("tsv", ("1",), "2"), labels_matter=False).texts == ["text"] * len(cells)
+    unlabelled = read_documents(str(path), DocumentSource("tsv", ("1",), "2"), labels_matter=False)
+    assert unlabelled.texts == ["text"] * len(cells)
 
 
 def test_what_was_guessed_and_what_looks_wrong_is_noted(tmp_path):
@@ -161,7 +162,7 @@ def test_what_was_guessed_and_what_looks_wrong_is_noted(tmp_path):
 
     def notes(*labels):
         path.write_text("\n".join(json.dumps({"text": "a", "labels": label}) for label in labels))
-        return read_documents(str(path), Source("jsonl"))
+        return read_documents(str(path), DocumentSource("jsonl"))
 
     assert notes(["a"], ["b"]).notes == ()
     assert notes("a", "b").notes == ()
@@ -238,14 +239,14 @@ def test_a_bad_table_is_refused_in_words(tmp_path, content, how, message):
 def test_labels_of_another_prefix_do_not_count(tmp_path):
     path = tmp_path / "a.tsv"
     path.write_text("a\ttopics:x,places:y\nb\tplaces:y\nc\ttopics:x\n")
-    found = read_documents(str(path), Source("tsv", ("1",), "2", ",", "topics:"))
+    found = read_documents(str(path), DocumentSource("tsv", ("1",), "2", ",", "topics:"))
     assert found.labels == [["topics:x"], [], ["topics:x"]]
     with pytest.raises(DataError, match="begins with 'people:'"):
-        read_documents(str(path), Source("tsv", ("1",), "2", ",", "people:"))
+        read_documents(str(path), DocumentSource("tsv", ("1",), "2", ",", "people:"))
 
 
 def test_a_source_survives_a_model_file():
-    source = Source("tsv", ("3", "4"), "2", ",", "topics:", False)
+    source = DocumentSource("tsv", ("3", "4"), "2", ",", "topics:", False)
     assert from_meta(json.loads(json.dumps(as_meta(source)))) == source
     assert from_meta(None) is None
     assert from_meta({"strange": 1}) is None
@@ -258,3 +259,18 @@ def test_missing_files_and_strange_names_are_said(tmp_path):
     with pytest.raises(DataError, match="Pass --format"):
         Reading(text=("1",)).text_format(str(tmp_path / "data"))
     assert Reading(text=("1",), format="tsv").text_format(str(tmp_path / "data")) == "tsv"
+
+
+def test_a_file_is_opened_once_to_recognise_it(tmp_path):
+    (tmp_path / "docs").write_text("__label__a some text\n")
+    how = Reading().recognised(str(tmp_path / "docs"))
+    (tmp_path / "docs").unlink()
+    assert how.text_format(str(tmp_path / "docs")) == how.source(str(tmp_path / "docs")).format == "fasttext"
+
+
+def test_files_of_different_formats_are_recognised_one_by_one(tmp_path):
+    (tmp_path / "a.txt").write_text("1 2 2\n0 0:1\n")
+    (tmp_path / "b.svm").write_text("0 1:1\n")
+    paths = [str(tmp_path / name) for name in ("a.txt", "b.svm")]
+    how = Reading().recognised(*paths)
+    assert [how.format_of(path) for path in paths] == ["xmc", "svmlight"]

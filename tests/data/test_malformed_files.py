@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import zstandard
 
-from smoothlink.data.read import read, recognise
+from smoothlink.data.read import read
 from smoothlink.errors import DataError
 
 COMPRESS = {
@@ -60,8 +60,8 @@ XMC = {
     "infinity": ("1 4 3\n0 1:-Inf\n", "the value of '1:-Inf' is not finite"),
     "beyond float32": ("1 4 3\n0 1:1e39\n", "the value of '1:1e39' is too large"),
     "beyond float64": ("1 4 3\n0 2:1 1:1e999\n", "the value of feature 1 is too large"),
-    "feature twice": ("1 4 3\n0 1:1 0:1 1:2\n", "line 2: feature 1 stands twice in this row"),
-    "label twice": ("1 4 3\n2,0,2 1:1\n", "line 2: label 2 stands twice in this row"),
+    "feature twice": ("1 4 3\n0 1:1 0:1 1:2\n", "line 2: feature 1 is twice in this row"),
+    "label twice": ("1 4 3\n2,0,2 1:1\n", "line 2: label 2 is twice in this row"),
     "too few rows": ("3 4 3\n0 1:1\n", "the header announces 3 rows, the file has 1.\nFetch the file again"),
     "too many rows": ("1 4 3\n0 1:1\n\n0 1:1\n", "the header announces 1 rows, the file has 3.\nRemove"),
     "no header": ("0 1:1\n", "'0 1:1' is not a header"),
@@ -119,7 +119,7 @@ PAIR = {
     "other number of rows": ("2 3\n2:1\n\n", "trn_X_Xf.txt announces 1 rows, trn_X_Y.txt 2"),
     "header of three": ("1 3 3\n2:1\n", "trn_X_Y.txt, line 1: a header of three numbers"),
     "label out of range": ("1 3\n3:1\n", "label 3 is outside 0..2 (the header announces 3 labels)"),
-    "label twice": ("1 3\n1:1 1:1\n", "label 1 stands twice"),
+    "label twice": ("1 3\n1:1 1:1\n", "label 1 is twice"),
     "labels without values": ("1 3\n1,2\n", "'1,2' is not a label `index:value`"),
 }
 
@@ -161,7 +161,7 @@ def test_a_folder_suggests_a_file_in_it(tmp_path):
         read(tmp_path)
     (tmp_path / "train.txt").write_bytes(GOOD)
     with pytest.raises(DataError, match=r"is a folder, not a file.\nName a file in it, such as .*train.txt"):
-        recognise(tmp_path)
+        read(tmp_path)
 
 
 def test_a_path_that_no_system_takes_is_refused():

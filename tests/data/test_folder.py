@@ -7,8 +7,8 @@ import pytest
 from scipy import sparse
 
 from smoothlink.data import folder as binary
-from smoothlink.data import xmc
-from smoothlink.data.read import Data, convert, read, recognise, write
+from smoothlink.data.formats import recognise
+from smoothlink.data.read import Data, convert, read, write
 from smoothlink.errors import DataError
 from smoothlink.machines.rows_in_files import MappedMatrix
 from smoothlink.synth import Shape, synthesise
@@ -59,13 +59,11 @@ def test_an_older_folder_gives_way_and_anything_else_does_not(folder, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.sl", "other.sl"]
 
 
-@pytest.mark.parametrize("suffix", ["", ".gz", ".xz"])
-@pytest.mark.parametrize("piece", [300, 10_000, 1 << 26])
-def test_text_becomes_a_folder_block_by_block(tmp_path, monkeypatch, suffix, piece):
-    monkeypatch.setattr(xmc, "PIECE", piece)
+@pytest.mark.parametrize(("suffix", "piece"), [("", 300), (".gz", 300), (".xz", 10_000), ("", 1 << 26)])
+def test_text_becomes_a_folder_block_by_block(tmp_path, suffix, piece):
     data = synthesise(Shape(features=40, labels=20, features_per_row=4), 300)
     write(data._replace(label_names=[f"l{i}" for i in range(20)]), tmp_path / f"a.txt{suffix}")
-    assert convert(tmp_path / f"a.txt{suffix}", tmp_path / "a.sl") == (300, 40, 20)
+    assert convert(tmp_path / f"a.txt{suffix}", tmp_path / "a.sl", text_bytes=piece) == (300, 40, 20)
     back, known = read(tmp_path / "a.sl"), read(tmp_path / f"a.txt{suffix}")
     for a, b in ((back.X, known.X), (back.Y, known.Y)):
         for part in ("indptr", "indices", "data"):
@@ -90,21 +88,17 @@ def test_columns_are_counted_along_the_way(tmp_path):
         ("2 4 3\n0 1:1\n1 x:1\n", "line 3: "),
     ],
 )
-@pytest.mark.parametrize("piece", [1, 1 << 26])
-def test_trouble_in_text_is_told_by_its_line_and_leaves_nothing(tmp_path, monkeypatch, text, said, piece):
-    monkeypatch.setattr(xmc, "PIECE", piece)
-    monkeypatch.setattr("smoothlink.data.files_on_disk._PIECE", 8)
+@pytest.mark.parametrize("piece", [8, 1 << 26])
+def test_trouble_in_text_is_told_by_its_line_and_leaves_nothing(tmp_path, text, said, piece):
     (tmp_path / "a.txt").write_text(text)
     with pytest.raises(DataError, match=said.replace(".", r"\.")):
-        convert(tmp_path / "a.txt", tmp_path / "a.sl")
+        convert(tmp_path / "a.txt", tmp_path / "a.sl", text_bytes=piece)
     assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
 
 
-def test_blank_lines_may_follow_the_rows(tmp_path, monkeypatch):
-    monkeypatch.setattr("smoothlink.data.files_on_disk._PIECE", 8)
-    monkeypatch.setattr(xmc, "PIECE", 1)
+def test_blank_lines_may_follow_the_rows(tmp_path):
     (tmp_path / "a.txt").write_text("2 4 3\n0 1:1\n1 2:1\n\n\n\n\n\n\n\n\n\n\n\n")
-    assert convert(tmp_path / "a.txt", tmp_path / "a.sl") == (2, 4, 3)
+    assert convert(tmp_path / "a.txt", tmp_path / "a.sl", text_bytes=8) == (2, 4, 3)
 
 
 def changed(name, values, kind=None):

@@ -18,7 +18,7 @@ _SLACK = 2.0**-50
 
 @compiled()
 def scaled(mantissa: int, exponent: int) -> tuple[np.float32, bool]:
-    """float32 of mantissa * 10^exponent, and whether it is certain to be the one that float() leads to.
+    """Returns the float32 of mantissa * 10^exponent, and whether it is certain to be the one that float() leads to.
 
     Small numbers take one correctly rounded operation (Clinger's fast path). Others are off by at most 3 roundings
     and 1e-17 of digits left out, well within _SLACK; rounding to float32 is monotone, so where both ends of that
@@ -39,7 +39,7 @@ def scaled(mantissa: int, exponent: int) -> tuple[np.float32, bool]:
 
 @compiled()
 def _digits(buf: Bytes, p: int, stop: int, mantissa: int) -> tuple[int, int, int, int]:
-    """Takes digits into the mantissa -> mantissa, place after them, digits taken, digits left out."""
+    """Takes digits into the mantissa; returns it, the place after them, digits taken, digits left out."""
     kept, dropped = 0, 0
     while p < stop:
         digit: Any = np.int64(buf[p]) - 48
@@ -56,7 +56,7 @@ def _digits(buf: Bytes, p: int, stop: int, mantissa: int) -> tuple[int, int, int
 
 @compiled()
 def number(buf: Bytes, p: int, stop: int) -> tuple[bool, np.float32, int]:
-    """The number that starts at p -> is it one, its float32 (NaN: ask float() itself), the place after it."""
+    """Returns whether a number starts at p, its float32 (NaN: float() must read it), and the place after it."""
     negative = p < stop and buf[p] == 45
     if p < stop and (buf[p] == 45 or buf[p] == 43):
         p += 1
@@ -86,7 +86,7 @@ def number(buf: Bytes, p: int, stop: int) -> tuple[bool, np.float32, int]:
 
 @compiled()
 def shortest(x: np.float32) -> tuple[int, int]:
-    """The fewest digits that `number` reads back as the positive float32 x -> mantissa, exponent of 10."""
+    """Returns the fewest digits that `number` reads back as the positive float32 x: mantissa, exponent of 10."""
     wide = np.float64(x)
     lead: Any = np.int64(np.floor(np.log10(wide)))
     mantissa: Any = np.int64(0)
@@ -105,7 +105,7 @@ def shortest(x: np.float32) -> tuple[int, int]:
 
 @compiled()
 def put_integer(out: Bytes, p: int, value: int) -> int:
-    """Writes a non-negative integer at p -> the place after it."""
+    """Writes a non-negative integer at p; returns the place after it."""
     size, rest = 1, value
     while rest >= 10:
         size += 1
@@ -118,7 +118,7 @@ def put_integer(out: Bytes, p: int, value: int) -> int:
 
 @compiled()
 def put_float(out: Bytes, p: int, x: np.float32) -> int:
-    """Writes a finite float32 at p, in at most 16 bytes -> the place after it."""
+    """Writes a finite float32 at p, in at most 16 bytes; returns the place after it."""
     if np.signbit(x):
         out[p] = 45
         p, x = p + 1, -x

@@ -59,7 +59,7 @@ BAD_VW = {
     "label touches the bar": ("1 | a\n3|a b\n", "line 2: '3' touches the bar, which makes it a tag"),
     "costs": ("1:0.5 | a\n", "'1:0.5' is not a list of labels"),
     "comma at the end": ("1, | a\n", "'1,' is not a list of labels"),
-    "label twice": ("1,1 | a\n", "a label stands twice in '1,1'"),
+    "label twice": ("1,1 | a\n", "a label is twice in '1,1'"),
     "importance not a number": ("1 x | a\n", "'x' is not a number"),
     "value not a number": ("1 | a:1:2\n", "'1:2' is not a number"),
     "value with an underscore": ("1 | a:1_0\n", "'1_0' is not a number"),
@@ -102,7 +102,7 @@ def test_vw_columns_come_back_by_name(tmp_path, features):
 @pytest.mark.parametrize("name", ["", "a b", "a|b", "a:b", "a\nb"])
 def test_names_that_vw_cannot_hold_are_refused(tmp_path, name):
     for data in (small(["x", name]), small(None, ["x", "y", name])):
-        with pytest.raises(DataError, match="cannot stand in VW text"):
+        with pytest.raises(DataError, match="cannot be written in VW text"):
             write(data, tmp_path / "a.vw")
     assert not list(tmp_path.iterdir())
 

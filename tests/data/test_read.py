@@ -6,6 +6,7 @@ import lzma
 import os
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,8 @@ import zstandard
 from scipy import sparse
 from sklearn.datasets import load_svmlight_file
 
-from smoothlink.data.read import FORMATS, Data, align, first_rows, read, recognise, sizes, write
+from smoothlink.data.formats import ALL_FORMATS, FORMATS, recognise
+from smoothlink.data.read import Data, align, first_rows, read, sizes, write
 from smoothlink.errors import DataError
 
 REAL = Path(os.environ.get("SMOOTHLINK_DATA", Path(__file__).parents[3] / "shared" / "data"))
@@ -61,13 +63,17 @@ def test_a_file_compressed_in_members_is_their_sum(tmp_path, compress):
 
 
 def test_every_format_has_a_module_and_a_description():
-    for form in FORMATS.values():
-        assert len(form.description) < 100
-        assert (Path(sys.modules["smoothlink.data.read"].__file__).parent / "formats" / f"{form.module}.py").exists()
+    assert all(len(form.description) < 100 for form in ALL_FORMATS.values())
+    assert all(import_module(f"smoothlink.data.{form.module}").read for form in FORMATS.values())
 
 
 def test_importing_the_reader_does_not_load_numba():
     code = "import sys, smoothlink.data.read; sys.exit('numba' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_estimator_needs_no_library_for_rare_compression():
+    code = "import sys; sys.modules['zstandard'] = None; import smoothlink.estimator, smoothlink.data.files_on_disk"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -6,9 +6,10 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from smoothlink.data.decimal_floats import number, put_float
 from smoothlink.data.files_on_disk import Text
-from smoothlink.data.parse_floats import number, put_float
-from smoothlink.data.text_lines import Grammar, Limit, parse
+from smoothlink.data.parse_rows import ColumnLimit, Grammar, parse
+from smoothlink.data.read import Options
 
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
 float32s = st.floats(width=32, allow_nan=False, allow_infinity=False)
@@ -28,7 +29,7 @@ def exact(word):
 def read_one(word):
     """The value as the whole reader gives it, slow path included."""
     text = Text("memory", np.frombuffer(f"0 0:{word}\n".encode(), np.uint8))
-    return parse(text, 0, Grammar(), Limit("label"), Limit("feature"), 1).values[0]
+    return parse(text, 0, Grammar(), ColumnLimit("label"), ColumnLimit("feature"), Options()).values[0]
 
 
 def written(value):
