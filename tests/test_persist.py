@@ -466,7 +466,7 @@ def test_a_missing_key_is_refused(saved, name):
 
 def test_what_a_file_says_of_best_labels_is_kept_or_refused(saved):
     rewritten(saved, first=[0.25, 0.75])
-    assert smoothlink.load(saved).model_.calibration.first == (0.25, 0.75)
+    assert smoothlink.load(saved).model_.calibration.top == (0.25, 0.75)
     for wrong in ([0.0, -1.0], [0.0], ["a", 1.0], 3.0):
         rewritten(saved, first=wrong)
         refused(saved)

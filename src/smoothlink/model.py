@@ -18,7 +18,7 @@ from smoothlink.machines.products import product, project
 from smoothlink.machines.shards import Shards
 from smoothlink.machines.sparse_weights import SparseWeights
 from smoothlink.safetensors_file import Verification
-from smoothlink.steps.calibrate import FEW, LEAST, Calibration
+from smoothlink.steps.calibrate import FEW_SCORES, LEAST_PROBABILITY, Calibration
 from smoothlink.steps.featurize import Features
 from smoothlink.steps.landmarks import Landmarks
 from smoothlink.steps.scale import Scaling
@@ -93,8 +93,8 @@ class Model:
         from smoothlink.machines.device_weights import DeviceWeights
 
         W, V = self.W, DeviceWeights(self.V, self.unseen, machine, self.D)
-        W = machine.place(W.wide() if isinstance(W, Half) else W)
-        return replace(self, W=W, features=machine.place(self.features), V=V)
+        W = machine.to_device(W.wide() if isinstance(W, Half) else W)
+        return replace(self, W=W, features=machine.to_device(self.features), V=V)
 
     @property
     def placed(self) -> bool:
@@ -138,7 +138,7 @@ class Model:
             H = A[:, :-1].toarray() if sp.issparse(A) else A[:, :-1]
         else:
             H = project(A, self.W)
-        H = self.V.machine.place(H) if self.placed else H
+        H = self.V.machine.to_device(H) if self.placed else H
         return unit_rows(H) if self.normalize else contiguous(H), blank
 
     def embed_rows(self, X: Any) -> Array | EmbeddedRows | RawRows:
@@ -231,11 +231,13 @@ class Model:
     @property
     def lifts(self) -> bool:
         """Whether the best label of a row has a probability of its own kind."""
-        return not self.multiclass and self.calibration.lifts
+        return not self.multiclass and self.calibration.recalibrates_top
 
     def lifted(self, P: Array) -> Array:
         """Probabilities of best labels, which on their own would be P."""
-        return np.clip(self.calibration.lifted(P), np.float32(LEAST), np.float32(1 - LEAST))
+        return np.clip(
+            self.calibration.recalibrated_top(P), np.float32(LEAST_PROBABILITY), np.float32(1 - LEAST_PROBABILITY)
+        )
 
     def finished(self, P: Array, S: Array) -> Array:
         """Calibrated probabilities P of scores S away from 0 and 1, in place; never-seen labels get their prior."""
@@ -243,7 +245,9 @@ class Model:
         little = 0.5 / (self.total + 0.5 * c)
         if self.multiclass and self.any_unseen:
             P *= np.float32(1 - little * np.count_nonzero(self.unseen))
-        return self.settled(P, S, *((-np.inf, np.inf) if self.multiclass else (LEAST, 1 - LEAST)), little)
+        return self.settled(
+            P, S, *((-np.inf, np.inf) if self.multiclass else (LEAST_PROBABILITY, 1 - LEAST_PROBABILITY)), little
+        )
 
     def calibrated(self, S: Array, normalisers: Array | None = None) -> Array:
         """What held-out rows make of scores, as Algorithm 4 and its thresholds see it: 0 for labels never seen."""
@@ -254,7 +258,7 @@ class Model:
 
     def settled(self, P: Array, S: Array, least: float, most: float, never: float) -> Array:
         """P cut to least .. most, in place; `never` for labels never seen."""
-        if self.any_unseen and P.size > FEW:
+        if self.any_unseen and P.size > FEW_SCORES:
             from smoothlink.machines import prediction_kernels as selection
 
             selection.settle(P, S, float(least), float(most), float(never))

@@ -13,9 +13,9 @@ from smoothlink.errors import DeviceError
 from smoothlink.machines.host_and_device import Host, find_machine, out_of_memory, release_memory
 from smoothlink.metrics.evaluate import Predictions
 from smoothlink.model import DecoderInputs, EmbeddedRows, Model, RawRows, blocks
-from smoothlink.steps.calibrate import LEAST, row_logloss
+from smoothlink.steps.calibrate import LEAST_PROBABILITY, row_logloss
 from smoothlink.steps.infer import (
-    Best,
+    RankedLabels,
     Ranking,
     TopK,
     above_half,
@@ -85,7 +85,7 @@ def lift_first(model: Model, P: Array) -> Array:
     return P
 
 
-def lift_among(model: Model, best: Best, first: TopK, rank_by: str) -> TopK:
+def lift_among(model: Model, best: RankedLabels, first: TopK, rank_by: str) -> TopK:
     """The k best of each row, where the one of the highest score (n, 1) is worth more than it would be alone."""
     if not model.lifts:
         return TopK(best.ids, best.values)
@@ -270,8 +270,8 @@ class Batch:
 class LabelPart(NamedTuple):
     """What `predictions` are made of, for some of the labels and all rows."""
 
-    top: Best
-    first: Best  # the one best
+    top: RankedLabels
+    first: RankedLabels  # the one best
     sets: list[sp.csr_array]  # of each block of labels; multiclass: none
     f1_sets: list[sp.csr_array]
     losses: Array  # (n,)
@@ -330,7 +330,7 @@ def put_together(
     first = TopK(ids, scores)
     best = lift_among(model, merged([part.top for part in parts], k), first, rank_by)
     if model.multiclass:
-        losses[np.diff(sp.csr_array(sp.csr_array(Y)[:, :c]).indptr) == 0] = -np.log(LEAST)
+        losses[np.diff(sp.csr_array(sp.csr_array(Y)[:, :c]).indptr) == 0] = -np.log(LEAST_PROBABILITY)
         sets = one_each(first.indices[:, 0], c)
     else:
         sets = with_firsts(model, side_by_side([block for part in parts for block in part.sets]), first)
@@ -355,8 +355,8 @@ class Lift(NamedTuple):
 
 def lift_of(model: Model, first: TopK, Y: sp.csr_array) -> Lift:
     """What it makes that the best label of a row, that of the highest score (n, 1), is calibrated apart."""
-    p = np.clip(model.probabilities(first.values), LEAST, 1 - LEAST)
-    q = np.clip(model.lifted(p), LEAST, 1 - LEAST)
+    p = np.clip(model.probabilities(first.values), LEAST_PROBABILITY, 1 - LEAST_PROBABILITY)
+    q = np.clip(model.lifted(p), LEAST_PROBABILITY, 1 - LEAST_PROBABILITY)
     rows = np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr))
     hit = np.bincount(rows, Y.indices == first.indices[rows, 0], Y.shape[0]) > 0
     return Lift(first.indices[:, 0], p[:, 0].astype(np.float64), q[:, 0].astype(np.float64), hit)

@@ -255,7 +255,7 @@ class ClusterRows(Rows):
     ) -> None:
         super().__init__([], d, c)
         self.cluster, self.parts, self.starts, self.n = cluster, parts, starts, n
-        self.shares_columns = whole is not None
+        self.partitions_columns = whole is not None
         # All rows as one share, for each worker its own, where columns are shared out. Copies of one result would not
         # do: Dask takes those that no task waits for away again.
         self.whole = whole
@@ -333,7 +333,7 @@ class ClusterRows(Rows):
             return totals
         found: list[Any] = self.cluster.again(lambda: self._sums(f, arrays, outs))
         if saved is not None:
-            saved.put(self.n, found, last=True)
+            saved.save(self.n, found, last=True)
         return found
 
     def _sums(self, f: Callable[..., None], arrays: tuple[Any, ...], outs: list[tuple[tuple[int, ...], Any]]) -> Any:

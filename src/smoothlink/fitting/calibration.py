@@ -113,14 +113,14 @@ def calibrate(
     weights = np.concatenate([part.w[:most] for part in held])
     Y = sp.csc_array(sp.vstack([part.Y[:most] for part in held], format="csr"))
     width = c if multiclass else LABEL_BLOCK if pairs is None else max(16, pairs // max(1, len(weights)))
-    thresholds, firsts = np.empty(c), TopLabels(len(weights))
+    thresholds, top_labels = np.empty(c), TopLabels(len(weights))
     for labels in label_blocks(c, width):
         S = np.concatenate([part.scores(labels, min(most, len(part.w))) for part in held])
         if multiclass:
             P = softmax_rows(S * np.float32(calibration.temperature))
         else:
             P = calibration.probabilities(S, loss=loss)
-            firsts.add(S, Y[:, labels].tocsr())
+            top_labels.add(S, Y[:, labels].tocsr())
         thresholds[labels] = f1_thresholds(P, frequencies[labels], weights)
-    calibration = calibration if multiclass or not maps else firsts.lift(calibration, weights, loss=loss)
+    calibration = calibration if multiclass or not maps else top_labels.recalibrate(calibration, weights, loss=loss)
     return Calibrated(calibration, thresholds, value, sum(len(part.w) for part in held))

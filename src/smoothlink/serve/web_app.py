@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 
 from smoothlink import __version__
 from smoothlink.errors import ModelFileError
-from smoothlink.machines.threads import limited
+from smoothlink.machines.threads import limit_threads
 from smoothlink.serve.batching import Anything, Batcher
 from smoothlink.serve.explain_request import explained, wanted, warm_up
 from smoothlink.serve.http_errors import complaints, problem
@@ -79,7 +79,7 @@ def create_app(
         batch_rows=settings.batch_rows,
         max_waiting=settings.max_waiting,
         wait=settings.batch_wait,
-        begin=None if settings.threads is None else partial(limited, settings.threads),
+        begin=None if settings.threads is None else partial(limit_threads, settings.threads),
         notify=lambda questions, rows: metrics.batch(questions, rows, batcher.rows),
     )
 
