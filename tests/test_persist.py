@@ -199,8 +199,8 @@ def test_a_solver_of_ones_own_is_not_kept(rng, path):
         pass
 
     class Foreign:
-        def prepare(self, rows, *, penalize_constant=False):
-            return Cholesky().prepare(rows, penalize_constant=penalize_constant)
+        def prepare(self, rows, *, penalize_intercept=False):
+            return Cholesky().prepare(rows, penalize_intercept=penalize_intercept)
 
     X, Y = multilabel(rng)
     fixed(solver=Foreign()).fit(X, Y).save(path)
@@ -466,7 +466,7 @@ def test_a_missing_key_is_refused(saved, name):
 
 def test_what_a_file_says_of_best_labels_is_kept_or_refused(saved):
     rewritten(saved, first=[0.25, 0.75])
-    assert smoothlink.load(saved).model_.calibration.top == (0.25, 0.75)
+    assert smoothlink.load(saved).model_.calibration.top1 == (0.25, 0.75)
     for wrong in ([0.0, -1.0], [0.0], ["a", 1.0], 3.0):
         rewritten(saved, first=wrong)
         refused(saved)

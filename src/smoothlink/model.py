@@ -231,12 +231,12 @@ class Model:
     @property
     def lifts(self) -> bool:
         """Whether the best label of a row has a probability of its own kind."""
-        return not self.multiclass and self.calibration.recalibrates_top
+        return not self.multiclass and self.calibration.recalibrates_top1
 
     def lifted(self, P: Array) -> Array:
         """Probabilities of best labels, which on their own would be P."""
         return np.clip(
-            self.calibration.recalibrated_top(P), np.float32(LEAST_PROBABILITY), np.float32(1 - LEAST_PROBABILITY)
+            self.calibration.recalibrate_top1(P), np.float32(LEAST_PROBABILITY), np.float32(1 - LEAST_PROBABILITY)
         )
 
     def finished(self, P: Array, S: Array) -> Array:

@@ -188,7 +188,7 @@ def model_meta(classifier: SmoothLinkClassifier) -> dict[str, Any]:
         "loss": model.loss,
         "multiclass": model.multiclass,
         "temperature": float(model.calibration.temperature),
-        **({"first": list(model.calibration.top)} if model.calibration.recalibrates_top else {}),
+        **({"first": list(model.calibration.top1)} if model.calibration.recalibrates_top1 else {}),
         "total": float(model.total),
         **({} if classifier.zero_based_ is None else {"zero_based": classifier.zero_based_}),
         "landmarks": None if not isinstance(inputs, Landmarks) else [str(inputs.kernel), float(inputs.length)],

@@ -16,11 +16,11 @@ from smoothlink.model import DecoderInputs, EmbeddedRows, Model, RawRows, blocks
 from smoothlink.steps.calibrate import LEAST_PROBABILITY, row_logloss
 from smoothlink.steps.infer import (
     RankedLabels,
-    Ranking,
+    RunningTopK,
     TopK,
     above_half,
     f1_thresholds,
-    merged,
+    merge_ranked,
     propensities,
     sets_at,
     top_k,
@@ -58,15 +58,15 @@ def predict_topk(model: Model, H: Given, k: int, *, rank_by: str = "probability"
 def ranked(model: Model, seen: DecoderInputs, k: int, rank_by: str = "probability") -> TopK:
     """The k best labels of a block of rows with their probabilities; the scores of a block of labels at a time."""
     b = len(seen.blank)
-    ranking = Ranking(b, min(k, model.n_labels))
+    ranking = RunningTopK(b, min(k, model.n_labels))
     if rank_by == "psp":
-        normalisers, first = model.all_normalisers(seen) if model.multiclass else None, Ranking(b, 1)
+        normalisers, first = model.all_normalisers(seen) if model.multiclass else None, RunningTopK(b, 1)
         for labels in model.label_blocks(b):
             S = model.score(seen, labels)
             P = model.probabilities(S, normalisers)
             ranking.add(gains(model, P, labels), P)
             first.add(S)
-        return lift_among(model, ranking.found(0), first.best(), rank_by)
+        return lift_among(model, ranking.ranked(0), first.best(), rank_by)
     total = np.full(b, -np.inf, np.float32)
     for labels in model.label_blocks(b):
         S = model.score(seen, labels)
@@ -103,7 +103,7 @@ def firsts(model: Model, seen: DecoderInputs) -> Array:
     """The best label (b,) of each row of a block."""
     if model.placed:
         return fetched(model, model.V.best(seen.Phi, 1, None), seen.blank).indices[:, 0]
-    ranking = Ranking(len(seen.blank), 1)
+    ranking = RunningTopK(len(seen.blank), 1)
     for labels in model.label_blocks(len(seen.blank)):
         ranking.add(model.score(seen, labels))
     return ranking.best().indices[:, 0]
@@ -151,7 +151,7 @@ def predict_sets(model: Model, H: Given) -> sp.csr_array:
     rows = []
     for part in model.feature_blocks(len(H)):
         seen = model.see(H[part])
-        sets, first = [], Ranking(len(seen.blank), 1)
+        sets, first = [], RunningTopK(len(seen.blank), 1)
         for labels in model.label_blocks(len(seen.blank)):
             S = model.score(seen, labels)
             sets.append(above_half(model.probabilities(S)))
@@ -303,7 +303,7 @@ def label_part(
     """
     n, m = len(batch.H), among.stop - among.start
     known = sp.csc_array(sp.csr_array(Y)[:, among])
-    top, first = Ranking(n, min(k, m)), Ranking(n, 1)
+    top, first = RunningTopK(n, min(k, m)), RunningTopK(n, 1)
     losses, sets, f1_sets = np.zeros(n), [], []
     for labels, S in batch.scores(among):
         P = batch.calibrated(S)
@@ -318,7 +318,7 @@ def label_part(
         losses += block_losses(P, true, multiclass=model.multiclass)
         if watch is not None:
             watch.add(labels, P, true)
-    return LabelPart(top.found(among.start), first.found(among.start), sets, f1_sets, losses)
+    return LabelPart(top.ranked(among.start), first.ranked(among.start), sets, f1_sets, losses)
 
 
 def put_together(
@@ -326,9 +326,9 @@ def put_together(
 ) -> Predictions:
     """The predictions of which each part has some labels, in ascending order."""
     c, losses = model.n_labels, np.sum([part.losses for part in parts], axis=0)
-    ids, _, scores = merged([part.first for part in parts], 1)
+    ids, _, scores = merge_ranked([part.first for part in parts], 1)
     first = TopK(ids, scores)
-    best = lift_among(model, merged([part.top for part in parts], k), first, rank_by)
+    best = lift_among(model, merge_ranked([part.top for part in parts], k), first, rank_by)
     if model.multiclass:
         losses[np.diff(sp.csr_array(sp.csr_array(Y)[:, :c]).indptr) == 0] = -np.log(LEAST_PROBABILITY)
         sets = one_each(first.indices[:, 0], c)

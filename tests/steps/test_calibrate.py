@@ -279,8 +279,8 @@ def test_top_labels_are_as_likely_as_their_probability_where_single_scores_canno
     p = plain.probabilities(S_new, loss="logistic")[np.arange(len(best)), best]
     hits = Y_new.toarray()[np.arange(len(best)), best].mean()
     assert hits - p.mean() > 0.05
-    assert abs(hits - found.recalibrated_top(p).mean()) < (hits - p.mean()) / 2
-    assert (found.recalibrated_top(p) >= p).all()
+    assert abs(hits - found.recalibrate_top1(p).mean()) < (hits - p.mean()) / 2
+    assert (found.recalibrate_top1(p) >= p).all()
 
 
 def test_top_labels_found_in_blocks_are_those_of_all(rng):
@@ -296,7 +296,7 @@ def test_top_labels_found_in_blocks_are_those_of_all(rng):
 
 def test_few_rows_leave_top_labels_nearly_as_they_are(rng):
     S, Y = one_label_problem(rng, n=2)
-    a, b = held_map(S, Y)[1].top
+    a, b = held_map(S, Y)[1].top1
     assert abs(a) < 1
     assert abs(b - 1) < 1
-    assert no_calibration()._replace(top=(0.0, 1.0)).recalibrates_top is False
+    assert no_calibration()._replace(top1=(0.0, 1.0)).recalibrates_top1 is False

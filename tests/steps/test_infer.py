@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as hnp
 
 from smoothlink.errors import DataError
 from smoothlink.steps.infer import (
-    Ranking,
+    RunningTopK,
     TopK,
     above_half,
     f1_cut,
@@ -211,7 +211,7 @@ def test_tiny_training_sets_have_propensity_one():
 )
 @settings(max_examples=150, deadline=None)
 def test_the_best_of_blocks_of_labels_are_the_best_of_all_whatever_the_ties(scores, k, step):
-    ranking = Ranking(len(scores), k)
+    ranking = RunningTopK(len(scores), k)
     for start in range(0, scores.shape[1], step):
         part = scores[:, start : start + step]
         ranking.add(part, 2 * part)
@@ -223,7 +223,7 @@ def test_the_best_of_blocks_of_labels_are_the_best_of_all_whatever_the_ties(scor
 @pytest.mark.parametrize("k", [4, 100])
 def test_wide_blocks_on_all_threads_rank_like_one_sort(rng, k):
     scores = np.round(rng.random((300, 900)), 2)  # many ties
-    ranking = Ranking(300, k)
+    ranking = RunningTopK(300, k)
     for part in np.split(scores, [400, 401], axis=1):
         ranking.add(part)
     np.testing.assert_array_equal(ranking.best().indices, full_sort(scores, k)[0])

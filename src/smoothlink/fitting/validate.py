@@ -200,7 +200,7 @@ def saved_validation(choice: Choice, request: Request) -> Validation:
         settings = {name: getattr(found.settings, name) for name in ("final_ridge", "loss", "passes")}
         calibration, thresholds, value, rows = found.calibrated
         meta = {"settings": settings, "criterion": value, "rows": rows, "criteria": found.criteria}
-        meta |= {"temperature": float(calibration.temperature), "first": list(calibration.top)}
+        meta |= {"temperature": float(calibration.temperature), "first": list(calibration.top1)}
         state.save("calibrate", meta, knots=calibration.knots, values=calibration.values, thresholds=thresholds)
     state.remove("held")  # what fits without the held-out rows saved
     return found

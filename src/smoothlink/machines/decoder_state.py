@@ -2,7 +2,7 @@
 
 On the host these are float32 products. On a GPU both products have half-precision (bfloat16) factors and float32 sums;
 V, its velocity and the targets stay in float32, and what lies between the products is one kernel each (triton_sgd.py).
-That second form is why this file is here and not beside steps/sgd.py.
+Because of that second form it is in this folder and not in steps/sgd.py.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothlink.errors import ModelFileError
-from smoothlink.machines.rows_in_files import PIECE_BYTES, pieces
+from smoothlink.machines.rows_in_files import PIECE_BYTES as PIECE
+from smoothlink.machines.rows_in_files import pieces
 
 Array = NDArray[Any]
 
@@ -55,7 +56,7 @@ def to_half(A: Array) -> Half:
         raise ModelFileError("The model has weights that are not finite. Fit it again with a larger ridge.")
     _, exponent = np.frexp(largest)
     scale = np.ldexp(np.float32(1), np.clip(exponent, -120, 120)).astype(np.float32)
-    if A.nbytes <= PIECE_BYTES:
+    if A.nbytes <= PIECE:
         return Half(np.asarray(A / scale, np.float16), scale)
     with tempfile.TemporaryFile() as file:  # stays until it is not mapped any more
         for part in pieces(A):

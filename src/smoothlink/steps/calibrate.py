@@ -30,16 +30,16 @@ class Calibration(NamedTuple):
     knots: Array  # (m,) stretched scores, ascending; empty where the map is sigmoid, clip or softmax
     values: Array  # (m,) their probabilities
     temperature: float = 1.0
-    top: tuple[float, float] = (0.0, 1.0)  # a, b of the top-1 recalibration (multilabel)
+    top1: tuple[float, float] = (0.0, 1.0)  # a, b of the top-1 recalibration (multilabel)
 
     @property
-    def recalibrates_top(self) -> bool:
+    def recalibrates_top1(self) -> bool:
         """Returns whether the top label of a row has a map of its own."""
-        return self.top != (0.0, 1.0)
+        return self.top1 != (0.0, 1.0)
 
-    def recalibrated_top(self, p: Array) -> Array:
+    def recalibrate_top1(self, p: Array) -> Array:
         """Returns the probabilities of top labels, from p, those of any label of their scores."""
-        a, b = self.top
+        a, b = self.top1
         q = np.clip(p, LEAST_PROBABILITY, 1 - LEAST_PROBABILITY).astype(np.float64)
         return np.maximum(p, sigmoid(a + b * np.log(q / (1 - q)))).astype(np.float32)
 
@@ -168,7 +168,7 @@ class TopLabels:
                 break
         a, b = theta.tolist()
         fine = bool(np.isfinite(theta).all()) and b > 0
-        return calibration._replace(top=(a, b)) if fine else calibration
+        return calibration._replace(top1=(a, b)) if fine else calibration
 
 
 def fit_temperature(scores: Array, labels: Array, w: Array) -> tuple[float, Calibration]:

@@ -26,42 +26,42 @@ class RankedLabels(NamedTuple):
 
     ids: Array  # (b, k)
     keys: Array  # (b, k) what they were ranked by
-    values: Array  # (b, k) what is returned of them
+    values: Array  # (b, k) what is shown of them
 
 
 MANY_BEST = 64  # labels per row from which on sorting beats inserting
 
 
-class Ranking:
+class RunningTopK:
     """The k best labels of n rows, found block by block of labels in ascending order; only n x k numbers are held."""
 
     def __init__(self, n: int, k: int) -> None:
         if k < 1:
             raise DataError(f"k is {k}, and a row has at least 1 best label. Pass k >= 1.")
-        self.k, self.labels = k, 0  # labels seen so far
+        self.k, self.labels = k, 0  # added so far
         self.ids = np.empty((n, k), np.int64)
         self.keys: Array = np.empty((n, k), np.float32)  # what is ranked by
-        self.values: Array = np.empty((n, k), np.float32)  # what is returned of the best
+        self.values: Array = np.empty((n, k), np.float32)  # what is shown of the best
 
-    def add(self, keys: Array, values: Array | None = None) -> None:
-        """Adds keys (n, m) of the next m labels, and their values, by default the keys themselves."""
-        values = keys if values is None else values
+    def add(self, keys: Array, shown: Array | None = None) -> None:
+        """Adds keys (n, m) of the next m labels, and what to show of them, which is the keys where not given."""
+        shown = keys if shown is None else shown
         found = min(self.labels, self.k)
         if not found:
-            self.keys, self.values = np.empty_like(self.keys, keys.dtype), np.empty_like(self.values, values.dtype)
-        fine = self._insert(keys, values, found) if self.k <= MANY_BEST else self._merge(keys, values, found)
+            self.keys, self.values = np.empty_like(self.keys, keys.dtype), np.empty_like(self.values, shown.dtype)
+        fine = self._insert(keys, shown, found) if self.k <= MANY_BEST else self._merge(keys, shown, found)
         self.labels += keys.shape[1]
         if not fine:
             raise DataError(f"{np.isnan(keys).sum()} of {keys.size} scores are NaN. Check the features and the model.")
 
-    def _insert(self, keys: Array, values: Array, found: int) -> bool:
+    def _insert(self, keys: Array, shown: Array, found: int) -> bool:
         from smoothlink.machines import prediction_kernels as selection
 
         keep = selection.keep_best_serial if keys.size <= selection.SERIAL else selection.keep_best
-        keys, values = np.ascontiguousarray(keys), np.ascontiguousarray(values)  # one compiled kernel for all
-        return bool(keep(keys, values, self.labels, self.ids, self.keys, self.values, found))
+        keys, shown = np.ascontiguousarray(keys), np.ascontiguousarray(shown)  # one compiled kernel for all
+        return bool(keep(keys, shown, self.labels, self.ids, self.keys, self.values, found))
 
-    def _merge(self, keys: Array, values: Array, found: int) -> bool:
+    def _merge(self, keys: Array, shown: Array, found: int) -> bool:
         """Sorts the best of these after the best so far, so that equal scores stay in the order of their ids."""
         if keys.size and np.isnan(keys.max()):
             return False
@@ -69,7 +69,7 @@ class Ranking:
         old = slice(0, found)
         ids = np.hstack([self.ids[:, old], new.indices + self.labels])
         ranked = np.hstack([self.keys[:, old], new.values])
-        values = np.hstack([self.values[:, old], np.take_along_axis(values, new.indices, axis=1)])
+        values = np.hstack([self.values[:, old], np.take_along_axis(shown, new.indices, axis=1)])
         order = np.argsort(-ranked, axis=1, kind="stable")[:, : self.k]
         head = slice(0, order.shape[1])
         for kept, all_of in ((self.ids, ids), (self.keys, ranked), (self.values, values)):
@@ -81,13 +81,13 @@ class Ranking:
         found = min(self.labels, self.k)
         return TopK(self.ids[:, :found], self.values[:, :found])
 
-    def found(self, first: int) -> RankedLabels:
+    def ranked(self, first: int) -> RankedLabels:
         """Returns the best with their keys, of labels that are numbered from `first` on."""
         best = self.best()
         return RankedLabels(best.indices + first, self.keys[:, : best.indices.shape[1]], best.values)
 
 
-def merged(parts: list[RankedLabels], k: int) -> RankedLabels:
+def merge_ranked(parts: list[RankedLabels], k: int) -> RankedLabels:
     """Returns the k best of parts that follow one another in the order of their labels."""
     columns = [np.hstack(column) for column in zip(*parts, strict=True)]
     order = np.argsort(-columns[1], axis=1, kind="stable")[:, :k]  # equal scores stay in the order of their ids
@@ -99,7 +99,7 @@ def top_k(scores: Array, k: int) -> TopK:
     scores = np.asarray(scores)
     if scores.dtype not in (np.float32, np.float64):
         scores = scores.astype(np.float32 if scores.dtype == np.float16 else np.float64)
-    ranking = Ranking(len(scores), k)
+    ranking = RunningTopK(len(scores), k)
     ranking.add(scores)
     return ranking.best()
 
