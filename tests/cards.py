@@ -42,9 +42,9 @@ def pretend(monkeypatch, *, rounds=False, fused=False) -> Pretended:
 # What the kernels of Triton say they do
 
 
-def activate(Z, constant, prior, w, total):
-    """w (sigma(Z + constant) - prior): logistic, or with the rows' normalisers `total` softmax."""
-    Z = Z + constant
+def activate(Z, intercept, prior, w, total):
+    """w (sigma(Z + intercept) - prior): logistic, or with the rows' normalisers `total` softmax."""
+    Z = Z + intercept
     P = Z.sigmoid() if total is None else (Z - total).exp()
     return (P - prior) * w[:, None]
 

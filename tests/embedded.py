@@ -13,7 +13,7 @@ from smoothlink.steps.featurize import draw_features, parse_kernel
 from smoothlink.steps.sgd import SGD, sgd_passes
 from smoothlink.steps.squared import link_sums
 
-FULL = 10**9  # rows a batch: all of them
+FULL = 10**9  # rows per batch: all of them
 TO_THE_END = SGD(momentum=0.5, decay=1.0, batch=FULL)
 
 
@@ -41,14 +41,14 @@ class Embedded:
     def sums(self, **options):
         return link_sums(self.rows(**options), self.features)
 
-    def fitted(self, passes, ridge, descent=TO_THE_END, *, softmax=False, rows=None, **options):
+    def fitted(self, passes, ridge, sgd=TO_THE_END, *, softmax=False, rows=None, **options):
         rows = self.rows() if rows is None else rows
         sums = link_sums(rows, self.features)
-        run = sgd_passes(rows, self.features, sums, ridge, softmax=softmax, descent=descent, **options)
+        run = sgd_passes(rows, self.features, sums, ridge, softmax=softmax, sgd=sgd, **options)
         return np.array(home(next(islice(run, passes - 1, None))))
 
     def objective(self, V, ridge, *, softmax=False):
-        """What the descent minimises, in float64."""
+        """What SGD minimises, in float64."""
         Z, rho = self.Phi @ V.astype(np.float64), self.sums().gram.at(ridge).rho
         losses = -self.labels * log_softmax(Z, axis=1) if softmax else np.logaddexp(0, Z) - self.labels * Z
         return (self.w[:, None] * losses).sum() + (rho @ V.astype(np.float64) ** 2).sum() / 2

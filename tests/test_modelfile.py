@@ -182,8 +182,8 @@ def test_a_solver_of_ones_own_is_not_kept(rng, path):
         pass
 
     class Foreign:
-        def prepare(self, rows, *, penalize_constant=False):
-            return Cholesky().prepare(rows, penalize_constant=penalize_constant)
+        def prepare(self, rows, *, penalize_intercept=False):
+            return Cholesky().prepare(rows, penalize_intercept=penalize_intercept)
 
     X, Y = multilabel(rng)
     fixed(solver=Foreign()).fit(X, Y).save(path)

@@ -104,7 +104,7 @@ def check_solvers(p: Problem, machine: Any, rng: np.random.Generator) -> Iterato
     B = (G @ rng.standard_normal((rows.d, COLUMNS))).astype(np.float32)
     exact = np.linalg.solve(G + np.diag(penalty(G, RIDGE)), B.astype(np.float64))
     for solver in (Cholesky(), ConjugateGradient(tol=1e-6, preconditioner="diagonal")):
-        Z = solver.prepare(rows).at(RIDGE)(rows.place(B))
+        Z = solver.prepare(rows).at(RIDGE)(rows.to_device(B))
         yield Check(f"{type(solver).__name__} solve", off(Z, exact), SOLVED)
 
 
@@ -122,7 +122,7 @@ def check_link(p: Problem, machine: Any, rng: np.random.Generator, half: bool) -
     gauss = draw_features(parse_kernel("gaussian"), RANK, FEATURES, length, 1.0, rng)
     rows = p.rows(machine).with_inputs(H)
     # Angles of 1e4 have an error of 1e-3 in float32, and with halves nothing would be left of them.
-    yield Check("cosines, Laplacian kernel", off(rows.place(cauchy)(rows.place(H)), phi(cauchy, H)), 1e-4)
+    yield Check("cosines, Laplacian kernel", off(rows.to_device(cauchy)(rows.to_device(H)), phi(cauchy, H)), 1e-4)
     Phi, sums = phi(gauss, H), link_sums(rows, gauss)
     G, T = Phi.T @ (Phi * p.w[:, None]), Phi.T @ (p.B * p.w[:, None])
     yield Check("Gram matrix Phi'Phi", off(sums.gram.G, G), EXACT)
@@ -139,7 +139,7 @@ def check_link(p: Problem, machine: Any, rng: np.random.Generator, half: bool) -
         ("softmax pass", single, one.toarray().astype(np.float64), True, 500),
     ):
         found = next(
-            sgd_passes(data, gauss, link_sums(data, gauss), FINAL_RIDGE, softmax=softmax, descent=SGD(batch=batch))
+            sgd_passes(data, gauss, link_sums(data, gauss), FINAL_RIDGE, softmax=softmax, sgd=SGD(batch=batch))
         )
         start, V = one_pass(data, Phi, truth, p.w, softmax=softmax, batch=batch)
         yield Check(name, off(to_host(found).astype(np.float64) - start, V - start), HALF if half else SOLVED)
@@ -164,7 +164,7 @@ def one_pass(rows: Rows, Phi: Array, B: Array, w: Array, *, softmax: bool, batch
     p = activated(V[-1:])
     targets = Phi.T @ (w[:, None] * (B - p))
     eta = 8.0 / (1 + np.sqrt(np.sum(M * G) / batch)) ** 2
-    for some in rows.batches(batch, seed=0, sweep=0):
+    for some in rows.batches(batch, seed=0, pass_number=0):
         weights = w[some] * (total / w[some].sum())
         gradient = Phi[some].T @ ((activated(Phi[some] @ V) - p) * weights[:, None])
         velocity = momentum * velocity + eta * (1 - momentum) * (M @ (targets - gradient - rho * V))
@@ -184,7 +184,9 @@ def softmax_rows(Z: Array) -> Array:
 def check_return(machine: Any, rng: np.random.Generator) -> Check:
     """A matrix so large that it comes back in parts, and one whose rows do not follow each other."""
     A = rng.standard_normal((2 * BROUGHT // 4 // 1000, 1000), dtype=np.float32)
-    return Check("a large matrix there and back", off(to_host(machine.place(A)[:, 1:]), A[:, 1:].astype(np.float64)), 0)
+    return Check(
+        "a large matrix there and back", off(to_host(machine.to_device(A)[:, 1:]), A[:, 1:].astype(np.float64)), 0
+    )
 
 
 def check_top(device: str, seed: int, half: bool) -> Check:

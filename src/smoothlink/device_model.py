@@ -47,7 +47,7 @@ class DeviceModel(Model):
         return cls(
             **{field.name: getattr(model, field.name) for field in fields(Model)},
             projection=None if model.W is None else DeviceProjection(model.W.columns(), machine),
-            device_features=machine.place(model.features),
+            device_features=machine.to_device(model.features),
             decoder=DeviceWeights(model.V, model.untrained, machine, model.sparse_weights),
         )
 
@@ -64,7 +64,7 @@ class DeviceModel(Model):
         A = self.scaling(rows.X)
         H, without_features = self.project_scaled(A, self.projection)
         X = None if self.sparse_weights is None else A
-        Phi = self.device_features(self.machine.place(H))
+        Phi = self.device_features(self.machine.to_device(H))
         return DecoderInputs(self.decoder.scale_features(Phi, X), without_features, X)
 
     def decode(self, Phi: Any, labels: slice | Array, out: Array | None) -> Array:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from smoothlink.machines.arrays import contiguous, unit_rows
 from smoothlink.machines.sparse_weights import SparseWeights
 from smoothlink.safetensors_file import Verification
-from smoothlink.steps.calibrate import FEW, LEAST, Calibration
+from smoothlink.steps.calibrate import FEW_SCORES, LEAST_PROBABILITY, Calibration
 from smoothlink.steps.featurize import Features
 from smoothlink.steps.infer import RunningTopK
 from smoothlink.steps.landmarks import Landmarks
@@ -212,7 +212,9 @@ class Model:
 
     def recalibrate_top1(self, P: Array) -> Array:
         """Returns probabilities of best labels, which as one of all labels would have P."""
-        return np.clip(self.calibration.recalibrate_top1(P), np.float32(LEAST), np.float32(1 - LEAST))
+        return np.clip(
+            self.calibration.recalibrate_top1(P), np.float32(LEAST_PROBABILITY), np.float32(1 - LEAST_PROBABILITY)
+        )
 
     def smooth(self, P: Array, S: Array) -> Array:
         """Moves calibrated probabilities P of scores S away from 0 and 1, in place; untrained labels get a prior."""
@@ -220,7 +222,9 @@ class Model:
         smallest = 0.5 / (self.total + 0.5 * c)
         if self.multiclass and self.any_untrained:
             P *= np.float32(1 - smallest * np.count_nonzero(self.untrained))
-        return self.clip(P, S, *((-np.inf, np.inf) if self.multiclass else (LEAST, 1 - LEAST)), smallest)
+        return self.clip(
+            P, S, *((-np.inf, np.inf) if self.multiclass else (LEAST_PROBABILITY, 1 - LEAST_PROBABILITY)), smallest
+        )
 
     def calibrated(self, S: Array, normalisers: Array | None = None) -> Array:
         """Returns what held-out rows make of scores, as Algorithm 4 and its thresholds see it: 0 for untrained
@@ -232,7 +236,7 @@ class Model:
 
     def clip(self, P: Array, S: Array, least: float, most: float, untrained: float) -> Array:
         """Clips P to least .. most, in place; it is `untrained` for labels without training rows."""
-        if self.any_untrained and P.size > FEW:
+        if self.any_untrained and P.size > FEW_SCORES:
             from smoothlink.machines import prediction_kernels as kernels
 
             kernels.clip_trained(P, S, float(least), float(most), float(untrained))

@@ -717,7 +717,7 @@ FORMER = {
     "rank_by": "It is an argument of predict_topk and evaluate, and an option of the commands predict and evaluate.",
     "quasi_random": "It was removed: quasi-random frequencies gained nothing on any data set.",
     "half_step": "It is an argument of the function smoothlink.steps.embed.label_embedding.",
-    "penalize_constant": "It is an argument of the solvers' prepare method, in smoothlink.solve.",
+    "penalize_constant": "It is the argument penalize_intercept of the solvers' prepare method, in smoothlink.solve.",
 }
 
 

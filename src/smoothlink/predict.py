@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from smoothlink.metrics.evaluate import Predictions
 from smoothlink.model import BestScores, DecoderInputs, Model, blocks
-from smoothlink.steps.calibrate import LEAST, row_logloss
+from smoothlink.steps.calibrate import LEAST_PROBABILITY, row_logloss
 from smoothlink.steps.infer import (
     RankedLabels,
     RunningTopK,
@@ -306,7 +306,7 @@ def merge_label_parts(
     top1 = TopK(ids, scores)
     best = with_top1(model, merge_ranked([part.top for part in parts], k), top1, rank_by)
     if model.multiclass:
-        losses[np.diff(sp.csr_array(sp.csr_array(Y)[:, :c]).indptr) == 0] = -np.log(LEAST)
+        losses[np.diff(sp.csr_array(sp.csr_array(Y)[:, :c]).indptr) == 0] = -np.log(LEAST_PROBABILITY)
         sets = one_each(top1.indices[:, 0], c)
     else:
         sets = add_top1(model, side_by_side([block for part in parts for block in part.sets]), top1)
@@ -333,8 +333,8 @@ class RecalibratedTop1(NamedTuple):
 
 def recalibrated_top1(model: Model, top1: TopK, Y: sp.csr_array) -> RecalibratedTop1:
     """Returns what the recalibration makes of the label of the highest score (n, 1)."""
-    p = np.clip(model.probabilities(top1.values), LEAST, 1 - LEAST)
-    q = np.clip(model.recalibrate_top1(p), LEAST, 1 - LEAST)
+    p = np.clip(model.probabilities(top1.values), LEAST_PROBABILITY, 1 - LEAST_PROBABILITY)
+    q = np.clip(model.recalibrate_top1(p), LEAST_PROBABILITY, 1 - LEAST_PROBABILITY)
     rows = np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr))
     hit = np.bincount(rows, Y.indices == top1.indices[rows, 0], Y.shape[0]) > 0
     return RecalibratedTop1(top1.indices[:, 0], p[:, 0].astype(np.float64), q[:, 0].astype(np.float64), hit)

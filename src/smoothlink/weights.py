@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from smoothlink.errors import ModelFileError
 from smoothlink.machines.matrices import matrix
-from smoothlink.machines.rows_in_files import PIECE, pieces
+from smoothlink.machines.rows_in_files import PIECE_BYTES, pieces
 from smoothlink.safetensors_file import Unchecked, checksum, load, save
 
 Array = NDArray[Any]
@@ -184,7 +184,7 @@ class HalfWeights:
         return StoredWeights(self.to_arrays("V", dtype), {})
 
 
-def to_half(A: Array, piece_bytes: int = PIECE) -> HalfWeights:
+def to_half(A: Array, piece_bytes: int = PIECE_BYTES) -> HalfWeights:
     """Returns A (a, b) with each column scaled to at most 1 and rounded to float16, in a temporary file where A is
     larger than a piece."""
     largest = np.zeros(A.shape[1], A.dtype)

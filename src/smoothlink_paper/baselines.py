@@ -55,7 +55,7 @@ def cplst(rows: Rows, rank: int, system: System, ridge: float, rng: np.random.Ge
         return centred(T, Q, means, float(rows.w.sum()))
 
     m = min(rows.c, rank + 20)
-    Q = rows.place(np.eye(rows.c, dtype=np.float32))
+    Q = rows.to_device(np.eye(rows.c, dtype=np.float32))
     if m < rows.c:
         Q = orthonormal(product(orthonormal(product(probes(rows, m, rng)))))
     F = inner(Q, product(Q))

@@ -81,7 +81,7 @@ def test_training_at_given_settings_is_the_steps_composed_by_hand(rng, make, los
     else:
         knobs = SGD(learning_rate=0.8, momentum=0.5, decay=0.7, batch=30)
         run = sgd_passes(
-            rows.with_inputs(H), features, sums, 0.05, softmax=False, descent=knobs, smoothing=smoothing, seed=seed
+            rows.with_inputs(H), features, sums, 0.05, softmax=False, sgd=knobs, smoothing=smoothing, seed=seed
         )
         V = next(islice(run, 2, None))
 

@@ -7,9 +7,9 @@ import pytest
 from problems import home
 
 from smoothlink.machines import arrays
-from smoothlink.machines import cg_updates as gradients
 from smoothlink.machines.arrays import copy_to_device, on_host
 from smoothlink.machines.host_and_device import HOST, find_machine
+from smoothlink.solve.conjugate import advance, curvature, update_direction, weighted_squares
 
 
 class Given:
@@ -33,7 +33,7 @@ class Given:
             "sides": rng.standard_normal((5, 3)),
         }
         for name, array in self.host.items():
-            setattr(self, name, machine.place(array.copy()))
+            setattr(self, name, machine.to_device(array.copy()))
 
 
 def call(*args, **options):
@@ -43,10 +43,10 @@ def call(*args, **options):
 NUMBERS, MASK = np.array([3, 0, 3]), np.array([True, False, True, True])
 STEPS = np.array([0.5, 0.0, -2.0, 1e-3])
 CALLS = {
-    "host": [lambda g: call(g.A), lambda g: call(g.double), lambda g: call(g.A.T)],
-    "beside": [lambda g: call(g.A, g.host["double"]), lambda g: call(g.A, NUMBERS)],
+    "to_host": [lambda g: call(g.A), lambda g: call(g.double), lambda g: call(g.A.T)],
+    "to_device_of": [lambda g: call(g.A, g.host["double"]), lambda g: call(g.A, NUMBERS)],
     "zeros": [lambda g: call(g.A, (2, 3)), lambda g: call(g.double, (4,))],
-    "kind": [lambda g: call(g.A, np.float64), lambda g: call(g.double, np.float32)],
+    "number_type": [lambda g: call(g.A, np.float64), lambda g: call(g.double, np.float32)],
     "astype": [lambda g: call(g.A, np.float64), lambda g: call(g.double, np.float32, copy=True)],
     "like": [lambda g: call(g.A, g.double), lambda g: call(g.double, g.A)],
     "contiguous": [
@@ -55,16 +55,25 @@ CALLS = {
         lambda g: call(g.wide[:, 2:5]),
         lambda g: call(g.wide.T, copy=True),
     ],
-    "columns": [lambda g: call(g.A, NUMBERS), lambda g: call(g.A, MASK)],
-    "rows_at": [lambda g: call(g.A, NUMBERS), lambda g: call(g.w, NUMBERS)],
+    "take_columns": [lambda g: call(g.A, NUMBERS), lambda g: call(g.A, MASK)],
+    "take_rows": [lambda g: call(g.A, NUMBERS), lambda g: call(g.w, NUMBERS)],
     "hstack": [lambda g: call([g.A, g.wide, g.A[:, :0]])],
     "diagonal": [lambda g: call(g.positive)],
     "with_diagonal": [lambda g: call(g.positive, np.arange(5.0))],
     "dot": [lambda g: call(g.A, g.B), lambda g: call(g.double, g.double)],
-    "column_dots": [lambda g: call(g.A, g.B), lambda g: call(g.A, g.B, g.w), lambda g: call(g.A[:, :0], g.B[:, :0])],
+    "column_dots": [
+        lambda g: call(g.A, g.B),
+        lambda g: call(g.A, g.B, g.w, sum_rows=3),
+        lambda g: call(g.A[:, :0], g.B[:, :0]),
+    ],
     "extremes": [lambda g: call(g.A)],
     "square_root": [lambda g: call(g.w)],
     "unit_rows": [lambda g: call(g.A)],
+    "sigmoid": [lambda g: call(100 * g.A)],
+    "exponential": [lambda g: call(g.A)],
+    "log_sums": [lambda g: call(g.A)],
+    "add_log_sums": [lambda g: call(g.A, g.B)],
+    "add_product": [lambda g: call(g.A, g.R, g.room[:, :3])],
     "cosines": [lambda g: call(g.A, g.R, g.phases, g.room[:, :3])],
     "empty_as": [lambda g: call(g.double)],
     "empty": [lambda g: call(g.double, (3, 2))],
@@ -74,27 +83,20 @@ CALLS = {
     "lower_inverse": [lambda g: call(g.host["positive"])],
     "full_eigh": [lambda g: call(g.positive)],
     "eigh": [lambda g: call(g.positive)],
-    "rounded": [lambda g: call(g.A), lambda g: call(g.A, g.R)],
+    "half_product": [lambda g: call(g.A), lambda g: call(g.A, g.R)],
     "curvature": [lambda g: call(g.A, g.B, g.w)],
     "advance": [lambda g: call(g.A, g.B, g.C, g.D, g.w, STEPS)],
-    "turn": [lambda g: call(g.A, g.B, g.w, STEPS)],
+    "update_direction": [lambda g: call(g.A, g.B, g.w, STEPS)],
     "weighted_squares": [lambda g: call(g.A, g.w)],
 }
-ALONE = {"on_host", "sent", "brought"}  # tested below; the last by benchmarks/gpu.py, it needs a card
+SEPARATE = {"on_host", "copy_to_device", "copy_to_host"}  # tested below; the last by benchmarks/gpu.py: it needs a GPU
 UNSIGNED = {"full_eigh"}  # LAPACKs choose signs of eigenvectors
-BLANK = {"empty", "empty_as"}  # whatever was there
-CHANGED = {"cosines", "curvature", "advance", "turn"}  # by their work in place
+UNSET = {"empty", "empty_as"}
+IN_PLACE = {"sigmoid", "exponential", "add_product", "cosines", "curvature", "advance", "update_direction"}
 
 
-def public(module):
-    return {
-        name: f
-        for name, f in inspect.getmembers(module, inspect.isfunction)
-        if f.__module__ == module.__name__ and not name.startswith("_")
-    }
-
-
-FUNCTIONS = public(arrays) | public(gradients)
+FUNCTIONS = dict(inspect.getmembers(arrays, lambda f: inspect.isfunction(f) and f.__module__ == arrays.__name__))
+FUNCTIONS |= {f.__name__: f for f in (curvature, advance, update_direction, weighted_squares)}
 
 
 def results(name, make, machine):
@@ -102,32 +104,30 @@ def results(name, make, machine):
     args, options = make(Given(machine))
     found = FUNCTIONS[name](*args, **options)
     found = list(found) if isinstance(found, tuple) else [found]
-    return found, [a for a in args if hasattr(a, "shape")] if name in CHANGED else []
+    return found, [a for a in args if hasattr(a, "shape")] if name in IN_PLACE else []
 
 
 def same(name, a, b):
     """Numbers, types and shapes are the same."""
-    if name == "kind":
+    if name == "number_type":
         assert np.dtype(a).name == str(b).removeprefix("torch.")
         return
     a, b = home(a), home(b)
     if hasattr(a, "dtype"):
         assert (a.dtype, a.shape) == (b.dtype, b.shape)
-    if a is None or name in BLANK:
+    if a is None or name in UNSET:
         return
     see = np.abs if name in UNSIGNED else np.asarray
     np.testing.assert_allclose(see(b), see(a), rtol=2e-6, atol=2e-6)
 
 
 def test_the_table_has_every_public_function():
-    assert set(CALLS) | ALONE == set(FUNCTIONS)
+    assert set(CALLS) | SEPARATE == set(FUNCTIONS)
 
 
 @pytest.mark.usefixtures("as_on_a_card")
 @pytest.mark.parametrize(("name", "make"), [pytest.param(n, m, id=n) for n, some in CALLS.items() for m in some])
-@pytest.mark.parametrize("rows", [3, 65536])  # that are summed together
-def test_torch_gives_what_numpy_gives(name, make, rows, monkeypatch):
-    monkeypatch.setattr(arrays, "SUM_ROWS", rows)
+def test_torch_gives_what_numpy_gives(name, make):
     (known, before), (found, after) = (results(name, make, m) for m in (HOST, find_machine("torch")))
     for a, b in zip(known + before, found + after, strict=True):
         same(name, a, b)
@@ -147,19 +147,19 @@ def test_results_are_where_the_annotations_say(name, make):
 
 @pytest.mark.parametrize("copy", [False, True])
 def test_a_copy_is_another_array_only_where_it_is_asked_for(machine, copy):
-    A = machine.place(np.zeros((3, 4), np.float32))
+    A = machine.to_device(np.zeros((3, 4), np.float32))
     for found in (arrays.contiguous(A, copy=copy), arrays.astype(A, np.float32, copy=copy)):
         found[0, 0] = 1
         assert float(A[0, 0]) == (not copy)
         A[0, 0] = 0
-    strided = machine.place(np.zeros((3, 8), np.float32))[:, ::2]
+    strided = machine.to_device(np.zeros((3, 8), np.float32))[:, ::2]
     arrays.contiguous(strided, copy=copy)[0, 0] = 1
     assert float(strided[0, 0]) == 0
 
 
 def test_a_matrix_that_is_not_positive_definite_has_no_factor_on_any_machine(machine):
     with pytest.raises(np.linalg.LinAlgError):
-        arrays.cholesky(machine.place(np.array([[1.0, 2.0], [2.0, 1.0]])))
+        arrays.cholesky(machine.to_device(np.array([[1.0, 2.0], [2.0, 1.0]])))
 
 
 def test_tensors_are_not_on_the_host_and_all_else_is(torch):
@@ -170,11 +170,11 @@ def test_tensors_are_not_on_the_host_and_all_else_is(torch):
 
 @pytest.mark.torch
 @pytest.mark.parametrize("layout", [np.ascontiguousarray, np.asfortranarray, lambda A: A[::2, 1:]])
-def test_what_is_sent_is_a_copy_even_of_what_may_not_be_written(layout, recwarn):
+def test_a_copy_to_a_device_is_a_copy_even_of_a_read_only_array(layout, recwarn):
     A = layout(np.arange(12.0).reshape(4, 3))
     A.flags.writeable = False
     there = copy_to_device(A, "cpu")
-    np.testing.assert_array_equal(arrays.host(there), A)
+    np.testing.assert_array_equal(arrays.to_host(there), A)
     there += 1
     assert float(there[0, 0]) == A[0, 0] + 1
     assert not recwarn

@@ -6,9 +6,9 @@ import scipy.sparse as sp
 from problems import dense_problem, home, sparse_problem
 
 from smoothlink.machines.arrays import to_device_of
-from smoothlink.machines.rows import Rows, folds, row_hash, stack
+from smoothlink.machines.rows import Rows, row_hash, stack
 
-BLOCK_SIZES = [1, 7, 64, 119, 120, 1000]
+BLOCK_SIZES = [1, 50, 1000]
 
 
 def add_xtwy(block, scale, out):
@@ -50,7 +50,7 @@ def test_several_sums_come_from_one_pass_each_in_its_own_type(rng, machine):
 
 
 @pytest.mark.parametrize("block_rows", BLOCK_SIZES)
-def test_map_puts_blocks_under_one_another_in_order(rng, block_rows, machine):
+def test_map_stacks_blocks_in_order(rng, block_rows, machine):
     rows = sparse_problem(rng).on(machine).rows(block_rows=block_rows)
     np.testing.assert_array_equal(home(rows.map(numbers_of)), np.arange(120))
 
@@ -76,8 +76,8 @@ def test_weight_zero_is_a_row_left_out(rng, make, machine):
     p = make(rng).on(machine)
     kept = rng.random(120) < 0.5
     without = p._replace(X=p.X[kept], Y=p.Y[kept], w=p.w[kept]).rows()
-    silenced = p.rows(block_rows=33).weighted(p.w * kept)
-    a, b = (home(rows.sum(add_xtwy, 1.0, out=(rows.d, rows.c))) for rows in (silenced, without))
+    weightless = p.rows(block_rows=33).weighted(p.w * kept)
+    a, b = (home(rows.sum(add_xtwy, 1.0, out=(rows.d, rows.c))) for rows in (weightless, without))
     np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
@@ -89,7 +89,7 @@ def test_take_is_row_selection_across_blocks(rng, make, block_rows, machine):
     numbers = np.sort(rng.permutation(120)[:40])
     some = p.rows(block_rows=block_rows).take(numbers)
     (block,) = some.each()
-    np.testing.assert_array_equal(home(block.X @ some.place(np.eye(X.shape[1], dtype=np.float32))), X[numbers])
+    np.testing.assert_array_equal(home(block.X @ some.to_device(np.eye(X.shape[1], dtype=np.float32))), X[numbers])
     np.testing.assert_array_equal(block.Y.csr.toarray(), Y[numbers])
     np.testing.assert_array_equal(some.w, p.w[numbers])
 
@@ -113,12 +113,12 @@ def test_no_rows_at_all_have_no_blocks(machine):
 
 
 @pytest.mark.parametrize("block_rows", BLOCK_SIZES)
-def test_sample_and_batches_do_not_know_the_blocks(rng, block_rows, seed, machine):
+def test_sample_and_batches_do_not_depend_on_blocks(rng, block_rows, seed, machine):
     p = sparse_problem(rng).on(machine)
     whole, blocked = p.rows(), p.rows(block_rows=block_rows)
     np.testing.assert_array_equal(whole.sample(30, seed), blocked.sample(30, seed))
-    for sweep in range(2):
-        a, b = (list(rows.batches(16, seed=seed, sweep=sweep)) for rows in (whole, blocked))
+    for pass_number in range(2):
+        a, b = (list(rows.batches(16, seed=seed, pass_number=pass_number)) for rows in (whole, blocked))
         assert len(a) == len(b)
         for x, y in zip(a, b, strict=True):
             np.testing.assert_array_equal(x, y)
@@ -144,21 +144,21 @@ def test_a_row_in_the_sample_stays_there_when_other_rows_are_left_out(rng, seed,
     np.testing.assert_array_equal(rows.weighted(w).sample(30, seed), before[:20])
 
 
-@pytest.mark.parametrize("size", [1, 7, 40, 79, 500])
-def test_batches_deal_every_live_row_once_in_nearly_equal_batches(rng, size, seed, machine):
+@pytest.mark.parametrize("size", [1, 40, 500])
+def test_batches_have_every_row_of_positive_weight_once_in_nearly_equal_batches(rng, size, seed, machine):
     p = sparse_problem(rng).on(machine)
     w = p.w.copy()
     w[::3] = 0  # 80 are left
-    batches = list(p.rows().weighted(w).batches(size, seed=seed, sweep=3))
+    batches = list(p.rows().weighted(w).batches(size, seed=seed, pass_number=3))
     np.testing.assert_array_equal(np.sort(np.concatenate(batches)), np.flatnonzero(w))
     sizes = [len(b) for b in batches]
     assert max(sizes) - min(sizes) <= 1
     assert len(batches) == max(1, round(80 / size))
 
 
-def test_order_changes_with_sweep_and_seed(rng, machine):
+def test_order_changes_with_pass_and_seed(rng, machine):
     rows = sparse_problem(rng).on(machine).rows()
-    orders = [np.concatenate(list(rows.batches(10, seed=s, sweep=t))) for s in range(3) for t in range(3)]
+    orders = [np.concatenate(list(rows.batches(10, seed=s, pass_number=t))) for s in range(3) for t in range(3)]
     assert len({tuple(o) for o in orders}) == 9
 
 
@@ -171,16 +171,6 @@ def test_hashes_of_neighbouring_rows_and_seeds_look_independent():
     assert abs(np.corrcoef(H[0, 1:], H[0, :-1])[0, 1]) < 5 / np.sqrt(2000)
 
 
-@pytest.mark.parametrize("n", [2, 9, 100, 1003])
-@pytest.mark.parametrize(("share", "count"), [(0.1, 10), (0.5, 2), (0.3, 3), (0.9, 2)])
-def test_folds_are_of_equal_size(n, share, count, seed):
-    fold = folds(n, share, seed)
-    sizes = np.bincount(fold, minlength=count)
-    assert len(sizes) == count
-    assert sizes.sum() == n
-    assert sizes.max() - sizes.min() <= 1
-
-
 @pytest.mark.parametrize("parts", [1, 3])
 def test_stack_is_vstack(rng, parts):
     arrays = [rng.standard_normal((4, 2)) for _ in range(parts)]
@@ -188,7 +178,7 @@ def test_stack_is_vstack(rng, parts):
     np.testing.assert_array_equal(stack([sp.csr_array(A) for A in arrays]).toarray(), np.vstack(arrays))
 
 
-def test_rows_without_unused_features_embed_alike(rng, machine):
+def test_rows_without_unused_features_have_the_same_embedding(rng, machine):
     X = sp.random_array((30, 500), density=0.01, format="csr", rng=rng, dtype=np.float32)
     Y = sp.random_array((30, 8), density=0.3, format="csr", rng=rng, dtype=np.float32)
     rows = Rows.of(X, Y, rng.random(30), block_rows=7, machine=machine)

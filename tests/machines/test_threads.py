@@ -7,7 +7,7 @@ import numba
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from smoothlink.machines.threads import ONE_THREAD, SMALL_FIT, calm, limited, single_thread
+from smoothlink.machines.threads import ONE_THREAD, SMALL_FIT, limit_threads, single_blas_thread, single_thread
 
 
 def blas():
@@ -17,9 +17,9 @@ def blas():
 
 def test_small_factorisations_get_one_blas_thread_and_large_ones_all():
     before = blas()
-    with calm(ONE_THREAD):
+    with single_blas_thread(ONE_THREAD):
         assert blas() == 1
-    with calm(ONE_THREAD + 1):
+    with single_blas_thread(ONE_THREAD + 1):
         assert blas() == before
     assert blas() == before
 
@@ -47,7 +47,7 @@ def test_threads_that_wait_sleep_unless_the_user_says_otherwise():
 def test_a_thread_that_is_limited_asks_for_no_more():
     before = blas(), numba.get_num_threads()
     try:
-        with ThreadPoolExecutor(1, initializer=limited, initargs=(1,)) as pool:
+        with ThreadPoolExecutor(1, initializer=limit_threads, initargs=(1,)) as pool:
             assert pool.submit(numba.get_num_threads).result() == 1
             assert blas() == 1
     finally:

@@ -70,9 +70,9 @@ def test_oversampling_and_power_steps_close_the_canonical_angles(rng, machine):
     p = wide_problem(rng).on(machine)
     _, E = eigen(predictable(p, RIDGE))
 
-    def mean_angle(**knobs):
+    def mean_angle(**options):
         draws = [np.random.default_rng(i) for i in range(5)]
-        return np.mean([angle(label_embedding(p.rows(), 4, p.solve(RIDGE), r, **knobs).U, E[:, :4]) for r in draws])
+        return np.mean([angle(label_embedding(p.rows(), 4, p.solve(RIDGE), r, **options).U, E[:, :4]) for r in draws])
 
     assert mean_angle(oversample=30, power=1) < mean_angle(oversample=5, power=1)
     angles = [mean_angle(oversample=10, power=q) for q in (1, 2, 4, 8)]
@@ -90,21 +90,21 @@ def test_half_a_power_step_more_is_closer_and_costs_one_solve(rng, machine):
     p = wide_problem(rng).on(machine)
     _, E = eigen(predictable(p, RIDGE))
 
-    def found(seed, **knobs):
-        return label_embedding(p.rows(), 4, p.solve(RIDGE), np.random.default_rng(seed), oversample=6, **knobs)
+    def found(seed, **options):
+        return label_embedding(p.rows(), 4, p.solve(RIDGE), np.random.default_rng(seed), oversample=6, **options)
 
     plain, half, whole = (
-        np.mean([angle(found(i, **knobs).U, E[:, :4]) for i in range(8)])
-        for knobs in ({}, {"half_step": True}, {"power": 2})
+        np.mean([angle(found(i, **options).U, E[:, :4]) for i in range(8)])
+        for options in ({}, {"half_step": True}, {"power": 2})
     )
     assert whole < half < plain
 
 
-@pytest.mark.parametrize("knobs", [{}, {"power": 3, "oversample": 5}, {"half_step": True}])
-def test_directions_are_orthonormal_and_the_spectrum_descends_below_the_exact_one(rng, knobs, machine):
+@pytest.mark.parametrize("options", [{}, {"power": 3, "oversample": 5}, {"half_step": True}])
+def test_directions_are_orthonormal_and_the_spectrum_descends_below_the_exact_one(rng, options, machine):
     p = wide_problem(rng).on(machine)
     lam, _ = eigen(predictable(p, RIDGE))
-    found = label_embedding(p.rows(), 12, p.solve(RIDGE), rng, **knobs)
+    found = label_embedding(p.rows(), 12, p.solve(RIDGE), rng, **options)
     np.testing.assert_allclose(found.U.T @ found.U, np.eye(12), atol=1e-4)
     assert (np.diff(found.spectrum) <= 0).all()
     assert (found.spectrum <= lam[:12] * (1 + 1e-5)).all()  # singular values of Y'PYQ interlace
@@ -124,12 +124,13 @@ def test_captured_share_is_that_of_the_exact_trace(rng, machine):
 # W
 
 
-@pytest.mark.parametrize("knobs", [{}, {"power": 2}, {"half_step": True}])
-@pytest.mark.parametrize("make", [wide_problem, sparse_problem, dense_problem])
-def test_w_is_the_ridge_fit_to_yu(rng, make, knobs, machine):
+@pytest.mark.parametrize(
+    ("make", "options"), [(wide_problem, {}), (wide_problem, {"half_step": True}), (dense_problem, {"power": 2})]
+)
+def test_w_is_the_ridge_fit_to_yu(rng, make, options, machine):
     p = make(rng).on(machine)
     X, Y = p.dense
-    found = label_embedding(p.rows(), 5, p.solve(RIDGE), rng, **knobs)
+    found = label_embedding(p.rows(), 5, p.solve(RIDGE), rng, **options)
     assert relative_error(found.W, ridge_solution(X, Y @ found.U, p.w, RIDGE)) < 1e-3
 
 
@@ -148,7 +149,7 @@ def test_both_solvers_find_the_same_directions(rng, solver, machine):
     np.testing.assert_allclose(np.abs(np.sum(found.U * exact.U, axis=0)), 1, atol=1e-4)
 
 
-@pytest.mark.parametrize("block_rows", [1, 37, 1000])
+@pytest.mark.parametrize("block_rows", [1, 37])
 def test_row_blocks_of_any_size_give_the_same_embedding(rng, block_rows, machine):
     p = wide_problem(rng).on(machine)
     found, blocked = (
@@ -170,22 +171,22 @@ def test_seeing_every_row_twice_is_seeing_it_once_with_weight_two(rng, variant, 
     np.testing.assert_allclose(a.spectrum, b.spectrum, rtol=1e-5)
 
 
-def test_rows_of_weight_zero_are_not_seen(rng, machine):
+def test_rows_of_weight_zero_do_not_matter(rng, machine):
     p = sparse_problem(rng).on(machine)
     kept = rng.random(120) < 0.7
-    silent = p._replace(w=p.w * kept)
-    alone = Problem(p.X[kept], p.Y[kept], p.w[kept], machine)
-    a, b = (label_embedding(q.rows(), 4, q.solve(RIDGE), rng) for q in (silent, alone))
+    weightless = p._replace(w=p.w * kept)
+    without = Problem(p.X[kept], p.Y[kept], p.w[kept], machine)
+    a, b = (label_embedding(q.rows(), 4, q.solve(RIDGE), rng) for q in (weightless, without))
     np.testing.assert_allclose(np.abs(a.U), np.abs(b.U), atol=1e-4)
     np.testing.assert_allclose(np.abs(a.W), np.abs(b.W), atol=1e-4)
 
 
 def test_the_largest_entry_of_every_direction_is_positive_whatever_rounding_says(rng, machine):
     U = rng.standard_normal((20, 6))
-    signs = upright(machine.place(U))
+    signs = upright(machine.to_device(U))
     np.testing.assert_array_equal(np.abs(signs), 1)
     assert ((U * signs).max(axis=0) == np.abs(U).max(axis=0)).all()
-    np.testing.assert_array_equal(U * signs, -U * upright(machine.place(-U)))
+    np.testing.assert_array_equal(U * signs, -U * upright(machine.to_device(-U)))
     p = wide_problem(rng).on(machine)
     for found in (
         label_embedding(p.rows(), 6, p.solve(RIDGE), rng),
@@ -210,22 +211,20 @@ def test_columns_lost_to_rank_deficiency_are_dropped(rng, machine):
     assert exact.captured == pytest.approx(1, rel=1e-5)
 
 
-def test_adaptive_finds_the_rank_of_exactly_low_rank_labels_and_stops(rng, monkeypatch, machine):
+def test_adaptive_finds_the_rank_of_exactly_low_rank_labels_and_stops(rng, machine):
     p = groups_problem(rng, groups=7, copies=40).on(machine)  # 280 labels
-    products = []
-    monkeypatch.setattr(embed, "refine", lambda *a, _f=embed.refine, **k: products.append(1) or _f(*a, **k))
-    found = adaptive_embedding(p.rows(), 280, p.solve(RIDGE), rng)
+    solves, solve = [], p.solve(RIDGE)
+    found = adaptive_embedding(p.rows(), 280, lambda B, **given: solves.append(1) or solve(B, **given), rng)
     _, E = eigen(predictable(p, RIDGE))
     assert found.U.shape[1] == 7
     assert angle(found.U, E[:, :7]) < 1e-3
-    assert len(products) == 2  # the second block of 64 finds nothing
+    assert len(solves) == 3  # two for the first block of 64; the second finds nothing new
 
 
-def test_adaptive_goes_on_while_blocks_pay_and_is_as_good_as_a_given_rank(rng, monkeypatch, machine):
-    monkeypatch.setattr(embed, "ADAPTIVE_BLOCK", 8)
+def test_adaptive_goes_on_while_blocks_pay_and_is_as_good_as_a_given_rank(rng, machine):
     p = sparse_problem(rng, n=400, d=120, c=100).on(machine)
     lam, _ = eigen(predictable(p, RIDGE))
-    found = adaptive_embedding(p.rows(), 100, p.solve(RIDGE), rng, power=2)
+    found = adaptive_embedding(p.rows(), 100, p.solve(RIDGE), rng, power=2, block=8)
     k = found.U.shape[1]
     assert 8 < k < 100
     assert k % 8 == 0
@@ -258,7 +257,7 @@ def test_labels_that_no_row_has_leave_one_direction_of_nothing(rng, machine):
         assert not found.W.any()
 
 
-@pytest.mark.parametrize("share", [0.3, 0.5, 0.9, 0.99, 1.0])
+@pytest.mark.parametrize("share", [0.3, 0.9, 1.0])
 def test_rank_for_share_is_the_papers_rule_on_exact_eigenvalues(rng, share, machine):
     p = sparse_problem(rng, n=300, c=60).on(machine)
     _, Y = p.dense
@@ -303,7 +302,7 @@ def test_orthonormal_spans_its_columns_drops_the_dependent_and_avoids_what_is_ou
     A = rng.standard_normal((40, 6)) * 10.0 ** -np.arange(6)  # nearly dependent columns
     outside = np.linalg.qr(rng.standard_normal((40, 3)))[0].astype(np.float32)
     given = np.hstack([A, A[:, :2] @ rng.standard_normal((2, 4))])
-    Q = home(orthonormal(machine.place(given), machine.place(outside)))
+    Q = home(orthonormal(machine.to_device(given), machine.to_device(outside)))
     assert Q.shape[1] <= 6
     np.testing.assert_allclose(Q.T @ Q, np.eye(Q.shape[1]), atol=1e-6)
     np.testing.assert_allclose(outside.T @ Q, 0, atol=1e-6)
@@ -314,7 +313,7 @@ def test_orthonormal_spans_its_columns_drops_the_dependent_and_avoids_what_is_ou
 # Other directions
 
 
-def test_identity_directions_are_one_ridge_classifier_a_label(rng, machine):
+def test_identity_directions_are_one_ridge_classifier_per_label(rng, machine):
     p = sparse_problem(rng).on(machine)
     X, Y = p.dense
     found = every_label(p.rows(), p.solve(RIDGE))

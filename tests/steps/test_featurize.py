@@ -9,7 +9,6 @@ from problems import home
 from scipy.special import gamma, kv
 
 from smoothlink.machines.arrays import unit_rows
-from smoothlink.steps import featurize
 from smoothlink.steps.featurize import (
     Features,
     Kernel,
@@ -121,7 +120,7 @@ def test_phases_fill_the_circle(rng):
 
 @pytest.mark.parametrize("name", [*KERNELS, "matern(0.05)"])
 def test_features_are_finite_whatever_the_tails(rng, name, machine):
-    H = machine.place(100 * rng.standard_normal((20, 4)).astype(np.float32))
+    H = machine.to_device(100 * rng.standard_normal((20, 4)).astype(np.float32))
     Phi = home(draw_features(parse_kernel(name), 4, 3000, 1e-3, 0.1, rng)(H))
     assert Phi.dtype == np.float32
     assert np.abs(Phi).max() <= np.float32(np.sqrt(2))
@@ -130,10 +129,10 @@ def test_features_are_finite_whatever_the_tails(rng, name, machine):
 # What phi is
 
 
-def test_phi_is_root_two_cosine_with_the_constant_last(rng, machine):
+def test_phi_is_root_two_cosine_with_the_intercept_last(rng, machine):
     features, H = draw("gaussian", 7, rng), points(rng)
-    Phi = home(features(machine.place(H)))
-    np.testing.assert_array_equal(home(machine.place(features)(machine.place(H))), Phi)
+    Phi = home(features(machine.to_device(H)))
+    np.testing.assert_array_equal(home(machine.to_device(features)(machine.to_device(H))), Phi)
     exact = np.sqrt(2) * np.cos(H.astype(np.float64) @ features.R + features.b)
     np.testing.assert_allclose(Phi[:, :-1], exact, atol=1e-5)
     np.testing.assert_array_equal(Phi[:, -1], 1)
@@ -147,15 +146,15 @@ def test_sparse_rows_have_the_features_of_dense_ones(rng):
     np.testing.assert_allclose(features(sp.csr_array(H)), features(H), atol=1e-6)
 
 
-def test_the_linear_link_is_h_itself_with_the_constant(rng, machine):
+def test_the_linear_link_is_h_itself_with_the_intercept(rng, machine):
     features, H = draw("linear", 7, rng), points(rng)
     assert features.linear
     assert features.width(K) == K + 1
-    np.testing.assert_array_equal(home(features(machine.place(H))), np.hstack([H, np.ones((25, 1))]))
+    np.testing.assert_array_equal(home(features(machine.to_device(H))), np.hstack([H, np.ones((25, 1))]))
 
 
 def test_no_rows_have_no_features(rng, machine):
-    assert tuple(draw("gaussian", 7, rng)(machine.place(np.zeros((0, K), np.float32))).shape) == (0, 8)
+    assert tuple(draw("gaussian", 7, rng)(machine.to_device(np.zeros((0, K), np.float32))).shape) == (0, 8)
 
 
 # Names
@@ -218,16 +217,15 @@ def test_a_row_seen_several_times_is_a_row_of_that_weight(rng, n):
 
 @pytest.mark.parametrize("row", [[0.0, 0.0], [0.1, 1e4], [3.3e-5, -7e-6]])
 def test_equal_rows_warn_and_have_length_one(row):
-    with pytest.warns(RuntimeWarning, match="alike"):
+    with pytest.warns(RuntimeWarning, match="equal"):
         assert median_squared_distance(np.tile(np.float32(row), (20, 1))) == 1
-    with pytest.warns(RuntimeWarning, match="alike"):
+    with pytest.warns(RuntimeWarning, match="equal"):
         assert median_squared_distance(np.float32([row])) == 1  # one row has no pair
 
 
-def test_the_length_scale_uses_at_most_a_thousand_rows(rng, monkeypatch):
-    monkeypatch.setattr(featurize, "MEDIAN_ROWS", 10)
+def test_the_length_scale_uses_the_first_rows(rng):
     H = points(rng, 30)
-    assert median_squared_distance(H) == median_squared_distance(H[:10])
+    assert median_squared_distance(H, rows=10) == median_squared_distance(H[:10])
 
 
 def test_nearly_equal_rows_far_from_the_origin_still_have_a_distance():
@@ -240,7 +238,7 @@ def test_nearly_equal_rows_far_from_the_origin_still_have_a_distance():
 def test_unit_rows_have_length_one_and_zeros_stay(rng, machine):
     H = points(rng)
     H[3] = 0
-    U = home(unit_rows(machine.place(H)))
+    U = home(unit_rows(machine.to_device(H)))
     assert U.dtype == np.float32
     np.testing.assert_allclose(np.linalg.norm(U, axis=1), np.arange(25) != 3, atol=1e-6)
     np.testing.assert_allclose(U * np.linalg.norm(H, axis=1, keepdims=True), H, atol=1e-6)

@@ -181,9 +181,9 @@ def test_f1_inference_refuses_scores_and_wrong_shapes():
         f1_thresholds(np.array([[-1.0], [2.0]]), [0.5])
     with pytest.raises(DataError, match="nan"):
         f1_thresholds(np.array([[0.1], [np.nan]]), [0.5])
-    with pytest.raises(DataError, match="one frequency a column"):
+    with pytest.raises(DataError, match="one frequency per column"):
         f1_thresholds(np.zeros((3, 2)), [0.5])
-    with pytest.raises(DataError, match="one weight a row"):
+    with pytest.raises(DataError, match="one weight per row"):
         f1_thresholds(np.zeros((3, 2)), [0.5, 0.5], weights=[1, 1])
 
 

@@ -1,11 +1,11 @@
-"""Scaling: unit rows, unit variance, and the constant appended, the same for sparse and dense rows."""
+"""Scaling: unit rows, unit variance, and ones for the intercept, the same for sparse and dense rows."""
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.preprocessing import StandardScaler, normalize
 
-from smoothlink.steps.scale import choose_scaling, column_moments, inverse_lengths, with_constant
+from smoothlink.steps.scale import choose_scaling, column_moments, inverse_lengths, with_intercept
 
 
 def table(rng, n=60, d=7):
@@ -39,7 +39,7 @@ def test_the_choice_does_not_depend_on_how_x_is_stored(rng):
 
 @pytest.mark.parametrize("kind", ["none", "unit", "variance"])
 @pytest.mark.parametrize("make", [text, table])
-def test_the_constant_is_the_last_column_and_everything_is_float32(rng, kind, make):
+def test_the_last_column_is_ones_and_everything_is_float32(rng, kind, make):
     A = make(rng)
     scaled = choose_scaling(A, kind)(A)
     assert scaled.dtype == np.float32
@@ -117,10 +117,10 @@ def test_inverse_lengths_of_nothing_are_zero():
 
 
 @pytest.mark.parametrize("n", [0, 1, 5])
-def test_with_constant_is_hstack(rng, n):
+def test_with_intercept_is_hstack(rng, n):
     A = text(rng, n=max(n, 1))[:n]
-    np.testing.assert_array_equal(with_constant(A).toarray(), np.hstack([A.toarray(), np.ones((n, 1))]))
-    assert with_constant(A).has_sorted_indices
+    np.testing.assert_array_equal(with_intercept(A).toarray(), np.hstack([A.toarray(), np.ones((n, 1))]))
+    assert with_intercept(A).has_sorted_indices
 
 
 def test_an_unknown_scale_is_answered_with_those_there_are(rng):

@@ -99,7 +99,7 @@ def dashboard(screen: Screen) -> None:
 
 def load_model(path: str, rank_by: str = "probability", device: str = "cpu") -> SmoothLinkClassifier | TextSmoothLink:
     """The model in a file, on a device that is there."""
-    from smoothlink.machines.host_and_device import NAMES, find_machine
+    from smoothlink.machines.host_and_device import DEVICE_NAMES, find_machine
     from smoothlink.modelfile import load
 
     if rank_by not in RANK_BY:
@@ -107,5 +107,5 @@ def load_model(path: str, rank_by: str = "probability", device: str = "cpu") -> 
     try:
         find_machine(device)
     except ValueError:
-        raise typer.BadParameter(f"{device!r} is none of {NAMES}.", param_hint="--device") from None
+        raise typer.BadParameter(f"{device!r} is none of {DEVICE_NAMES}.", param_hint="--device") from None
     return load(path).set_params(device=device)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from smoothlink.distributed import tasks as shares
 from smoothlink.distributed.rows_on_workers import ClusterRows
-from smoothlink.machines.decoder_state import log_sums
+from smoothlink.machines.arrays import log_sums
 from smoothlink.machines.rows import Block, Rows
 from smoothlink.solve.cholesky import GramSystem
 from smoothlink.steps.featurize import Features
@@ -48,7 +48,7 @@ def distributed_passes(
     seed: int,
     run: SGDState | None = None,
 ) -> Iterator[Array]:
-    """Returns `steps.descend.sweeps` on a cluster: V (s + 1, c) after each pass.
+    """Returns `steps.sgd.sgd_passes` on a cluster: V (s + 1, c) after each pass.
 
     The softmax loss couples all labels: there each step is one sum over the rows of a large batch.
     """
@@ -69,11 +69,11 @@ def distributed_passes(
         sums,
         ridge,
         softmax=True,
-        descent=descent,
+        sgd=descent,
         smoothing=smoothing,
         seed=seed,
         run=run,
-        turned=False,
+        rotated=False,
         gradients=gradients,
     )
 
@@ -89,7 +89,7 @@ def label_sweeps(
     for states in label_states(rows, parts, targets, features, sums, task, run):
         found = cluster.gather(states)
         cluster.count(sum(state.V.nbytes * (1 if state.velocity is None else 2) for state in found))
-        run.V, run.sweep = np.hstack([state.V for state in found]), run.sweep + 1
+        run.V, run.passes = np.hstack([state.V for state in found]), run.passes + 1
         run.velocity = None if found[0].velocity is None else np.hstack([state.velocity for state in found])
         yield run.V
 
@@ -111,7 +111,7 @@ def label_states(
     for labels in parts:
         Y = [cluster.submit("label-columns", shares.label_columns, share, labels) for share in rows.parts]
         data.append(cluster.submit("label-rows", shares.some_labels, rows.table.parts, Y, rows._w))
-        begun = None if run.V is None else SGDState(run.V[:, labels], column(run.velocity, labels), run.sweep)
+        begun = None if run.V is None else SGDState(run.V[:, labels], column(run.velocity, labels), run.passes)
         states.append(begun)
     while True:
         for i in range(len(parts)):
@@ -167,9 +167,9 @@ def labels_pass(
     rows: Rows, features: Features, G: Array, targets: Array, weight: float, task: LabelTask, run: SGDState | None
 ) -> SGDState:
     """One pass of the logistic descent with some labels, on a worker."""
-    now = SGDState() if run is None else SGDState(copy(run.V), copy(run.velocity), run.sweep)
+    now = SGDState() if run is None else SGDState(copy(run.V), copy(run.velocity), run.passes)
     sums = LinkSums(GramSystem(G), targets, weight)
-    knobs: dict[str, Any] = {"descent": task.descent, "smoothing": task.smoothing, "seed": task.seed, "turned": False}
+    knobs: dict[str, Any] = {"sgd": task.descent, "smoothing": task.smoothing, "seed": task.seed, "rotated": False}
     next(sgd_passes(rows, features, sums, task.ridge, softmax=False, run=now, **knobs))
     return now
 

@@ -36,7 +36,7 @@ SENT = 1 << 15  # bytes from which on an array is sent to the workers by itself
 LOST = (asyncio.CancelledError, concurrent.futures.CancelledError, OSError, TimeoutError)
 FEW = 4  # workers that may fetch an array from one
 REACHED = 2.0  # seconds to try whether a worker can be reached
-PIECE = 32 << 20  # bytes of a (d, m) array that are sent and added at a time
+PIECE_BYTES = 32 << 20  # bytes of a (d, m) array that are sent and added at a time
 RETRIES = 3  # of a task that fails for other reasons than the death of its worker
 
 
@@ -255,7 +255,7 @@ class ClusterRows(Rows):
     ) -> None:
         super().__init__([], d, c)
         self.cluster, self.parts, self.starts, self.n = cluster, parts, starts, n
-        self.shares_columns = whole is not None
+        self.partitions_columns = whole is not None
         # All rows as one share, for each worker its own, where columns are shared out. Copies of one result would not
         # do: Dask takes those that no task waits for away again.
         self.whole = whole
@@ -279,7 +279,7 @@ class ClusterRows(Rows):
 
     def columns(self, d: int) -> int:
         """Some panels, so that two arrays of them, what is sent and what comes back, stay small on a worker."""
-        return max(HOST_COLUMNS, PIECE // (4 * d) // HOST_COLUMNS * HOST_COLUMNS)
+        return max(HOST_COLUMNS, PIECE_BYTES // (4 * d) // HOST_COLUMNS * HOST_COLUMNS)
 
     def columnwise(self, f: Callable[..., None], A: Any, side: int, dtype: Any = np.float32) -> Any:
         """Some columns after the others: no worker holds all of A or of the sum."""
@@ -333,7 +333,7 @@ class ClusterRows(Rows):
             return totals
         found: list[Any] = self.cluster.again(lambda: self._sums(f, arrays, outs))
         if saved is not None:
-            saved.put(self.n, found, last=True)
+            saved.save(self.n, found, last=True)
         return found
 
     def _sums(self, f: Callable[..., None], arrays: tuple[Any, ...], outs: list[tuple[tuple[int, ...], Any]]) -> Any:

@@ -103,7 +103,7 @@ class SumState:
         meta, arrays = found
         return int(meta["rows"]), [arrays[f"total{i}"] for i in range(len(arrays))]
 
-    def put(self, rows: int, totals: list[Array], *, last: bool) -> None:
+    def save(self, rows: int, totals: list[Array], *, last: bool) -> None:
         if last or time.monotonic() - self.last >= EVERY:
             self.state.save(self.name, {"rows": rows}, **{f"total{i}": total for i, total in enumerate(totals)})
             self.last = time.monotonic()

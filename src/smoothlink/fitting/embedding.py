@@ -115,7 +115,7 @@ class Embedder:
             return steps.every_label(rows, solve)
         if self.adaptive:
             return steps.adaptive_embedding(rows, k, solve, rng, power=self.power)
-        found = steps.label_embedding(rows, k, solve, rng, oversample=self.oversample, power=self.power, kept=saved)
+        found = steps.label_embedding(rows, k, solve, rng, oversample=self.oversample, power=self.power, saved=saved)
         return found if self.share is None else steps.share_of_predictable(found, self.share)
 
 

@@ -101,7 +101,7 @@ def decoder_passes(link: Link, settings: Settings, run: SGDState | None = None) 
         link.sums,
         settings.final_ridge,
         softmax=settings.loss == "softmax",
-        descent=settings.sgd,
+        sgd=settings.sgd,
         smoothing=settings.smoothing,
         seed=settings.seed,
         run=run,
@@ -122,13 +122,13 @@ def decode(link: Link, settings: Settings, state: FitState, clock: Clock) -> Wei
         run = SGDState(saved[1]["V"], saved[1].get("velocity"), saved[0]["passes"])
     passes = decoder_passes(link, settings, run)
     V = None if saved is None else saved[1]["decoded"]
-    while run.sweep < max(1, settings.passes):
-        if run.sweep:
-            clock.progress("fit", run.sweep / settings.passes)
+    while run.passes < max(1, settings.passes):
+        if run.passes:
+            clock.progress("fit", run.passes / settings.passes)
         V = next(passes)
         if state.saves:
             velocity = {} if run.velocity is None else {"velocity": to_host(run.velocity)}
-            state.save("fit", {"passes": run.sweep}, V=to_host(run.V), decoded=to_host(V), **velocity)
+            state.save("fit", {"passes": run.passes}, V=to_host(run.V), decoded=to_host(V), **velocity)
     return ArrayWeights(np.ascontiguousarray(to_host(V)))
 
 

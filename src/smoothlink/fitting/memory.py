@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 from smoothlink.fitting.calibration import CALIBRATION_ROWS, PAIRS_AT_A_TIME, rows_scored
-from smoothlink.machines.decoder_state import LABELS
+from smoothlink.machines.decoder_state import LABEL_MULTIPLE
 from smoothlink.machines.host_and_device import BLOCK_ROWS, HOST
 from smoothlink.parameters import UNITS
 from smoothlink.steps.embed import ROTATED_ROWS
@@ -187,7 +187,7 @@ def link_bytes(z: Sizes, plan: Plan) -> tuple[float, float, float]:
     solve = 8 * s * s + 32 * s * labels
     if plan.sgd and z.loss != "squared":
         batch = default_batch(z.n, z.c, s, softmax=z.multiclass)
-        scores = max(HOST.scores(), 4 * batch * min(z.c, LABELS))
+        scores = max(HOST.scores(), 4 * batch * min(z.c, LABEL_MULTIPLE))
         solve = max(solve, 24 * s * s + 20 * s * z.c + 2 * min(scores, 4 * batch * z.c) + 8 * batch * s)
         held += 4 * s * s + 16 * s * z.c  # M, and V, its velocity, the best V so far and what it aims at
     return sums, solve, held

@@ -18,7 +18,7 @@ from smoothlink.fitting.input_kernel import KERNEL_BYTES, draw_inputs, kernel_by
 from smoothlink.fitting.memory import GRADIENT_ARRAYS, LARGEST_RANK, SEARCH_ROWS, Plan, Sizes, make_plan, size
 from smoothlink.fitting.settings import Inputs, Problem, Request, Settings, TrainingData
 from smoothlink.fitting.validate import LOGISTIC_FLOPS
-from smoothlink.machines.host_and_device import BLOCK_ROWS, HOST, HOST_COLUMNS, Rates, find_machine
+from smoothlink.machines.host_and_device import BLOCK_ROWS, HOST, HOST_COLUMNS, Speeds, find_machine
 from smoothlink.machines.rows import Rows
 from smoothlink.machines.rows_in_files import MappedMatrix, ScaledRows
 from smoothlink.parameters import memory_bytes
@@ -53,7 +53,7 @@ def scaled_inputs(X: Any, scaling: Scaling, request: Request, plan: Plan) -> Any
     kernel = request.input_kernel is not None and (request.input_kernel != "auto" or table)  # or may be tried
     if plan.memory is None or (kernel and fits):
         return scaling(X[:] if isinstance(X, MappedMatrix) else X)
-    kept, room = plan.kept or 0, find_machine(request.device).room()
+    kept, room = plan.kept or 0, find_machine(request.device).block_bytes()
     return ScaledRows(X, scaling.__call__, kept if room is None else min(kept, room))
 
 
@@ -115,20 +115,20 @@ def planned_solver(solver: Any, rows: Rows, columns: int, entries: int, plan: Pl
     """Returns a solver that the plan has room for: no factor where that would fill it, and no sketch of X'X."""
     if solver == "auto" and not plan.factors:
         solver = "cg"
-    found = resolve_solver(solver, rows.n, rows.d, columns, entries, rows.machine.rates, by_sums=rows.remote)
+    found = resolve_solver(solver, rows.n, rows.d, columns, entries, rows.machine.speeds, by_sums=rows.remote)
     if plan.memory is not None and isinstance(solver, str) and isinstance(found, ConjugateGradient):
         return replace(found, preconditioner="diagonal", group=plan.columns or found.group)
     return found
 
 
 def resolve_solver(
-    solver: Any, n: int, d: int, columns: int, entries: int, rates: Rates = HOST.rates, *, by_sums: bool = False
+    solver: Any, n: int, d: int, columns: int, entries: int, speeds: Speeds = HOST.speeds, *, by_sums: bool = False
 ) -> Solver:
     """Returns a solver object as it is; "auto" by predicted cost; or by name."""
     if not isinstance(solver, str):
         return solver
     if solver == "auto":
-        return choose_solver(n, d, columns, entries, rates, by_sums=by_sums)
+        return choose_solver(n, d, columns, entries, speeds, by_sums=by_sums)
     named: dict[str, Solver] = {"cholesky": Cholesky(), "dual": DualCholesky(), "cg": ConjugateGradient()}
     return named[solver]
 

@@ -1,5 +1,5 @@
-"""The few operations that differ between NumPy and torch. An array is on the host or on a device, and says so itself:
-what is made of it is made there. torch is never imported for an array of the host."""
+"""The few operations that NumPy and torch spell differently. An array is on the host or on a device: results are made
+where it is. torch is never imported for an array of the host."""
 
 from __future__ import annotations
 
@@ -11,39 +11,40 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from smoothlink.machines.threads import calm
+from smoothlink.machines.threads import single_blas_thread
 
-Array = Any  # NumPy's, or a tensor of torch
+Array = Any  # an array of NumPy, or a tensor of torch
 HostArray = NDArray[Any]
 
 SUM_ROWS = 65536  # products of at most so many rows are added in float64
-BROUGHT, BRINGERS = 64 << 20, 4  # bytes of a matrix that comes back at a time, and the threads that fetch it
-PINNED = 1 << 30  # bytes up to which an array is sent through pinned memory
+COPY_BYTES, COPY_THREADS = 64 << 20, 4  # of a matrix that each thread copies to the host at a time; threads that do
+PINNED_BYTES = 1 << 30  # up to which an array is copied through pinned memory
+LARGEST_SCORE = 40.0  # beyond it a probability is 0 or 1 in float32
 
 
 def on_host(A: Any) -> bool:
-    """Whether this is no tensor: an array of NumPy, or one in a file."""
+    """Returns whether this is no tensor: an array of NumPy, or one in a file."""
     return not hasattr(A, "is_sparse")
 
 
 def to_host(A: Array) -> HostArray:
-    """The same numbers as an array of NumPy."""
+    """Returns the same numbers as an array of NumPy."""
     if on_host(A):
         return np.asarray(A)
     A = A.detach()
-    return copy_to_host(A) if A.is_cuda and A.ndim == 2 and A.nbytes > BROUGHT else np.asarray(A.cpu().numpy())
+    return copy_to_host(A) if A.is_cuda and A.ndim == 2 and A.nbytes > COPY_BYTES else np.asarray(A.cpu().numpy())
 
 
 def copy_to_host(A: Array) -> HostArray:
-    """A matrix of a card, rows at a time through pinned memory by several threads: new memory of the host is slow to
-    touch first, and one thread alone brings 1 GB/s."""
+    """Returns a matrix of a GPU on the host, rows at a time through pinned memory by several threads: new memory of the
+    host is slow to touch first, and one thread copies 1 GB/s."""
     import torch
 
     out = np.empty(tuple(A.shape), str(A.dtype).removeprefix("torch."))
-    size = max(1, BROUGHT // (A.element_size() * max(1, A.shape[1])))
+    size = max(1, COPY_BYTES // (A.element_size() * max(1, A.shape[1])))
     torch.cuda.current_stream(A.device).synchronize()
 
-    def bring(parts: range) -> None:
+    def copy(parts: range) -> None:
         stream: Any = torch.cuda.Stream(A.device)  # type: ignore[no-untyped-call]
         pinned = torch.empty((min(size, len(A)), A.shape[1]), dtype=A.dtype, pin_memory=A.is_cuda)
         for start in parts:
@@ -53,18 +54,18 @@ def copy_to_host(A: Array) -> HostArray:
             stream.synchronize()
             out[start : start + size] = pinned[: len(part)].numpy()
 
-    with ThreadPoolExecutor(BRINGERS) as pool:
-        list(pool.map(bring, (range(i * size, len(A), BRINGERS * size) for i in range(BRINGERS))))
+    with ThreadPoolExecutor(COPY_THREADS) as pool:
+        list(pool.map(copy, (range(i * size, len(A), COPY_THREADS * size) for i in range(COPY_THREADS))))
     return out
 
 
 def to_device_of(A: Array, B: Any) -> Array:
-    """B, an array of the host, where A is."""
+    """Returns B, an array of the host, where A is."""
     return B if on_host(A) or not isinstance(B, np.ndarray) else copy_to_device(B, str(A.device))
 
 
 def copy_to_device(A: HostArray, device: str) -> Array:
-    """A copy of an array of the host on a device of torch, through pinned memory where that is a card."""
+    """Returns a copy of an array of the host on a device of torch, through pinned memory where that is a GPU."""
     import torch
 
     if not device.startswith("cuda"):
@@ -72,16 +73,16 @@ def copy_to_device(A: HostArray, device: str) -> Array:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that the array may be read-only: it is only read
         whole = torch.from_numpy(np.ascontiguousarray(A))
-    return whole.pin_memory().to(device, non_blocking=True) if A.nbytes <= PINNED else whole.to(device)
+    return whole.pin_memory().to(device, non_blocking=True) if A.nbytes <= PINNED_BYTES else whole.to(device)
 
 
 def zeros(A: Array, shape: tuple[int, ...]) -> Array:
-    """Zeros of A's type where A is."""
+    """Returns zeros of A's type where A is."""
     return np.zeros(shape, A.dtype) if on_host(A) else A.new_zeros(shape)
 
 
 def number_type(A: Array, dtype: Any) -> Any:
-    """NumPy's float32 or float64 as A's library calls it."""
+    """Returns NumPy's float32 or float64 as the library of A calls it."""
     if on_host(A):
         return dtype
     import torch
@@ -90,34 +91,34 @@ def number_type(A: Array, dtype: Any) -> Any:
 
 
 def astype(A: Array, dtype: Any, *, copy: bool = False) -> Array:
-    """A as np.float32 or np.float64."""
+    """Returns A as np.float32 or np.float64."""
     return A.astype(dtype, copy=copy) if on_host(A) else A.to(number_type(A, dtype), copy=copy)
 
 
 def like(A: Array, B: Array) -> Array:
-    """A with B's type of numbers."""
+    """Returns A with B's type of numbers."""
     return np.asarray(A, B.dtype) if on_host(A) else A.to(B.dtype)
 
 
 def contiguous(A: Array, *, copy: bool = False) -> Array:
-    """A with its rows one after the other in memory."""
+    """Returns A with its rows one after the other in memory."""
     if on_host(A):
         return np.array(A, order="C") if copy else np.ascontiguousarray(A)
     return A.contiguous() if not copy or not A.is_contiguous() else A.clone()
 
 
 def take_columns(A: Array, some: HostArray) -> Array:
-    """Some columns, by number or by a mask."""
+    """Returns some columns, by number or by a mask."""
     return A[:, to_device_of(A, some)]
 
 
 def take_rows(A: Array, numbers: HostArray) -> Array:
-    """Some rows by number."""
+    """Returns some rows by number."""
     return A[to_device_of(A, numbers)]
 
 
 def hstack(parts: list[Array]) -> Array:
-    """Matrices side by side."""
+    """Returns matrices side by side."""
     if on_host(parts[0]):
         return np.hstack(parts)
     import torch
@@ -126,12 +127,12 @@ def hstack(parts: list[Array]) -> Array:
 
 
 def diagonal(A: Array) -> HostArray:
-    """The diagonal of a matrix, on the host."""
+    """Returns the diagonal of a matrix, on the host."""
     return np.diag(A) if on_host(A) else to_host(A.diagonal())
 
 
 def with_diagonal(A: Array, d: HostArray) -> Array:
-    """A copy of A, column by column in memory on the host, with another diagonal."""
+    """Returns a copy of A, column by column in memory on the host, with another diagonal."""
     if on_host(A):
         B = np.array(A, order="F", copy=True)
         np.fill_diagonal(B, d)
@@ -142,28 +143,28 @@ def with_diagonal(A: Array, d: HostArray) -> Array:
 
 
 def dot(A: Array, B: Array) -> float:
-    """The sum of products of all entries, in float64."""
+    """Returns the sum of products of all entries, in float64."""
     if on_host(A):
         return float(np.einsum("ij,ij->", A, B, dtype=np.float64))
     return float(column_dots(A, B).sum())
 
 
-def column_dots(A: Array, B: Array, M: Array | None = None) -> HostArray:
-    """a'b of each column, or a'Mb with M diagonal, in float64, on the host."""
+def column_dots(A: Array, B: Array, M: Array | None = None, *, sum_rows: int = SUM_ROWS) -> HostArray:
+    """Returns a'b of each column, or a'Mb with M diagonal, in float64, on the host; devices add `sum_rows` at once."""
     if on_host(A):
         return np.einsum("ij,ij->j", A, B if M is None else M[:, None] * B, dtype=np.float64)
     import torch
 
     total = torch.zeros(A.shape[1], dtype=torch.float64, device=A.device)
-    for i in range(0, len(A), SUM_ROWS):  # the products are as large as the rows
-        products = A[i : i + SUM_ROWS] * B[i : i + SUM_ROWS]
-        products = products if M is None else products.mul_(M[i : i + SUM_ROWS, None])
+    for i in range(0, len(A), sum_rows):  # the products are as large as the rows
+        products = A[i : i + sum_rows] * B[i : i + sum_rows]
+        products = products if M is None else products.mul_(M[i : i + sum_rows, None])
         total += products.sum(0, dtype=torch.float64)
     return to_host(total)
 
 
 def extremes(A: Array) -> tuple[HostArray, HostArray]:
-    """The least and the largest entry of each column, on the host."""
+    """Returns the least and the largest entry of each column, on the host."""
     if on_host(A):
         return A.min(axis=0), A.max(axis=0)
     return to_host(A.amin(0)), to_host(A.amax(0))
@@ -174,7 +175,7 @@ def square_root(A: Array) -> Array:
 
 
 def unit_rows(H: Array) -> Array:
-    """Each row scaled to length 1; rows of zeros stay."""
+    """Returns H with each row scaled to length 1; rows of zeros stay."""
     if on_host(H):
         lengths = np.linalg.norm(H, axis=1, keepdims=True)
         return np.asarray(H / np.where(lengths > 0, lengths, 1), dtype=H.dtype)
@@ -182,8 +183,45 @@ def unit_rows(H: Array) -> Array:
     return H / lengths.masked_fill_(lengths == 0, 1)
 
 
+def sigmoid(Z: Array) -> Array:
+    """Returns 1 / (1 + exp(-Z)), in place."""
+    if not on_host(Z):
+        return Z.sigmoid_()
+    np.clip(Z, -LARGEST_SCORE, LARGEST_SCORE, out=Z)
+    np.negative(Z, out=Z)
+    np.exp(Z, out=Z)
+    Z += 1
+    return np.reciprocal(Z, out=Z)
+
+
+def add_product(A: Array, B: Array, out: Array) -> None:
+    """Adds A B to out."""
+    if on_host(A):
+        out += A @ B
+    else:
+        out.addmm_(A, B)
+
+
+def exponential(Z: Array) -> Array:
+    """Returns exp(Z), in place."""
+    return np.exp(Z, out=Z) if on_host(Z) else Z.exp_()
+
+
+def log_sums(Z: Array) -> Array:
+    """Returns log sum exp (b, 1) of each row."""
+    if not on_host(Z):
+        return Z.logsumexp(1, keepdim=True)
+    top = Z.max(axis=1, keepdims=True)
+    return top + np.log(np.exp(Z - top).sum(axis=1, keepdims=True))
+
+
+def add_log_sums(a: Array, b: Array) -> Array:
+    """Returns log(exp(a) + exp(b))."""
+    return np.logaddexp(a, b) if on_host(a) else a.logaddexp(b)
+
+
 def cosines(H: Any, R: Array, b: Array, out: Array) -> None:
-    """out (n, s) = sqrt(2) cos(H R + b), in float32: Cauchy frequencies make arguments of 1e4."""
+    """Writes sqrt(2) cos(H R + b) into out (n, s), in float32: Cauchy frequencies make arguments of 1e4."""
     if on_host(out):
         angles = H @ R
         angles += b
@@ -197,12 +235,12 @@ def cosines(H: Any, R: Array, b: Array, out: Array) -> None:
 
 
 def empty_as(A: Array) -> Array:
-    """Room for an array like A."""
+    """Returns an array like A whose numbers are not set."""
     return np.empty_like(A) if on_host(A) else A.new_empty(A.shape)
 
 
 def empty(A: Any, shape: tuple[int, ...]) -> Array:
-    """Room for float32 numbers where A is."""
+    """Returns an array of float32 numbers, not set, where A is."""
     if on_host(A):
         return np.empty(shape, np.float32)
     import torch
@@ -211,8 +249,8 @@ def empty(A: Any, shape: tuple[int, ...]) -> Array:
 
 
 def cholesky(A: Array) -> Array:
-    """The lower factor of A (float64), which is used up; LinAlgError where A is not positive definite."""
-    with calm(len(A)):
+    """Returns the lower factor of A (float64), in its memory; raises LinAlgError where A is not positive definite."""
+    with single_blas_thread(len(A)):
         if on_host(A):
             return scipy.linalg.cholesky(A, lower=True, overwrite_a=True, check_finite=False)
         import torch
@@ -224,16 +262,16 @@ def cholesky(A: Array) -> Array:
 
 
 def cholesky_solve(L: Array, B: Array) -> Array:
-    """(LL')^-1 B in float64; B, in float64, is used up."""
-    with calm(len(L)):
+    """Returns (LL')^-1 B in float64, in the memory of B, which is float64."""
+    with single_blas_thread(len(L)):
         if on_host(L):
             return scipy.linalg.cho_solve((L, True), B, overwrite_b=True, check_finite=False)
         return B.cholesky_solve(L)
 
 
 def cholesky_inverse(L: Array) -> Array:
-    """(LL')^-1 in float32; L is used up."""
-    with calm(len(L)):
+    """Returns (LL')^-1 in float32; the memory of L is reused."""
+    with single_blas_thread(len(L)):
         if not on_host(L):
             return L.cholesky_inverse().float()
         inverse, failed = scipy.linalg.lapack.dpotri(L, lower=1, overwrite_c=1)
@@ -244,14 +282,14 @@ def cholesky_inverse(L: Array) -> Array:
 
 
 def lower_inverse(A: HostArray) -> HostArray:
-    """L^-1 for a small A = LL', on the host."""
-    with calm(len(A)):
+    """Returns L^-1 for a small A = LL', on the host."""
+    with single_blas_thread(len(A)):
         L = scipy.linalg.cholesky(A, lower=True)
         return np.asarray(scipy.linalg.solve_triangular(L, np.eye(len(L)), lower=True))
 
 
 def full_eigh(A: Array) -> tuple[HostArray, Array]:
-    """Eigenvalues, on the host, and eigenvectors of a large symmetric matrix where it is."""
+    """Returns the eigenvalues, on the host, and the eigenvectors of a large symmetric matrix, where it is."""
     if on_host(A):
         return eigh(A)
     import torch
@@ -261,7 +299,7 @@ def full_eigh(A: Array) -> tuple[HostArray, Array]:
 
 
 def half_product(A: Array, B: Array | None = None) -> Array:
-    """A B in float32, on a card from halves; without B, A rounded to halves."""
+    """Returns A B in float32, on a GPU from half-precision factors; without B, A rounded to half precision."""
     if on_host(A) or not A.is_cuda:
         return A if B is None else A @ B
     import torch
@@ -271,8 +309,8 @@ def half_product(A: Array, B: Array | None = None) -> Array:
 
 
 def eigh(A: Array) -> tuple[HostArray, HostArray]:
-    """Eigenvalues, ascending, and eigenvectors of a small symmetric matrix, on the host: all machines see the same."""
+    """Returns eigenvalues, ascending, and eigenvectors of a small symmetric matrix, on the host for every machine."""
     A = to_host(A)
-    with calm(len(A)):
+    with single_blas_thread(len(A)):
         lam, E = np.linalg.eigh(A)
     return lam, E

@@ -1,4 +1,4 @@
-"""Functions compiled by numba, kept in its cache where that can be read and written, and compiled anew where not."""
+"""Functions compiled by numba, cached where files can be read and written, and compiled anew where not."""
 
 import os
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The two kinds of matrix a block of rows may hold on a device, with the products of machines/matrix.py (torch)."""
+"""Sparse matrices of a device (torch), with the products of those of the host in matrices.py."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from smoothlink.machines.arrays import copy_to_device
-from smoothlink.machines.matrices import GRAM_ROWS
+from smoothlink.machines.matrices import GRAM_ROWS, Dense
 
 Tensor = torch.Tensor
 HostArray = NDArray[Any]
@@ -20,22 +20,22 @@ HostArray = NDArray[Any]
 DENSE_BYTES = 1 << 28  # of sparse rows that are made dense together
 
 
-def tensor_matrix(A: Any, device: str) -> TensorSparse | TensorDense:
-    """The kind that suits A, an array or sparse matrix of the host, or a tensor."""
+def tensor_matrix(A: Any, device: str) -> DeviceSparse | Dense:
+    """Returns an array or a sparse matrix of the host, or a tensor, on a device with its products."""
     if sp.issparse(A):
-        return TensorSparse(A, device)
-    return TensorDense(copy_to_device(A, device) if isinstance(A, np.ndarray) else A)
+        return DeviceSparse(A, device)
+    return Dense(copy_to_device(A, device) if isinstance(A, np.ndarray) else A)
 
 
 def csr_tensor(indptr: Tensor, indices: Tensor, data: Tensor, shape: tuple[int, int]) -> Tensor:
-    """A sparse tensor of arrays that are known to be sound."""
+    """Returns a sparse tensor of arrays that are known to be sound."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # says that its interface may change
+        warnings.simplefilter("ignore", UserWarning)  # that its interface may change
         return torch.sparse_csr_tensor(indptr, indices, data, shape, check_invariants=False)
 
 
-class TensorSparse:
-    """CSR on a device with its transpose prepared once; the matrix of the host is kept for what is rare."""
+class DeviceSparse:
+    """CSR on a device with its transpose prepared once; the matrix of the host stays for what is rare."""
 
     def __init__(self, A: sp.csr_array, device: str) -> None:
         self.csr, self.device = A, device
@@ -51,58 +51,59 @@ class TensorSparse:
 
     @cached_property
     def places(self) -> Tensor:
-        """The row of each entry."""
+        """Returns the row of each entry."""
         counts = self.forward.crow_indices().diff()
         return torch.repeat_interleave(torch.arange(self.shape[0], dtype=torch.int32, device=self.device), counts)
 
     @cached_property
-    def T(self) -> TensorTranspose:
+    def T(self) -> DeviceTranspose:
         A = self.forward
-        return TensorTranspose(transposed(self.places, A.col_indices(), A.values(), (self.shape[1], self.shape[0])))
+        return DeviceTranspose(transposed(self.places, A.col_indices(), A.values(), (self.shape[1], self.shape[0])))
 
     def release(self) -> None:
-        """Forgets what was prepared for products, which can be made again."""
+        """Frees what was prepared for products, which can be made again."""
         for name in ("forward", "places", "T"):
             self.__dict__.pop(name, None)
 
     @property
     def nbytes(self) -> int:
-        """What it holds once it is prepared for products."""
+        """Returns the bytes that it holds once it is prepared for products."""
         return 24 * self.csr.nnz + 8 * sum(self.shape)
 
     def __matmul__(self, B: Tensor) -> Tensor:
         return of_type(self.forward, B) @ B
 
     def take(self, numbers: HostArray) -> sp.csr_array:
+        """Returns some rows, on the host."""
         return self.csr[numbers]
 
     def dense_rows(self, start: int, stop: int) -> Tensor:
-        """Some rows, dense."""
+        """Returns some rows, dense."""
         first, last = int(self.csr.indptr[start]), int(self.csr.indptr[stop])
         A, out = self.forward, torch.zeros((stop - start, self.shape[1]), device=self.device)
         at = self.places[first:last].long() - start
         out[at, A.col_indices()[first:last].long()] = A.values()[first:last]
         return out
 
-    def add_gram(self, w: Tensor, out: Tensor) -> None:
-        """out (d, d) += X' diag(w) X, float32 products of some rows in float64."""
-        step = max(1, min(GRAM_ROWS, DENSE_BYTES // (4 * max(1, self.shape[1]))))
+    def add_gram(self, w: Tensor, out: Tensor, dense_bytes: int = DENSE_BYTES) -> None:
+        """Adds X' diag(w) X to out (d, d): float32 products of some rows, added in float64."""
+        step = max(1, min(GRAM_ROWS, dense_bytes // (4 * max(1, self.shape[1]))))
         for start in range(0, self.shape[0], step):
             part = self.dense_rows(start, min(self.shape[0], start + step))
             out += part.T @ (part * w[start : start + step, None])
 
     def add_square_sums(self, w: Tensor, out: Tensor) -> None:
-        """out (d,) += the diagonal of X' diag(w) X."""
+        """Adds the diagonal of X' diag(w) X to out (d,)."""
         values = self.forward.values().double()
         out.index_add_(0, self.forward.col_indices(), w.double()[self.places] * values * values)
 
     def add_column_sums(self, w: Tensor, out: Tensor) -> None:
-        """out (d,) += X'w."""
+        """Adds X'w to out (d,)."""
         values = self.forward.values().double()
         out.index_add_(0, self.forward.col_indices(), w.double()[self.places] * values)
 
     def add_part(self, part: slice, columns: slice | Tensor, R: Tensor, out: Tensor) -> None:
-        """out (m, s) += A'R for A = X[part, columns]: only columns with an entry are touched."""
+        """Adds A'R to out (m, s) for A = X[part, columns]: only columns with an entry are touched."""
         first, last = int(self.csr.indptr[part.start]), int(self.csr.indptr[part.stop])
         names, values = self.forward.col_indices()[first:last], self.forward.values()[first:last]
         places = self.places[first:last] - part.start
@@ -120,63 +121,19 @@ class TensorSparse:
         out[found.long()] += A @ R
 
 
-class TensorTranspose:
+class DeviceTranspose:
     """X' in CSR."""
 
     def __init__(self, A: Tensor) -> None:
         self.tensor = A
 
     def add_product(self, R: Tensor, out: Tensor) -> None:
-        """out (d, m) += X' R."""
+        """Adds X' R to out (d, m)."""
         out.addmm_(of_type(self.tensor, R), R)
 
 
-class TensorDense:
-    """A tensor with the products of `TensorSparse`."""
-
-    def __init__(self, A: Tensor) -> None:
-        self.array = A
-        self.shape: tuple[int, int] = (A.shape[0], A.shape[1])
-        self.nbytes: int = A.nbytes
-
-    def release(self) -> None:
-        """Nothing was prepared."""
-
-    @property
-    def T(self) -> TensorDenseTranspose:
-        return TensorDenseTranspose(self.array)
-
-    def __matmul__(self, B: Tensor) -> Tensor:
-        return self.array.to(B.dtype) @ B
-
-    def take(self, numbers: HostArray) -> HostArray:
-        found: HostArray = self.array[torch.as_tensor(numbers, device=self.array.device)].cpu().numpy()
-        return found
-
-    def dense_rows(self, start: int, stop: int) -> Tensor:
-        return self.array[start:stop]
-
-    def add_gram(self, w: Tensor, out: Tensor) -> None:
-        for start in range(0, len(self.array), GRAM_ROWS):
-            part = self.array[start : start + GRAM_ROWS]
-            out += part.T @ (part * w[start : start + GRAM_ROWS, None])
-
-    def add_square_sums(self, w: Tensor, out: Tensor) -> None:
-        for start in range(0, len(self.array), GRAM_ROWS):
-            part = self.array[start : start + GRAM_ROWS].double()
-            out += w[start : start + GRAM_ROWS].double() @ (part * part)
-
-
-class TensorDenseTranspose:
-    def __init__(self, A: Tensor) -> None:
-        self.array = A
-
-    def add_product(self, R: Tensor, out: Tensor) -> None:
-        out.addmm_(self.array.T.to(R.dtype), R)
-
-
 def transposed(places: Tensor, names: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
-    """The CSR tensor of A' (m, b) from the row, the column and the value of each entry of A (b, m), row by row."""
+    """Returns the CSR tensor of A' (m, b) from the row, column and value of each entry of A (b, m), row by row."""
     names, order = torch.sort(names, stable=True)
     indptr = torch.zeros(shape[0] + 1, dtype=torch.int32, device=names.device)
     indptr[1:] = torch.bincount(names, minlength=shape[0]).cumsum(0)
@@ -184,7 +141,7 @@ def transposed(places: Tensor, names: Tensor, values: Tensor, shape: tuple[int, 
 
 
 def of_type(A: Tensor, B: Tensor) -> Tensor:
-    """A sparse tensor whose numbers have the type of B's."""
+    """Returns a sparse tensor whose numbers have the type of B's."""
     if A.dtype == B.dtype:
         return A
     return csr_tensor(A.crow_indices(), A.col_indices(), A.values().to(B.dtype), (A.shape[0], A.shape[1]))

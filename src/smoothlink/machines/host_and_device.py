@@ -1,6 +1,6 @@
-"""Where arrays are and products are made: the host (NumPy and numba), or a device (torch).
+"""The machines: the host (NumPy and numba) and devices (torch), with the sizes of blocks that suit each.
 
-A device is asked for by name, and only then is torch imported.
+torch is imported only when a device is named.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from smoothlink.errors import DeviceError
 from smoothlink.machines.arrays import Array, copy_to_device
 from smoothlink.machines.matrices import matrix
 
-BLOCK_ROWS = 65536  # of X that are seen together on the host
+BLOCK_ROWS = 65536  # of X in a block on the host
 HOST_COLUMNS = 64  # that conjugate gradients advance together there: what the kernels like best
-SCORE_BYTES = 256 << 20  # of scores looked at together there
-WIDE = 1024  # columns that a block of rows on a device is made for
-MOST_ENTRIES = 1 << 30  # of a sparse block: its indices have 32 bits
-LEAST_SHARE = 2.0**-8  # of the memory that is free: below it there is no use in trying smaller blocks
-NAMES = "'cpu' (NumPy), 'auto', 'cuda', 'cuda:1' and so on, and 'torch' (torch on the processor)"
+SCORE_BYTES = 256 << 20  # of scores in memory together there
+BLOCK_COLUMNS = 1024  # for which blocks of rows on a device are sized
+MOST_ENTRIES = 1 << 30  # of a sparse block, whose indices have 32 bits
+LEAST_MEMORY_SHARE = 2.0**-8  # of the memory that is free: below it smaller blocks do not help
+DEVICE_NAMES = "'cpu' (NumPy), 'auto', 'cuda', 'cuda:1' and so on, and 'torch' (torch on the processor)"
 
 
-class Rates(NamedTuple):
-    """Operations a second, for the choice of a solver: only ratios matter."""
+class Speeds(NamedTuple):
+    """Operations per second, for the choice of a solver: only ratios matter."""
 
     factor: float  # Cholesky factors and solves, float64
     dense: float  # float32 matrix products
@@ -41,17 +41,18 @@ class Host:
     """NumPy and numba."""
 
     name = "cpu"
-    # Of two cores (decision 0009); those of dense products and of vectors are estimates. A sparse Gram matrix jumps
-    # about in memory: a pair of non-zeros costs as much as 200 dense operations.
-    rates = Rates(factor=40e9, dense=120e9, panel=9.6e9, pair=0.5e9, kernel=1.2e9, vector=1e9)
-    peak_mb: float | None = None  # of a device's memory
+    # Measured on two cores (decision 0009); dense products and vectors are estimates. A sparse Gram matrix jumps about
+    # in memory: a pair of non-zeros costs as much as 200 dense operations.
+    speeds = Speeds(factor=40e9, dense=120e9, panel=9.6e9, pair=0.5e9, kernel=1.2e9, vector=1e9)
+    peak_mb: float | None = None  # the most memory of a device that was held
     speed = 1.0  # how many times faster than two cores large products are
-    half = False  # whether products of halves are fast
+    half = False  # whether half-precision products are fast
 
     def __repr__(self) -> str:
         return self.name
 
-    def place(self, A: Any) -> Any:
+    def to_device(self, A: Any) -> Any:
+        """Returns A, which is where it belongs."""
         return A
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Array:
@@ -64,19 +65,19 @@ class Host:
         return BLOCK_ROWS
 
     def columns(self, d: int) -> int:
-        """That conjugate gradients advance together."""
+        """Returns how many columns conjugate gradients advance together."""
         return HOST_COLUMNS
 
-    def room(self) -> int | None:
-        """Bytes that blocks of X may take here; None: no limit."""
+    def block_bytes(self) -> int | None:
+        """Returns the bytes that blocks of X may take here; None: no limit."""
         return None
 
     def scores(self) -> int:
-        """Bytes of scores that are looked at together."""
+        """Returns the bytes that scores of some rows and labels may take."""
         return SCORE_BYTES
 
     def smaller(self) -> None:
-        """The host has no smaller blocks to offer."""
+        """Returns None: the host has no smaller blocks."""
         return
 
 
@@ -85,14 +86,14 @@ HOST = Host()
 
 @dataclass(frozen=True, repr=False)
 class Device:
-    """A device of torch. Sizes of blocks go by the memory that was free when it was asked for."""
+    """A device of torch. Sizes of blocks depend on the memory that was free when it was found."""
 
-    name: str  # as torch says it
+    name: str  # in torch
     free: int  # bytes
-    share: float = 1.0  # of them that is counted on: less after a fit ran out of memory
+    share: float = 1.0  # of them that blocks are sized by: less after a fit ran out of memory
 
     # Estimates for one H200, from its data sheet and a few probes: they choose a solver and nothing else.
-    rates = Rates(factor=20e12, dense=40e12, panel=1.5e12, pair=None, kernel=1e12, vector=4e11)
+    speeds = Speeds(factor=20e12, dense=40e12, panel=1.5e12, pair=None, kernel=1e12, vector=4e11)
 
     def __repr__(self) -> str:
         return "torch" if self.name == "cpu" else self.name
@@ -103,7 +104,7 @@ class Device:
 
     @property
     def peak_mb(self) -> float | None:
-        """The most memory of a card that was held since it was asked for."""
+        """Returns the most memory of a GPU that was held since it was found."""
         if not self.half:
             return None
         import torch
@@ -112,19 +113,19 @@ class Device:
 
     @property
     def half(self) -> bool:
-        """Halves are for the matrix units of a card; some processors crash at their products."""
+        """Returns whether half-precision products are fast: on a GPU. Some processors crash at them."""
         return self.name.startswith("cuda")
 
     @property
     def bytes(self) -> int:
         return int(self.free * self.share)
 
-    def place(self, A: Any) -> Any:
-        """Arrays of the host, alone or in named tuples, on the device; anything else as it is."""
+    def to_device(self, A: Any) -> Any:
+        """Returns arrays of the host, or named tuples of them, on the device; anything else as it is."""
         if isinstance(A, np.ndarray):
             return copy_to_device(A, self.name)
         if isinstance(A, tuple) and hasattr(A, "_fields"):
-            return type(A)(*map(self.place, A))
+            return type(A)(*map(self.to_device, A))
         return A
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Array:
@@ -139,24 +140,24 @@ class Device:
         return tensor_matrix(A, self.name)
 
     def block_rows(self, n: int, entries: int) -> int:
-        """All, or so many that some (b, 1024) arrays of them take an eighth of the memory."""
+        """Returns as many rows as make arrays of 1024 columns take an eighth of the memory."""
         few = MOST_ENTRIES * n // max(1, entries)
-        return max(1024, min(self.bytes // (8 * 4 * WIDE), few))
+        return max(1024, min(self.bytes // (8 * 4 * BLOCK_COLUMNS), few))
 
     def columns(self, d: int) -> int:
-        """So many that eight (d, g) arrays take half of the memory."""
+        """Returns as many columns g as make eight (d, g) arrays take half of the memory."""
         return max(8, self.bytes // (2 * 8 * 4 * max(1, d)) // 8 * 8)
 
-    def room(self) -> int:
+    def block_bytes(self) -> int:
         return self.bytes // 4
 
     def scores(self) -> int:
         return max(1 << 20, self.bytes // 8)
 
     def smaller(self) -> Device | None:
-        """The same with a quarter of the memory counted on; None where that is no use any more."""
+        """Returns the same device with blocks for a quarter of the memory; None where that would not help any more."""
         share = self.share / 4
-        return Device(self.name, self.free, share) if share >= LEAST_SHARE else None
+        return Device(self.name, self.free, share) if share >= LEAST_MEMORY_SHARE else None
 
 
 Machine = Host | Device
@@ -164,11 +165,11 @@ Result = TypeVar("Result")
 
 
 def find_machine(name: Any) -> Machine:
-    """The machine of this name; an error says what is possible."""
+    """Returns the machine of this name; raises an error that says what is possible."""
     if isinstance(name, Host | Device):
         return name
     if not isinstance(name, str) or not (name in ("cpu", "auto", "torch") or name.split(":")[0] == "cuda"):
-        raise ValueError(f"device is {name!r}; possible are {NAMES}.")
+        raise ValueError(f"device is {name!r}; possible are {DEVICE_NAMES}.")
     if name == "cpu":
         return HOST
     try:
@@ -188,25 +189,25 @@ def find_machine(name: Any) -> Machine:
             f"device is {name!r}, and torch {torch.__version__} sees no CUDA device here.\n"
             "Look at nvidia-smi and at the build of torch, or leave device 'cpu'."
         )
-    return cuda(name)
+    return find_gpu(name)
 
 
-def cuda(name: str) -> Device:
-    """A card by name: 'auto' and 'cuda' are the current one."""
+def find_gpu(name: str) -> Device:
+    """Returns a GPU by name: 'auto' and 'cuda' are the current one."""
     import torch
 
     count = torch.cuda.device_count()
     number = name.partition(":")[2] if name != "auto" else ""
     if number and not (number.isdecimal() and int(number) < count):
-        raise DeviceError(f"device is {name!r}; the cards here are 'cuda:0' to 'cuda:{count - 1}'.")
+        raise DeviceError(f"device is {name!r}; the GPUs here are 'cuda:0' to 'cuda:{count - 1}'.")
     full = f"cuda:{int(number) if number else torch.cuda.current_device()}"
     torch.cuda.reset_peak_memory_stats(full)
-    idle = torch.cuda.memory_reserved(full) - torch.cuda.memory_allocated(full)  # kept by torch for what comes next
+    idle = torch.cuda.memory_reserved(full) - torch.cuda.memory_allocated(full)  # reserved by torch
     return Device(full, int(torch.cuda.mem_get_info(full)[0]) + idle)
 
 
 def host_memory() -> int:
-    """Bytes of memory that the host has; 8 GB where it does not say."""
+    """Returns the bytes of memory that the host has; 8 GB where it does not say."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):
@@ -214,12 +215,12 @@ def host_memory() -> int:
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether a device had no room left."""
+    """Returns whether this error says that a device is out of memory."""
     return type(error).__name__ == "OutOfMemoryError"
 
 
 def release_memory(machine: Machine) -> None:
-    """Gives the memory back that a device's library keeps for what comes next."""
+    """Gives memory back that torch has reserved on a device."""
     gc.collect()
     if machine.half:
         import torch

@@ -1,5 +1,6 @@
-"""Numba kernels: sparse @ dense on all cores. Every loop over rows is parallel and none shares an output row,
-so results repeat exactly. Imported at the first product, never by `import smoothlink`."""
+"""Numba kernels: sparse @ dense on all cores, and the vector updates of conjugate gradients. Every loop over rows is
+parallel and no two write to one output row, so results repeat exactly. Imported at the first product, never by
+`import smoothlink`."""
 
 from __future__ import annotations
 
@@ -11,16 +12,16 @@ from numba import get_num_threads, prange
 from numpy.typing import NDArray
 
 from smoothlink.machines.compiled import compiled
-from smoothlink.machines.simd import WIDTH, axpy, load, store, zeros
+from smoothlink.machines.simd import VECTOR_WIDTH, axpy, load, store, zeros
 
 Array = NDArray[Any]
 
-# Rows are dealt to threads in pieces of equal non-zeros: power-law columns would leave one thread all the work.
+# Threads get pieces of rows with equal non-zeros: power-law columns would leave one thread all the work.
 PIECES_PER_THREAD = 16
 
 
-def pieces(indptr: Array) -> Array:
-    """Row numbers that cut a CSR matrix into pieces of about equal work (non-zeros plus rows)."""
+def equal_pieces(indptr: Array) -> Array:
+    """Returns row numbers that cut a CSR matrix into pieces of about equal work (non-zeros plus rows)."""
     rows = len(indptr) - 1
     count = min(max(rows, 1), PIECES_PER_THREAD * get_num_threads())
     work = indptr - indptr[0] + np.arange(rows + 1)
@@ -31,7 +32,7 @@ def pieces(indptr: Array) -> Array:
 class CSR(NamedTuple):
     """A sparse matrix A as the kernels take it."""
 
-    cuts: Array  # row numbers, from `pieces`
+    cuts: Array  # row numbers, from `equal_pieces`
     indptr: Array
     indices: Array
     data: Array
@@ -41,70 +42,70 @@ class CSR(NamedTuple):
 
 
 def forward(indptr: Array, indices: Array, data: Array, columns: int) -> CSR:
-    """A CSR matrix of so many columns, prepared for products."""
+    """Returns a CSR matrix of so many columns, prepared for products."""
     counts = np.bincount(indices, minlength=columns)
     used = np.flatnonzero(counts)
     used = used[np.argsort(-counts[used], kind="stable")]
     place = np.zeros(columns, np.int32)
     place[used] = np.arange(len(used))
-    return CSR(pieces(indptr), indptr, indices, data, np.arange(len(indptr) - 1), used, place[indices])
+    return CSR(equal_pieces(indptr), indptr, indices, data, np.arange(len(indptr) - 1), used, place[indices])
 
 
 def backward(indptr: Array, indices: Array, data: Array, rows: int) -> CSR:
-    """The CSC arrays of a matrix of so many rows as its transpose in CSR, without the empty rows of the transpose."""
+    """Returns the CSC arrays of a matrix of so many rows as its transpose in CSR, without empty rows."""
     names = np.flatnonzero(np.diff(indptr))
     indptr = np.append(indptr[:-1][names], indptr[-1])
-    return CSR(pieces(indptr), indptr, indices, data, names, np.arange(rows), indices)
+    return CSR(equal_pieces(indptr), indptr, indices, data, names, np.arange(rows), indices)
 
 
 # Products of many columns go by panels of 64. Their sums stay in registers, and rows of 256 bytes keep the frequent
 # columns of text in the nearest caches. Panels side by side in a wide array collide there and miss the page tables, so
 # each is copied to an array of its own first, the frequent rows together: 2.6 ns for 16 sums against 4.1.
-READS_A_ROW = 3  # non-zeros for each row of a panel, from which on the copy pays
+READS_PER_ROW = 3  # non-zeros per row of a panel, from which on the copy pays
 
 
 def product(A: CSR, B: Array, out: Array) -> None:
-    """out = A B; B and out (., m)."""
+    """Writes A B into out; B and out are (., m)."""
     for c, indices, panel, b in panels(A, B, out):
         panel_dot(A.cuts, A.indptr, indices, A.data, panel, b, out, c)
     csr_dot(A.cuts, A.indptr, A.indices, A.data, B, out, whole_panels(A, B, out))
 
 
 def add_product(A: CSR, B: Array, out: Array) -> None:
-    """out[A.names] += A B."""
+    """Adds A B to out[A.names]."""
     for c, indices, panel, b in panels(A, B, out):
         panel_add_dot(A.cuts, A.indptr, indices, A.data, A.names, panel, b, out, c)
     csr_add_dot(A.cuts, A.indptr, A.indices, A.data, A.names, B, out, whole_panels(A, B, out))
 
 
 def whole_panels(A: CSR, B: Array, out: Array) -> int:
-    """Columns that go by panels: the others, and other types than float32, go the plain way."""
+    """Returns how many columns go by panels: the others, and other types than float32, go one by one."""
     lanes = all(x.dtype == np.float32 and x.strides[-1] == 4 for x in (A.data, B, out))
-    return B.shape[1] // WIDTH * WIDTH if lanes else 0
+    return B.shape[1] // VECTOR_WIDTH * VECTOR_WIDTH if lanes else 0
 
 
 def panels(A: CSR, B: Array, out: Array) -> Iterator[tuple[int, Array, Array, int]]:
-    """(column of out, indices, array that they mean, column there) of each whole panel."""
+    """Yields (column of out, indices, array that they index, column there) of each whole panel."""
     columns = whole_panels(A, B, out)
-    if B.shape[1] == WIDTH or len(A.data) < READS_A_ROW * len(A.used):  # one panel is alone already
-        yield from ((c, A.indices, B, c) for c in range(0, columns, WIDTH))
+    if B.shape[1] == VECTOR_WIDTH or len(A.data) < READS_PER_ROW * len(A.used):  # one panel needs no copy
+        yield from ((c, A.indices, B, c) for c in range(0, columns, VECTOR_WIDTH))
     elif columns:
-        panel = np.empty((len(A.used), WIDTH), np.float32)
-        for c in range(0, columns, WIDTH):
+        panel = np.empty((len(A.used), VECTOR_WIDTH), np.float32)
+        for c in range(0, columns, VECTOR_WIDTH):
             copy_panel(B, A.used, c, panel)
             yield c, A.places, panel, 0
 
 
 @compiled(parallel=True)
 def copy_panel(B: Array, used: Array, c: int, panel: Array) -> None:
-    """panel = B[used, c : c + 64]"""
+    """Writes B[used, c : c + 64] to panel."""
     for i in prange(len(used)):
         store(panel, i, 0, load(B, used[i], c))
 
 
 @compiled(parallel=True, fastmath=True)
 def panel_dot(cuts: Array, indptr: Array, indices: Array, data: Array, B: Array, b: int, out: Array, c: int) -> None:
-    """out[:, c : c + 64] = A B[:, b : b + 64], A in CSR."""
+    """Writes A B[:, b : b + 64] to out[:, c : c + 64], A in CSR."""
     for piece in prange(len(cuts) - 1):
         for i in range(cuts[piece], cuts[piece + 1]):
             total = zeros()
@@ -117,7 +118,7 @@ def panel_dot(cuts: Array, indptr: Array, indices: Array, data: Array, B: Array,
 def panel_add_dot(
     cuts: Array, indptr: Array, indices: Array, data: Array, names: Array, B: Array, b: int, out: Array, c: int
 ) -> None:
-    """out[names, c : c + 64] += A B[:, b : b + 64], A in CSR."""
+    """Adds A B[:, b : b + 64] to out[names, c : c + 64], A in CSR."""
     for piece in prange(len(cuts) - 1):
         for i in range(cuts[piece], cuts[piece + 1]):
             total = load(out, names[i], c)
@@ -128,7 +129,7 @@ def panel_add_dot(
 
 @compiled(parallel=True, fastmath=True)
 def csr_dot(cuts: Array, indptr: Array, indices: Array, data: Array, B: Array, out: Array, first: int) -> None:
-    """out = A B from column `first` on, A in CSR."""
+    """Writes A B to out from column `first` on, A in CSR."""
     m = B.shape[1] - first
     if not m:
         return
@@ -148,7 +149,7 @@ def csr_dot(cuts: Array, indptr: Array, indices: Array, data: Array, B: Array, o
 def csr_add_dot(
     cuts: Array, indptr: Array, indices: Array, data: Array, names: Array, B: Array, out: Array, first: int
 ) -> None:
-    """out[names] += A B from column `first` on, A in CSR."""
+    """Adds A B to out[names] from column `first` on, A in CSR."""
     m = B.shape[1] - first
     if not m:
         return
@@ -175,7 +176,7 @@ def csr_add_gram(
     w: Array,
     out: Array,
 ) -> None:
-    """out += X' diag(w) X for CSR X and its transpose: each thread owns some rows of `out` (float64)."""
+    """Adds X' diag(w) X to out for CSR X and its transpose: each thread owns some rows of `out` (float64)."""
     for piece in prange(len(cuts) - 1):
         for f in range(cuts[piece], cuts[piece + 1]):
             row = out[names[f]]
@@ -196,7 +197,7 @@ STRIPES = 64
 
 @compiled(parallel=True, fastmath=True)
 def cg_curvature(P: Array, AP: Array, rho: Array) -> Array:
-    """AP += rho P in place, then p'Ap of each column."""
+    """Adds rho P to AP, then returns p'Ap of each column."""
     d, m = P.shape
     partial = np.zeros((STRIPES, m))
     for stripe in prange(STRIPES):
@@ -210,7 +211,7 @@ def cg_curvature(P: Array, AP: Array, rho: Array) -> Array:
 
 @compiled(parallel=True, fastmath=True)
 def cg_advance(Z: Array, R: Array, P: Array, AP: Array, M: Array, step: Array) -> Array:
-    """Z += step P and R -= step AP in place, then r'Mr of each column."""
+    """Adds step P to Z and subtracts step AP from R, then returns r'Mr of each column."""
     d, m = P.shape
     partial = np.zeros((STRIPES, m))
     for stripe in prange(STRIPES):
@@ -224,8 +225,8 @@ def cg_advance(Z: Array, R: Array, P: Array, AP: Array, M: Array, step: Array) -
 
 
 @compiled(parallel=True, fastmath=True)
-def cg_turn(P: Array, R: Array, M: Array, beta: Array) -> None:
-    """P = M R + beta P in place."""
+def cg_direction(P: Array, R: Array, M: Array, beta: Array) -> None:
+    """Writes M R + beta P to P."""
     d, m = P.shape
     for i in prange(d):
         for j in range(m):

@@ -1,4 +1,5 @@
-"""The two kinds of matrix a block of rows may hold, sparse and dense, with the same few products."""
+"""The matrices that a block of rows may hold, with the same few products: dense ones on any machine, sparse ones on the
+host. device_matrices.py has the sparse ones of a device."""
 
 from __future__ import annotations
 
@@ -8,38 +9,41 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from smoothlink.machines.arrays import Array, add_product, astype, like, take_rows, to_host
+
 if TYPE_CHECKING:
     from smoothlink.machines.kernels import CSR
 
-Array = NDArray[Any]
+HostArray = NDArray[Any]
 
-# Float32 products of at most this many rows are added in float64 (DESIGN: a longer sum loses digits).
+# Float32 products of at most this many rows are added in float64: a longer sum loses digits.
 GRAM_ROWS = 8192
 
-PART_ROWS = 65536  # of X that are transposed together
+# Rows of X that are transposed together: features read the rows of R from all over it, so it must fit the caches.
+PART_ROWS = 65536
 
 
 class Sparse:
     """CSR with its transpose prepared once: `X @ B` and `X.T.add_product(R, out)` on all cores."""
 
-    def __init__(self, A: sp.csr_array) -> None:
-        self.csr = A
+    def __init__(self, A: sp.csr_array, part_rows: int = PART_ROWS) -> None:
+        self.csr, self.part_rows = A, part_rows
         self.shape: tuple[int, int] = A.shape
         self._forward: CSR | None = None
-        self._transpose: _SparseTranspose | None = None
+        self._transpose: SparseTranspose | None = None
 
     def __reduce__(self) -> Any:
-        """What is sent is the matrix, not what was prepared of it."""
+        """Pickles the matrix, without what was prepared of it."""
         return Sparse, (self.csr,)
 
     def release(self) -> None:
-        """Forgets what was prepared for products, which can be made again."""
+        """Frees what was prepared for products, which can be made again."""
         self._forward = self._transpose = None
 
     @property
-    def T(self) -> _SparseTranspose:
+    def T(self) -> SparseTranspose:
         if self._transpose is None:
-            self._transpose = _SparseTranspose(self.csr)
+            self._transpose = SparseTranspose(self.csr, self.part_rows)
         return self._transpose
 
     @property
@@ -53,47 +57,48 @@ class Sparse:
 
     @property
     def nbytes(self) -> int:
-        """What it holds once it is prepared for products."""
+        """Returns the bytes that it holds once it is prepared for products."""
         arrays = [*self.forward, *(array for part in self.T.parts for array in part)]
         return sum({id(array): array.nbytes for array in arrays}.values())
 
-    def __matmul__(self, B: Array) -> Array:
+    def __matmul__(self, B: HostArray) -> HostArray:
         from smoothlink.machines import kernels
 
         out = np.empty((self.shape[0], B.shape[1]), dtype=B.dtype)
         kernels.product(self.forward, np.ascontiguousarray(B), out)
         return out
 
-    def take(self, numbers: Array) -> sp.csr_array:
+    def take(self, numbers: HostArray) -> sp.csr_array:
+        """Returns some rows, on the host."""
         return self.csr[numbers]
 
-    def dense_rows(self, start: int, stop: int) -> Array:
-        """Some rows, dense."""
-        rows: Array = self.csr[start:stop].toarray()
+    def dense_rows(self, start: int, stop: int) -> HostArray:
+        """Returns some rows, dense."""
+        rows: HostArray = self.csr[start:stop].toarray()
         return rows
 
-    def add_gram(self, w: Array, out: Array) -> None:
-        """out (d, d) += X' diag(w) X."""
+    def add_gram(self, w: HostArray, out: HostArray) -> None:
+        """Adds X' diag(w) X to out (d, d)."""
         from smoothlink.machines import kernels
 
         for start, t in zip(self.T.starts, self.T.parts, strict=True):
-            A = self.csr[start : start + PART_ROWS] if len(self.T.parts) > 1 else self.csr
-            part = w[start : start + PART_ROWS]
+            A = self.csr[start : start + self.part_rows] if len(self.T.parts) > 1 else self.csr
+            part = w[start : start + self.part_rows]
             kernels.csr_add_gram(*t[:5], A.indptr, A.indices, A.data, part, out)
 
-    def add_square_sums(self, w: Array, out: Array) -> None:
-        """out (d,) += the diagonal of X' diag(w) X."""
+    def add_square_sums(self, w: HostArray, out: HostArray) -> None:
+        """Adds the diagonal of X' diag(w) X to out (d,)."""
         A = self.csr
         weights = np.repeat(w, np.diff(A.indptr))
         out += np.bincount(A.indices, weights=weights * A.data.astype(np.float64) ** 2, minlength=A.shape[1])
 
-    def add_column_sums(self, w: Array, out: Array) -> None:
-        """out (d,) += X'w."""
+    def add_column_sums(self, w: HostArray, out: HostArray) -> None:
+        """Adds X'w to out (d,)."""
         A = self.csr
         out += np.bincount(A.indices, weights=np.repeat(w, np.diff(A.indptr)) * A.data, minlength=A.shape[1])
 
-    def add_part(self, part: slice, columns: slice | Array, R: Array, out: Array) -> None:
-        """out (m, s) += A'R for A = X[part, columns]."""
+    def add_part(self, part: slice, columns: slice | HostArray, R: HostArray, out: HostArray) -> None:
+        """Adds A'R to out (m, s) for A = X[part, columns]."""
         every = isinstance(columns, slice) and columns == slice(0, self.shape[1])
         if every and part == slice(0, self.shape[0]):
             self.T.add_product(R, out)
@@ -102,33 +107,30 @@ class Sparse:
         Sparse(A if every else A[:, columns]).T.add_product(R, out)
 
 
-class _SparseTranspose:
-    """X' in CSR, some rows of X at a time, with only their columns that are not empty: small even where d is millions.
+class SparseTranspose:
+    """X' in CSR, some rows of X at a time, without columns that are empty there: small even where d is millions."""
 
-    Features read the rows of R from all over it, so it must not outgrow the caches.
-    """
-
-    def __init__(self, A: sp.csr_array) -> None:
+    def __init__(self, A: sp.csr_array, part_rows: int) -> None:
         from smoothlink.machines import kernels
 
-        self.starts = range(0, max(1, A.shape[0]), PART_ROWS)
+        self.starts = range(0, max(1, A.shape[0]), part_rows)
         self.parts = []
         for start in self.starts:
-            part = A[start : start + PART_ROWS] if len(self.starts) > 1 else A
+            part = A[start : start + part_rows] if len(self.starts) > 1 else A
             T = part.tocsc()  # the CSC arrays of A are the CSR arrays of A'
             self.parts.append(kernels.backward(T.indptr, T.indices, T.data, part.shape[0]))
 
-    def add_product(self, R: Array, out: Array) -> None:
-        """out (d, m) += X' R."""
+    def add_product(self, R: HostArray, out: HostArray) -> None:
+        """Adds X' R to out (d, m)."""
         from smoothlink.machines import kernels
 
         R = np.ascontiguousarray(R)
         for start, part in zip(self.starts, self.parts, strict=True):
-            kernels.add_product(part, R[start : start + PART_ROWS], out)
+            kernels.add_product(part, R[start : start + self.starts.step], out)
 
 
 class Dense:
-    """A float32 array with the products of `Sparse`."""
+    """A float32 array, of the host or of a device, with the products of `Sparse`."""
 
     def __init__(self, A: Array) -> None:
         self.array = A
@@ -136,44 +138,50 @@ class Dense:
         self.nbytes: int = A.nbytes
 
     def release(self) -> None:
-        """Nothing was prepared."""
+        """Does nothing: nothing was prepared."""
 
     @property
-    def T(self) -> _DenseTranspose:
-        return _DenseTranspose(self.array)
+    def T(self) -> DenseTranspose:
+        return DenseTranspose(self.array)
 
     def __matmul__(self, B: Array) -> Array:
-        product: Array = self.array @ B
-        return product
+        return like(self.array, B) @ B
 
-    def take(self, numbers: Array) -> Array:
-        rows: Array = self.array[numbers]
-        return rows
+    def take(self, numbers: HostArray) -> HostArray:
+        """Returns some rows, on the host."""
+        return to_host(take_rows(self.array, numbers))
 
     def dense_rows(self, start: int, stop: int) -> Array:
-        rows: Array = self.array[start:stop]
-        return rows
+        """Returns some rows."""
+        return self.array[start:stop]
 
     def add_gram(self, w: Array, out: Array) -> None:
+        """Adds X' diag(w) X to out (d, d)."""
         for start in range(0, len(self.array), GRAM_ROWS):
             part = self.array[start : start + GRAM_ROWS]
             out += part.T @ (part * w[start : start + GRAM_ROWS, None])
 
     def add_square_sums(self, w: Array, out: Array) -> None:
-        out += np.einsum("ij,ij,i->j", self.array, self.array, w.astype(np.float64))
+        """Adds the diagonal of X' diag(w) X to out (d,)."""
+        for start in range(0, len(self.array), GRAM_ROWS):
+            part = astype(self.array[start : start + GRAM_ROWS], np.float64)
+            out += astype(w[start : start + GRAM_ROWS], np.float64) @ (part * part)
 
 
-class _DenseTranspose:
+class DenseTranspose:
+    """X'."""
+
     def __init__(self, A: Array) -> None:
         self.array = A
 
     def add_product(self, R: Array, out: Array) -> None:
-        out += self.array.T @ R
+        """Adds X' R to out (d, m)."""
+        add_product(like(self.array.T, R), R, out)
 
 
 Matrix = Sparse | Dense
 
 
 def matrix(A: Any) -> Matrix:
-    """The kind that suits A."""
+    """Returns an array or a sparse matrix of the host with its products."""
     return Sparse(A) if sp.issparse(A) else Dense(np.ascontiguousarray(A))

@@ -1,4 +1,4 @@
-"""Rows that live in files: matrices and arrays that are read a block at a time and forgotten again.
+"""Rows in files: matrices and arrays that are read a block at a time, and whose memory is then freed.
 
 Blocks are read, not mapped: pages of a mapped file count as memory of the process until the system wants them back.
 """
@@ -20,21 +20,21 @@ from smoothlink.machines.host_and_device import HOST, Machine
 
 Array = NDArray[Any]
 
-CHECKED = 1 << 22  # entries looked at together
-PIECE = 16 << 20  # bytes that go at a time
-TURNED_ROWS = 4096  # of a file read at a time, where one column of it is wanted
+CHECKED_ENTRIES = 1 << 22  # at a time
+PIECE_BYTES = 16 << 20  # of an array that are read at a time
+COLUMN_ROWS = 4096  # of a file that are read at a time for one column
 
 
 def mapped_file(array: Array) -> mmap.mmap | None:
-    """The mapped file that an array is a view of."""
+    """Returns the mapped file that an array is a view of, or None."""
     base: Any = array
     while isinstance(base, np.ndarray):
         base = base.base
     return base if isinstance(base, mmap.mmap) else None
 
 
-def pieces(array: Array, size: int = PIECE) -> Iterator[Array]:
-    """Rows, or entries, in pieces of about `size` bytes; those of a mapped file leave memory again."""
+def pieces(array: Array, size: int = PIECE_BYTES) -> Iterator[Array]:
+    """Yields rows, or entries, in pieces of about `size` bytes; those of a mapped file leave memory again."""
     file = mapped_file(array)
     step = max(1, size * len(array) // max(1, array.nbytes))
     for start in range(0, len(array), step):
@@ -48,7 +48,7 @@ class MappedMatrix(sp.csr_array):
 
     @classmethod
     def over(cls, indptr: Array, indices: Array, data: Array | None, columns: int) -> MappedMatrix:
-        """The matrix of these arrays as they are, without a copy; data None: ones.
+        """Returns the matrix of these arrays as they are, without a copy; data None: ones.
 
         scipy's constructor would copy 32-bit indices to 64 bits where there are more than 2^31 entries.
         """
@@ -65,7 +65,7 @@ class MappedMatrix(sp.csr_array):
         return super().__getitem__(key)
 
     def _read(self, start: int, stop: int) -> sp.csr_array:
-        """Rows start .. stop in memory, without stored zeros."""
+        """Returns rows start .. stop in memory, without stored zeros."""
         indptr = np.array(self.indptr[start : stop + 1])
         begin, end = int(indptr[0]), int(indptr[-1])
         index: Any = np.int32 if end - begin < 2**31 else np.int64
@@ -77,17 +77,17 @@ class MappedMatrix(sp.csr_array):
         return A
 
     def sound(self) -> bool:
-        """Whether every index is that of a column, those of a row ascend, and every value is finite.
+        """Returns whether every index is that of a column, those of a row ascend, and every value is finite.
 
-        Products trust this, and would read or write astray otherwise.
+        Products rely on it, and would read or write outside of their arrays otherwise.
         """
         return self.checksums() is not None
 
     def checksums(self) -> tuple[int, int] | None:
-        """The CRC-32 of the indices and of the values, None where they are not sound: one reading."""
+        """Returns the CRC-32 of the indices and of the values from one reading, None where they are not sound."""
         crcs = 0, 0
-        for start in range(0, len(self.indices), CHECKED):
-            end = min(len(self.indices), start + CHECKED)
+        for start in range(0, len(self.indices), CHECKED_ENTRIES):
+            end = min(len(self.indices), start + CHECKED_ENTRIES)
             indices, data = piece(self.indices, start, end), piece(self.data, start, end)
             if indices.min() < 0 or indices.max() >= self.shape[1] or not np.isfinite(data).all():
                 return None
@@ -102,7 +102,7 @@ class MappedMatrix(sp.csr_array):
 
 
 def piece(array: Array, begin: int, end: int) -> Array:
-    """array[begin:end] in memory of its own."""
+    """Returns array[begin:end] in memory of its own."""
     if isinstance(array, np.memmap) and array.filename is not None and array.ndim == 1:
         place = array.offset + begin * array.itemsize
         return np.fromfile(array.filename, array.dtype, end - begin, offset=place)
@@ -110,71 +110,72 @@ def piece(array: Array, begin: int, end: int) -> Array:
 
 
 @dataclass
-class Room:
+class Budget:
     """How many bytes of blocks may stay once they were made; None: all of them."""
 
     left: int | None
 
-    def takes(self, X: Any) -> bool:
-        """Whether there is room for this block, which then takes it."""
+    def reserve(self, X: Any) -> bool:
+        """Returns whether the budget has room for this block, and if so reserves it."""
         if self.left is None:
             return True
         fits = bool(X.nbytes <= self.left)
         self.left -= X.nbytes if fits else 0
         return fits
 
-    def gives(self, X: Any) -> None:
-        """Takes the room of a block back."""
+    def free(self, X: Any) -> None:
+        """Gives the bytes of a block back."""
         if self.left is not None:
             self.left += X.nbytes
 
 
 class ScaledRows:
-    """X (n, d) scaled and with its constant, one block of rows at a time; the whole is never made."""
+    """X (n, d) scaled and with the column of the intercept, one block of rows at a time; the whole is never made."""
 
     def __init__(self, X: Any, scaling: Callable[[Any], Any], keep: int) -> None:
-        self.X, self.scaling, self.room = X, scaling, Room(keep)
+        self.X, self.scaling, self.budget = X, scaling, Budget(keep)
         self.shape: tuple[int, int] = (X.shape[0], X.shape[1] + 1)
         self.nnz: int = (X.nnz if sp.issparse(X) else X.size) + X.shape[0]
 
     def block(self, part: slice, machine: Machine = HOST) -> LazyBlock:
-        """These rows, kept once read where there is room left."""
-        return LazyBlock(self.X, part, self.scaling, self.room, machine)
+        """Returns these rows, which stay in memory once read where the budget allows."""
+        return LazyBlock(self.X, part, self.scaling, self.budget, machine)
 
 
 class LazyBlock:
-    """Some consecutive rows of a matrix that is in a file, on another machine, or not yet scaled: `here` makes them a
-    Matrix."""
+    """Some consecutive rows of a matrix that is in a file, on another machine, or not yet scaled."""
 
     def __init__(
         self,
         source: Any,
         part: slice,
         prepare: Callable[[Any], Any] | None = None,
-        room: Room | None = None,
+        budget: Budget | None = None,
         machine: Machine = HOST,
     ) -> None:
-        self.source, self.part, self.prepare, self.room, self.machine = source, part, prepare, room, machine
-        self.kept: Any = None
+        self.source, self.part, self.prepare, self.budget, self.machine = source, part, prepare, budget, machine
+        self.loaded: Any = None
 
     def load(self) -> Any:
-        if self.kept is not None:
-            return self.kept
+        """Returns the rows as a Matrix, which stays in memory where the budget allows."""
+        if self.loaded is not None:
+            return self.loaded
         whole = type(self.source) in (np.ndarray, sp.csr_array) and self.part == slice(0, self.source.shape[0])
         A = self.source if whole else self.source[self.part]
         found = self.machine.matrix(A if self.prepare is None else self.prepare(A))
-        if self.room is not None and self.room.takes(found):
-            self.kept = found
+        if self.budget is not None and self.budget.reserve(found):
+            self.loaded = found
         return found
 
     def release(self) -> None:
-        """Gives the room up again."""
-        if self.room is not None and self.kept is not None:
-            self.room.gives(self.kept)
-            self.kept = None
+        """Frees the memory of the rows."""
+        if self.budget is not None and self.loaded is not None:
+            self.budget.free(self.loaded)
+            self.loaded = None
 
 
-def loaded(X: Any) -> Any:
+def load(X: Any) -> Any:
+    """Returns the Matrix of a block's inputs, which may be lazy."""
     return X.load() if isinstance(X, LazyBlock) else X
 
 
@@ -221,18 +222,18 @@ class FileArray:
         mapped[:, part] = columns
 
     def columns(self, part: slice) -> Array:
-        """Some columns of every row."""
+        """Returns some columns of every row."""
         return np.array(self.mapped()[:, part])
 
     def mapped(self) -> Array:
-        """The array as the system maps it, read-only."""
+        """Returns the array mapped, read-only."""
         return np.memmap(self.path, self.dtype, "r", shape=self.shape)
 
     def column(self, number: int) -> Array:
-        """One column (n,)."""
+        """Returns one column (n,)."""
         column = np.empty(len(self), np.float32)
-        for start in range(0, len(self), TURNED_ROWS):
-            column[start : start + TURNED_ROWS] = self[start : start + TURNED_ROWS][:, number]
+        for start in range(0, len(self), COLUMN_ROWS):
+            column[start : start + COLUMN_ROWS] = self[start : start + COLUMN_ROWS][:, number]
         return column
 
     def flush(self) -> None:
@@ -246,7 +247,7 @@ class FileArray:
 
 
 class TransposedFile:
-    """The transpose (m, n) of a file's array: `[:, labels]` and `[-1]` are what is asked of it."""
+    """The transpose (m, n) of an array in a file, which reads `[:, labels]` and `[-1]`."""
 
     def __init__(self, file: FileArray) -> None:
         self.file = file
@@ -259,7 +260,7 @@ class TransposedFile:
 
 
 def new_file_array(path: str | os.PathLike[str], shape: tuple[int, int]) -> FileArray:
-    """A new array of zeros in a file."""
+    """Returns a new array of zeros in a file."""
     if os.path.exists(path):
         os.unlink(path)
     return FileArray(path, shape)

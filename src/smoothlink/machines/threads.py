@@ -1,4 +1,4 @@
-"""How many threads small factorisations and small fits get."""
+"""How many threads factorisations and fits get: small ones are faster on one."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ SMALL_FIT = 5e8  # operations of its largest product up to which a whole fit run
 
 
 @contextmanager
-def calm(size: int) -> Iterator[None]:
-    """One BLAS thread for a factorisation of `size` columns, unless it is large.
+def single_blas_thread(size: int) -> Iterator[None]:
+    """Limits BLAS to one thread for a factorisation of `size` columns, unless it is large.
 
     Factorisations synchronise their threads at every panel. Where another process shares the cores, each of these
     meetings waits for a thread that is not running: of 2000 columns, 0.42 s on two threads against 0.07 s on one.
@@ -28,7 +28,7 @@ def calm(size: int) -> Iterator[None]:
 
 @contextmanager
 def single_thread(operations: float) -> Iterator[None]:
-    """One thread, of BLAS and of numba, for a fit whose largest product has so many operations, unless it is large.
+    """Limits BLAS and numba to one thread for a fit whose largest product has so many operations, unless it is large.
 
     A fit of 40 rows makes thousands of products that take microseconds; the two thread pools take turns at them and
     wait for each other. With every choice left to held-out rows, 1.4 s with two threads and 0.2 s with one.
@@ -47,8 +47,8 @@ def single_thread(operations: float) -> Iterator[None]:
         numba.set_num_threads(threads)
 
 
-def limited(threads: int) -> None:
-    """At most so many threads for what this one asks of numba, and this process of BLAS, from now on."""
+def limit_threads(threads: int) -> None:
+    """Limits numba, in this thread, and BLAS, in this process, to so many threads from now on."""
     import numba
     from threadpoolctl import threadpool_limits
 

@@ -21,7 +21,7 @@ from starlette.types import ASGIApp
 
 from smoothlink import __version__
 from smoothlink.errors import ModelFileError
-from smoothlink.machines.threads import limited
+from smoothlink.machines.threads import limit_threads
 from smoothlink.serve import ServerSettings
 from smoothlink.serve.batching import Batcher
 from smoothlink.serve.explain_request import explain_row, warm_up
@@ -96,7 +96,7 @@ def create_app(
         batch_rows=settings.batch_rows,
         max_waiting=settings.max_waiting,
         wait=settings.batch_wait,
-        initializer=None if settings.threads is None else partial(limited, settings.threads),
+        initializer=None if settings.threads is None else partial(limit_threads, settings.threads),
         on_batch=count_batch,
     )
     for warm in (service.warm_up, partial(warm_up, service)):

@@ -1,4 +1,4 @@
-"""Ridge systems: `solver.prepare(rows).at(ridge)` maps right-hand sides to solutions of (X'WX + rho) Z = B."""
+"""Ridge systems: `solver.prepare(rows).at(ridge)` maps right-hand sides B to solutions of (X'WX + rho) Z = B."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from smoothlink.machines.arrays import Array
-from smoothlink.machines.host_and_device import HOST, Rates
+from smoothlink.machines.host_and_device import HOST, Speeds
 from smoothlink.machines.rows import Rows
 from smoothlink.solve.cholesky import Cholesky
 from smoothlink.solve.conjugate import ConjugateGradient
@@ -17,7 +17,7 @@ __all__ = ["Cholesky", "ConjugateGradient", "DualCholesky", "Solve", "Solver", "
 
 
 class Solve(Protocol):
-    """B (d, m) -> (X'WX + rho)^-1 B, in the memory of B where it is free to be overwritten."""
+    """B (d, m) -> (X'WX + rho)^-1 B, in the memory of B with `overwrite`."""
 
     rho: NDArray[Any]  # (d,)
 
@@ -31,9 +31,9 @@ class System(Protocol):
 
 
 class Solver(Protocol):
-    """A way to solve ridge systems, with its own knobs."""
+    """A way to solve ridge systems, with its own options."""
 
-    def prepare(self, rows: Rows, *, penalize_constant: bool = False) -> System: ...
+    def prepare(self, rows: Rows, *, penalize_intercept: bool = False) -> System: ...
 
 
 LARGEST_CHOLESKY = 20_000  # columns, or rows: 3.2 GB in float64
@@ -41,30 +41,30 @@ EXPECTED_ITERATIONS = 20
 
 
 def choose_solver(
-    n: int, d: int, columns: int, entries: int, rates: Rates = HOST.rates, *, by_sums: bool = False
+    n: int, d: int, columns: int, entries: int, speeds: Speeds = HOST.speeds, *, by_sums: bool = False
 ) -> Solver:
-    """The solver that predicted cost favours for two solves of `columns` columns; X (n, d) has `entries` non-zeros.
+    """Returns the solver of least predicted cost for two solves of `columns` columns; X (n, d) has `entries` non-zeros.
 
-    by_sums: only those that meet the rows through sums alone, as on a cluster.
+    by_sums: only solvers that meet the rows through sums, as on a cluster, are possible.
     """
-    costs = predicted_seconds(n, d, columns, entries, rates)
+    costs = predicted_seconds(n, d, columns, entries, speeds)
     fit = [solver for solver in costs if not (by_sums and isinstance(solver, DualCholesky))]
     return min(fit, key=lambda solver: costs[solver])
 
 
-def predicted_seconds(n: int, d: int, columns: int, entries: int, rates: Rates = HOST.rates) -> dict[Solver, float]:
-    """Seconds of each solver that fits in memory."""
+def predicted_seconds(n: int, d: int, columns: int, entries: int, speeds: Speeds = HOST.speeds) -> dict[Solver, float]:
+    """Returns the seconds of each solver that fits in memory."""
     dense = entries >= n * d
-    apply = 4.0 * entries * columns / (rates.dense if dense else rates.panel)  # X'(XP)
-    update = float(d) * columns / rates.vector
+    apply = 4.0 * entries * columns / (speeds.dense if dense else speeds.panel)  # X'(XP)
+    update = float(d) * columns / speeds.vector
     costs: dict[Solver, float] = {ConjugateGradient(): 2 * EXPECTED_ITERATIONS * (apply + 3 * update)}
     if d <= LARGEST_CHOLESKY:
-        gram = 2.0 * n * d * d / rates.dense
-        if rates.pair is not None and not dense:
-            gram = entries * (entries / max(1, n)) / rates.pair
-        costs[Cholesky()] = gram + (d**3 / 3 + 4.0 * d * d * columns) / rates.factor
+        gram = 2.0 * n * d * d / speeds.dense
+        if speeds.pair is not None and not dense:
+            gram = entries * (entries / max(1, n)) / speeds.pair
+        costs[Cholesky()] = gram + (d**3 / 3 + 4.0 * d * d * columns) / speeds.factor
     if n <= min(d, LARGEST_CHOLESKY):
-        kernel = n * float(entries) / (rates.dense / 4 if dense else rates.kernel) + n * d / rates.vector
-        factor = (n**3 / 3 + 4.0 * n * n * columns) / rates.factor
+        kernel = n * float(entries) / (speeds.dense / 4 if dense else speeds.kernel) + n * d / speeds.vector
+        factor = (n**3 / 3 + 4.0 * n * n * columns) / speeds.factor
         costs[DualCholesky()] = kernel + factor + 2 * (4 * apply + 4 * update)  # products in float64
     return costs

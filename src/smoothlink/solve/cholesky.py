@@ -23,8 +23,8 @@ from smoothlink.machines.arrays import (
 from smoothlink.machines.rows import Block, Rows
 from smoothlink.solve.ridge import penalties
 
-# Right-hand sides are float32: beside a pivot this small (as a share of its diagonal) their rounding would be the
-# answer. One-hot features without a ridge gave weights of 3e7 that way, and no warning.
+# Right-hand sides are float32: with a pivot this small (as a share of its diagonal) their rounding would be the
+# solution. One-hot features without a ridge gave weights of 3e7 that way, and no warning.
 LEAST_PIVOT = 1e-10
 
 
@@ -32,25 +32,25 @@ LEAST_PIVOT = 1e-10
 class Cholesky:
     """Exact solves with X'WX + rho; the cost is d^3 / 3 for a factor and d^2 for each right-hand side."""
 
-    def prepare(self, rows: Rows, *, penalize_constant: bool = False) -> GramSystem:
+    def prepare(self, rows: Rows, *, penalize_intercept: bool = False) -> GramSystem:
         G = rows.sum(add_gram, out=(rows.d, rows.d), dtype=np.float64)
-        return GramSystem(G, penalize_constant)
+        return GramSystem(G, penalize_intercept)
 
 
 @dataclass(frozen=True)
 class GramSystem:
-    """X'WX: `at(ridge)` gives the solver of (X'WX + rho) Z = B."""
+    """X'WX: `at(ridge)` returns the solver of (X'WX + rho) Z = B."""
 
     G: Array  # (d, d) float64
-    penalize_constant: bool = False
+    penalize_intercept: bool = False
 
     def penalties(self, ridge: float) -> NDArray[Any]:
-        """rho (d,)."""
-        return penalties(ridge, diagonal(self.G), penalize_constant=self.penalize_constant)
+        """Returns rho (d,)."""
+        return penalties(ridge, diagonal(self.G), penalize_intercept=self.penalize_intercept)
 
     def at(self, ridge: float) -> CholeskySolve:
         squares, rho = diagonal(self.G), self.penalties(ridge)
-        # A dead column has a zero row, column and right-hand side: any positive pivot gives it Z = 0.
+        # A column of zeros has a zero row and right-hand side in this system: any positive pivot gives it Z = 0.
         return CholeskySolve(factor(self.G, np.where(squares > 0, rho, 1.0)), rho)
 
 
@@ -70,17 +70,18 @@ class CholeskySolve:
         return B
 
     def inverse(self) -> Array:
-        """(X'WX + rho)^-1 in float32; uses up the factor, so it is the last call."""
+        """Returns (X'WX + rho)^-1 in float32; it is the last call, since the memory of the factor is reused."""
         L, self.L = self.L, zeros(self.L, (0, 0))
         return cholesky_inverse(L)
 
 
 def add_gram(block: Block, out: Array) -> None:
+    """Adds X'WX of one block to out (d, d)."""
     block.X.add_gram(block.w, out)
 
 
 def factor(G: Array, rho: NDArray[Any]) -> Array:
-    """The lower Cholesky factor of G + diag(rho), with a little more ridge, and a warning, where G is singular."""
+    """Returns the lower Cholesky factor of G + diag(rho); where G is singular, with more ridge and a warning."""
     for jitter in (0.0, 1e-8, 1e-6, 1e-4):
         wanted = (diagonal(G) + rho) * (1 + jitter)
         try:

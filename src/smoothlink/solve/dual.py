@@ -17,46 +17,45 @@ from smoothlink.solve.ridge import diagonal, penalties
 HostArray = NDArray[Any]
 
 KERNEL_ROWS = 256  # of X that are made dense together
-LEAST_RIDGE = 1e-7
+LEAST_DUAL_RIDGE = 1e-7
 
 
 @dataclass(frozen=True)
 class DualCholesky:
-    """Exact solves from (K + rho)^-1, K = W^1/2 X X' W^1/2; the cost is n^3 / 3 for a factor and n^2 a right-hand side.
-
-    The constant is free, so it is not in K: it is eliminated, as the intercept of a regression is.
+    """Exact solves from (K + rho)^-1, K = W^1/2 X X' W^1/2; the cost is n^3 / 3 for a factor and n^2 per right-hand
+    side. The intercept is not penalised, so it is not in K: it is eliminated.
     """
 
-    def prepare(self, rows: Rows, *, penalize_constant: bool = False) -> KernelSystem:
-        return KernelSystem(rows, kernel_matrix(rows), diagonal(rows), penalize_constant)
+    def prepare(self, rows: Rows, *, penalize_intercept: bool = False) -> KernelSystem:
+        return KernelSystem(rows, kernel_matrix(rows), diagonal(rows), penalize_intercept)
 
 
 @dataclass(frozen=True)
 class KernelSystem:
-    """W^1/2 X X' W^1/2 without the constant: `at(ridge)` gives the solver of (X'WX + rho) Z = B."""
+    """W^1/2 X X' W^1/2 without the intercept: `at(ridge)` returns the solver of (X'WX + rho) Z = B."""
 
     rows: Rows
     K: Array  # (n, n) float64
     squares: HostArray  # (d,) diagonal of X'WX
-    penalize_constant: bool = False
+    penalize_intercept: bool = False
 
     def at(self, ridge: float) -> KernelSolve:
-        rho = penalties(ridge, self.squares, penalize_constant=self.penalize_constant)
+        rho = penalties(ridge, self.squares, penalize_intercept=self.penalize_intercept)
         if rho[0] <= 0 and self.squares[:-1].any():
             warnings.warn(
-                f"DualCholesky needs a ridge above 0 and takes {LEAST_RIDGE:g}. Cholesky does without.",
+                f"DualCholesky needs a ridge above 0 and uses {LEAST_DUAL_RIDGE:g}. Cholesky needs none.",
                 RuntimeWarning,
                 stacklevel=3,
             )
-            rho = penalties(LEAST_RIDGE, self.squares, penalize_constant=self.penalize_constant)
+            rho = penalties(LEAST_DUAL_RIDGE, self.squares, penalize_intercept=self.penalize_intercept)
         return KernelSolve(self, rho)
 
 
 class KernelSolve:
     """B -> (X'WX + rho)^-1 B.
 
-    With A0 = X0'WX0 + rho of the features without the constant and s = X0'W1, the constant's weight is
-    (b_c - s'A0^-1 b_0) / (w + rho_c - s'A0^-1 s), and the others' A0^-1 (b_0 - s z_c).
+    With A0 = X0'WX0 + rho of the features without the intercept and s = X0'W1, the intercept is
+    z_c = (b_c - s'A0^-1 b_0) / (w + rho_c - s'A0^-1 s), and the other weights are A0^-1 (b_0 - s z_c).
     """
 
     exact = True
@@ -66,25 +65,25 @@ class KernelSolve:
         self.scale = rho[0] if rho[0] > 0 else 1.0  # features that are all zero need no ridge
         self.L = factor(system.K, np.full(len(system.K), self.scale))
         w = self.rows.w.astype(np.float64)
-        self.root = self.rows.place(np.sqrt(w)[:, None])
+        self.root = self.rows.to_device(np.sqrt(w)[:, None])
         s = self.rows.sum(xt_r, w[:, None], out=(self.rows.d, 1), dtype=np.float64)
         s[-1] = 0
-        self.free = self._without_constant(s)  # (d, 1) A0^-1 s
-        self.pivot = system.squares[-1] + rho[-1] - float(s[:, 0] @ self.free[:, 0])
+        self.slopes = self._without_intercept(s)  # (d, 1) A0^-1 s
+        self.pivot = system.squares[-1] + rho[-1] - float(s[:, 0] @ self.slopes[:, 0])
 
     def __call__(self, B: Array, *, overwrite: bool = False) -> Array:
         others = astype(B, np.float64, copy=True)
         others[-1] = 0
-        constant = (B[-1] - self.free[:, 0] @ others) / self.pivot
-        Z = self._without_constant(others)
-        Z -= self.free * constant
-        Z[-1] = constant
+        intercept = (B[-1] - self.slopes[:, 0] @ others) / self.pivot
+        Z = self._without_intercept(others)
+        Z -= self.slopes * intercept
+        Z[-1] = intercept
         if overwrite:
             B[...] = Z
         return B if overwrite else like(Z, B)
 
-    def _without_constant(self, B: Array) -> Array:
-        """A0^-1 B = (B - X0'W^1/2 (K + rho)^-1 W^1/2 X0 B) / rho; B is 0 at the constant, and so is the answer."""
+    def _without_intercept(self, B: Array) -> Array:
+        """Returns A0^-1 B = (B - X0'W^1/2 (K + rho)^-1 W^1/2 X0 B) / rho; both are 0 at the intercept."""
         R = self.root * self.rows.map(xb, B)
         R = cholesky_solve(self.L, R)
         Z = (B - self.rows.sum(xt_r, self.root * R, out=tuple(B.shape), dtype=np.float64)) / self.scale
@@ -93,7 +92,7 @@ class KernelSolve:
 
 
 def kernel_matrix(rows: Rows) -> Array:
-    """K (n, n) = W^1/2 X0 X0' W^1/2 in float64, some of its columns at a time."""
+    """Returns K (n, n) = W^1/2 X0 X0' W^1/2 in float64, made some columns at a time."""
     K = rows.machine.zeros((rows.n, rows.n), np.float64)
     for block in rows.each():
         for first in range(0, len(block.w), KERNEL_ROWS):
@@ -101,14 +100,14 @@ def kernel_matrix(rows: Rows) -> Array:
             part = contiguous(astype(block.X.dense_rows(first, last), np.float64).T, copy=True)
             part[-1] = 0
             K[:, block.start + first : block.start + last] = rows.map(xb, part)
-    root = rows.place(np.sqrt(rows.w.astype(np.float64)))
+    root = rows.to_device(np.sqrt(rows.w.astype(np.float64)))
     K *= root
     K *= root[:, None]
     return K
 
 
 def xb(block: Block, B: Array) -> Array:
-    """XB of one block."""
+    """Returns XB of one block."""
     return block.X @ B
 
 

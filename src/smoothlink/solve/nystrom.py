@@ -13,7 +13,7 @@ HostArray = NDArray[Any]
 
 
 class Sketch(NamedTuple):
-    """X'WX seen through random columns."""
+    """X'WX times random columns."""
 
     probes: Array  # (d, r)
     image: Array  # (d, r) X'WX probes
@@ -22,7 +22,7 @@ class Sketch(NamedTuple):
 class Correction(NamedTuple):
     """M = D + V diag(shrink) V', D the inverse diagonal: the largest eigenvalues of D^1/2 A D^1/2 shrink to the least.
 
-    In the words of the paper, P^-1 = lambda_r U Lambda^-1 U' + (I - UU') for the matrix scaled to a unit diagonal,
+    In the letters of the paper, P^-1 = lambda_r U Lambda^-1 U' + (I - UU') for the matrix scaled to a unit diagonal,
     which already holds the ridge.
     """
 
@@ -31,14 +31,14 @@ class Correction(NamedTuple):
     levels: HostArray  # (r,) lambda, ascending
 
     def __call__(self, R: Array, size: HostArray) -> tuple[HostArray, Array]:
-        """r'Mr of each column, given r'Dr, and the coefficients K of the correction V K of MR."""
+        """Returns r'Mr of each column, given r'Dr, and the coefficients K of the correction V K of MR."""
         projected = self.V.T @ R
         coefficients = self.shrink[:, None] * projected
         return size + column_dots(projected, coefficients), coefficients
 
 
 def correction(sketch: Sketch, rho: HostArray, root: HostArray) -> Correction:
-    """The correction for A = X'WX + rho, where `root` (d,) is the inverse square root of its diagonal."""
+    """Returns the correction for A = X'WX + rho, where `root` (d,) is the inverse square root of its diagonal."""
     probes, scale = sketch.probes, to_device_of(sketch.probes, root)[:, None]
     inverse = np.divide(1, root, out=np.zeros_like(root), where=root > 0)
     image = (sketch.image + to_device_of(probes, rho)[:, None] * probes) * scale
@@ -56,6 +56,6 @@ def correction(sketch: Sketch, rho: HostArray, root: HostArray) -> Correction:
 
 
 def products(A: Array, B: Array) -> HostArray:
-    """A'B (r, r) in float64."""
+    """Returns A'B (r, r) in float64."""
     parts = range(0, len(A), SUM_ROWS)
     return np.sum([to_host(A[i : i + SUM_ROWS].T @ B[i : i + SUM_ROWS]).astype(np.float64) for i in parts], axis=0)

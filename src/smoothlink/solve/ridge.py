@@ -13,23 +13,24 @@ Array = NDArray[Any]
 
 
 def diagonal(rows: Rows) -> Array:
-    """The diagonal (d,) of X'WX in float64, from one pass over the blocks; the last column is the constant."""
+    """Returns the diagonal (d,) of X'WX in float64, from one pass over the blocks; the last is the intercept's."""
     return rows.sum(square_sums, out=(rows.d,), dtype=np.float64)
 
 
 def square_sums(block: Block, out: Array) -> None:
+    """Adds the diagonal of X'WX of one block to out (d,)."""
     block.X.add_square_sums(block.w, out)
 
 
-def penalties(ridge: float, squares: Array, *, penalize_constant: bool = False) -> Array:
-    """rho (d,) = ridge * trace / r over the columns other than the constant that are not all zero, r of them.
+def penalties(ridge: float, squares: Array, *, penalize_intercept: bool = False) -> Array:
+    """Returns rho (d,) = ridge * trace / r over the r columns, other than the intercept's, that are not all zero.
 
-    The constant is free and not counted. With `penalize_constant` it counts and is penalised and r is the number
-    of columns, as in the authors' code.
+    The intercept is neither counted nor penalised. With `penalize_intercept` it is both, and r is the number of all
+    columns, as in the authors' code.
     """
-    if penalize_constant:
+    if penalize_intercept:
         return np.full(len(squares), ridge * squares.mean())
-    alive = np.count_nonzero(squares[:-1])
-    rho = np.full(len(squares), ridge * squares[:-1].sum() / max(1, alive))
+    used = np.count_nonzero(squares[:-1])
+    rho = np.full(len(squares), ridge * squares[:-1].sum() / max(1, used))
     rho[-1] = 0.0
     return rho

@@ -1,1 +1,1 @@
-"""The path, one file a step: read, embed, featurize, fit, infer, evaluate, save."""
+"""The paper's path as pure functions: scale, embed, featurize, squared, sgd, calibrate, infer; and split."""

@@ -12,9 +12,9 @@ from smoothlink.machines.arrays import Array, astype, column_dots, dot, eigh, ex
 from smoothlink.machines.rows import Block, Rows
 from smoothlink.solve import Solve
 
-ADAPTIVE_BLOCK = 64
-ROTATED_ROWS = 4096
-EXACT = 1 << 22  # numbers of Z and T up to which they are summed in float64
+ADAPTIVE_BLOCK = 64  # directions that are sought at a time
+ROTATED_ROWS = 4096  # at a time
+FLOAT64_NUMBERS = 1 << 22  # of Z and T, up to which they are summed in float64
 ADAPTIVE_GAIN = 0.005  # of tr Y'PY: a block of directions that adds less is the last
 
 
@@ -23,24 +23,24 @@ class Embedding(NamedTuple):
 
     U: Array  # (c, k)
     W: Array  # (d, k): the embedding of x is W'x
-    spectrum: Array  # (k,) eigenvalues of Y'PY that U captures, descending; empty where nothing was sought
-    captured: float  # their share of tr Y'PY; nan where nothing was sought
+    spectrum: Array  # (k,) eigenvalues of Y'PY that U captures, descending; empty where U was given
+    captured: float  # their share of tr Y'PY; nan where U was given
 
 
 class Basis(NamedTuple):
-    """Where the label directions are sought."""
+    """The subspace of labels in which directions are sought."""
 
     Q: Array  # (c, m), orthonormal columns
-    trace: float | None  # of Y'PY, as the probes saw it; None where Q spans every direction
+    trace: float | None  # of Y'PY, as the probes estimate it; None where Q spans every direction
 
 
 def label_basis(
     rows: Rows, rank: int, solve: Solve, rng: np.random.Generator, *, oversample: int = 20, power: int = 1
 ) -> Basis:
-    """What Y'PY makes of random probes: steps 1 and 2 of Algorithm 1."""
+    """Returns an orthonormal basis of Y'PY times random probes: steps 1 and 2 of Algorithm 1."""
     m = min(rows.c, rank + oversample)
     if m == rows.c:  # the probes span every direction: nothing is random and no power step is needed
-        return Basis(rows.place(np.eye(rows.c, dtype=np.float32)), None)
+        return Basis(rows.to_device(np.eye(rows.c, dtype=np.float32)), None)
     return Basis(*refine(rows, solve, probes(rows, m, rng), power))
 
 
@@ -53,29 +53,35 @@ def label_embedding(
     oversample: int = 20,
     power: int = 1,
     half_step: bool = False,
-    kept: Callable[[Callable[[], Basis]], Basis] = lambda make: make(),
+    saved: Callable[[Callable[[], Basis]], Basis] = lambda make: make(),
 ) -> Embedding:
-    """The `rank` label directions that X predicts best: top eigenvectors of Y'PY (Algorithm 1).
+    """Returns the `rank` label directions that X predicts best: top eigenvectors of Y'PY (Algorithm 1).
 
     `half_step` takes the left singular vectors of T = Y'XZ for U, as the authors' code does: half a power step more,
-    but W = ZE fits YQE and not this YU, so it is solved for once again. `kept` may know the basis from before.
+    but W = ZE fits YQE and not this YU, so it is solved for once again. `saved` may have the basis of an earlier run.
     """
-    Q, trace = kept(lambda: label_basis(rows, rank, solve, rng, oversample=oversample, power=power))
-    Q = rows.place(Q)  # it may come from a file
+    Q, trace = saved(lambda: label_basis(rows, rank, solve, rng, oversample=oversample, power=power))
+    Q = rows.to_device(Q)  # it may come from a file
     Z, T = project(rows, solve, Q)
     found = best_directions(Q, Z, T, rank, trace, half_step)
     return found._replace(W=fitted_to(rows, found.U, solve).W) if half_step else found
 
 
 def adaptive_embedding(
-    rows: Rows, largest: int, solve: Solve, rng: np.random.Generator, *, power: int = 1, half_step: bool = False
+    rows: Rows,
+    largest: int,
+    solve: Solve,
+    rng: np.random.Generator,
+    *,
+    power: int = 1,
+    half_step: bool = False,
+    block: int = ADAPTIVE_BLOCK,
 ) -> Embedding:
-    """As many directions as pay: 64 at a time until a block adds less than 0.5 % of tr Y'PY (Halko et al. 2011)."""
-    Q, Z, T = (rows.place(np.zeros((side, 0), np.float32)) for side in (rows.c, rows.d, rows.c))
+    """Returns directions sought in blocks until one adds less than 0.5 % of tr Y'PY (Halko et al. 2011)."""
+    Q, Z, T = (rows.to_device(np.zeros((side, 0), np.float32)) for side in (rows.c, rows.d, rows.c))
     traces = []
     while Q.shape[1] < largest:
-        block = probes(rows, min(ADAPTIVE_BLOCK, largest - Q.shape[1]), rng)
-        fresh, trace = refine(rows, solve, block, power, outside=Q)
+        fresh, trace = refine(rows, solve, probes(rows, min(block, largest - Q.shape[1]), rng), power, outside=Q)
         traces.append(trace)
         if not fresh.shape[1]:
             break
@@ -88,7 +94,7 @@ def adaptive_embedding(
 
 
 def refine(rows: Rows, solve: Solve, Q: Array, power: int, outside: Array | None = None) -> tuple[Array, float]:
-    """Power steps on the probes Q (c, m): an orthonormal basis of what Y'PY makes of them, and tr Y'PY as they see it.
+    """Returns an orthonormal basis of (Y'PY)^power Q for probes Q (c, m), and the tr Y'PY that they estimate.
 
     For Gaussian q the mean of q'(Y'PY)q is the trace, so the first step estimates it without an extra solve.
     """
@@ -103,47 +109,47 @@ def refine(rows: Rows, solve: Solve, Q: Array, power: int, outside: Array | None
 
 
 class Projected(NamedTuple):
-    """What ridge regression makes of some combinations of labels."""
+    """The ridge regression of some combinations of labels."""
 
     Z: Array  # (d, m) = argmin |YQ - XZ|^2 + rho |Z|^2
     T: Array  # (c, m) = Y'XZ = Y'PYQ
 
 
 def project(rows: Rows, solve: Solve, Q: Array) -> Projected:
-    """Regresses YQ on X; in float64 where that is exact and small.
+    """Returns the regression of YQ on X; in float64 where the solver is exact and the numbers are few.
 
-    Directions whose eigenvalues are close turn into each other by rounding: of 200 directions of delicious the last
-    were 6e-3 (the sine of an angle) apart for sums in another order.
+    Directions whose eigenvalues are close mix by rounding: of 200 directions of delicious the last were 6e-3 (the sine
+    of an angle) apart for sums in another order.
     """
     recipe = getattr(solve, "recipe", None)
-    if rows.shares_columns and recipe is not None:
+    if rows.partitions_columns and recipe is not None:
         effort, T, Z = rows.over_columns(projected_columns, Q, recipe)
-        solve.took(effort)  # type: ignore[attr-defined]
+        solve.record(effort)  # type: ignore[attr-defined]
         return Projected(Z, T)
     m = Q.shape[1]
-    small = getattr(solve, "exact", False) and (rows.d + rows.c) * m <= EXACT
+    small = getattr(solve, "exact", False) and (rows.d + rows.c) * m <= FLOAT64_NUMBERS
     dtype = np.float64 if small else np.float32
     Z = solve(rows.columnwise(xt_yq, astype(Q, dtype), rows.d, dtype), overwrite=True)
     return Projected(Z, rows.columnwise(yt_xz, Z, rows.c, dtype))
 
 
 def image(rows: Rows, solve: Solve, Q: Array) -> Array:
-    """T = Y'PYQ alone: where columns are shared out, Z stays there."""
+    """Returns T = Y'PYQ without Z, which stays in other processes where they have the columns."""
     recipe = getattr(solve, "recipe", None)
-    if rows.shares_columns and recipe is not None:
+    if rows.partitions_columns and recipe is not None:
         effort, T = rows.over_columns(image_columns, Q, recipe)
-        solve.took(effort)  # type: ignore[attr-defined]
+        solve.record(effort)  # type: ignore[attr-defined]
         return T
     return project(rows, solve, Q).T
 
 
 def projected_columns(rows: Rows, Q: Array, recipe: Any) -> tuple[Array, Array, Array]:
-    """What some columns took, their T and their Z."""
+    """Returns the effort of some columns, their T and their Z."""
     solve = recipe.over(rows)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # the caller knows of all columns
         B = rows.columnwise(xt_yq, Q, rows.d)
-        for block in rows.blocks:  # the solve does not see Y
+        for block in rows.blocks:  # the solve needs no Y
             block.Y.release()
         Z = solve(B, overwrite=True)
         T = rows.columnwise(yt_xz, Z, rows.c)
@@ -151,6 +157,7 @@ def projected_columns(rows: Rows, Q: Array, recipe: Any) -> tuple[Array, Array, 
 
 
 def image_columns(rows: Rows, Q: Array, recipe: Any) -> tuple[Array, Array]:
+    """Returns the effort of some columns, and their T."""
     return projected_columns(rows, Q, recipe)[:2]
 
 
@@ -169,7 +176,7 @@ def yt_xz(block: Block, Z: Array, out: Array) -> None:
 
 
 def best_directions(Q: Array, Z: Array, T: Array, rank: int, trace: float | None, half_step: bool) -> Embedding:
-    """Rotates the basis Q to the top eigenvectors of F = T'T; W needs no further solve: W = ZE, in Z's memory."""
+    """Returns Q rotated to the top eigenvectors of F = T'T; W needs no further solve: W = ZE, in Z's memory."""
     if not Q.shape[1]:  # no row has a label: one direction, of which nothing is predicted
         Q, Z, T = to_device_of(Q, np.eye(len(Q), 1, dtype=np.float32)), zeros(Z, (len(Z), 1)), zeros(T, (len(T), 1))
     lam, E = eigh(inner(T))  # F has the squares of Y'PY's eigenvalues
@@ -186,7 +193,7 @@ def best_directions(Q: Array, Z: Array, T: Array, rank: int, trace: float | None
 
 
 def inner(A: Array, B: Array | None = None) -> Array:
-    """A'B in float64, or A'A, some rows at a time: there may be millions."""
+    """Returns A'B in float64, or A'A, some rows at a time: there may be millions."""
     total = astype(zeros(A, (A.shape[1], A.shape[1] if B is None else B.shape[1])), np.float64)
     for start in range(0, len(A), ROTATED_ROWS):
         part = astype(A[start : start + ROTATED_ROWS], np.float64)
@@ -195,7 +202,7 @@ def inner(A: Array, B: Array | None = None) -> Array:
 
 
 def rotated(A: Array, E: Array) -> Array:
-    """A E in float64, rounded to A's type, in the memory of A, which is used up; E (m, k) with k <= m."""
+    """Returns A E in float64, rounded to A's type, in the memory of A; E (m, k) with k <= m."""
     k, E = E.shape[1], to_device_of(A, E)
     out = A.reshape(-1)[: len(A) * k].reshape(len(A), k)
     for start in range(0, len(A), ROTATED_ROWS):  # a row of the result ends before the rows of A that are still to come
@@ -204,9 +211,9 @@ def rotated(A: Array, E: Array) -> Array:
 
 
 def upright(U: Array) -> Array:
-    """Signs (k,) that make the largest entry of each column positive.
+    """Returns signs (k,) that make the largest entry of each column positive.
 
-    Rounding decides the sign of an eigenvector, and the random features see it: without this, the same rows in other
+    Rounding decides the sign of an eigenvector, and random features depend on it: without this, the same rows in other
     blocks would give another model.
     """
     least, most = extremes(U)
@@ -214,11 +221,11 @@ def upright(U: Array) -> Array:
 
 
 def orthonormal(T: Array, outside: Array | None = None) -> Array:
-    """An orthonormal basis (c, <= m) of T's columns, orthogonal to `outside`; what rank deficiency loses is dropped."""
+    """Returns an orthonormal basis (c, <= m) of T's columns, orthogonal to `outside`; dependent columns are dropped."""
     A = astype(T, np.float64, copy=True)
     kind = np.float32 if T.dtype.itemsize == 4 else np.float64
     for _ in range(2):  # once is not enough for nearly dependent columns
-        size = column_dots(A, A).max(initial=np.finfo(np.float64).tiny)  # what is left is measured by it
+        size = column_dots(A, A).max(initial=np.finfo(np.float64).tiny)  # the scale of what is left
         if outside is not None and outside.shape[1]:
             others = astype(outside, np.float64)
             A -= others @ (others.T @ A)
@@ -232,24 +239,24 @@ def orthonormal(T: Array, outside: Array | None = None) -> Array:
 
 
 def random_directions(rows: Rows, rank: int, solve: Solve, rng: np.random.Generator) -> Embedding:
-    """Gaussian directions, blind to the data: compressed sensing."""
+    """Returns Gaussian directions, which do not depend on the data: compressed sensing."""
     U = probes(rows, rank, rng)
     U /= float(np.sqrt(rows.c))
     return fitted_to(rows, U, solve)
 
 
 def principal_directions(rows: Rows, rank: int, solve: Solve, rng: np.random.Generator) -> Embedding:
-    """Top eigenvectors of Y'Y: the labels' own directions, blind to the features."""
+    """Returns the top eigenvectors of Y'Y, which do not depend on the features."""
     return fitted_to(rows, label_eigenvectors(rows, rank, rng).U, solve)
 
 
 def every_label(rows: Rows, solve: Solve) -> Embedding:
-    """U = I: the activations of c independent ridge classifiers (Algorithm 2)."""
-    return fitted_to(rows, rows.place(np.eye(rows.c, dtype=np.float32)), solve)
+    """Returns U = I: the activations of c independent ridge classifiers (Algorithm 2)."""
+    return fitted_to(rows, rows.to_device(np.eye(rows.c, dtype=np.float32)), solve)
 
 
 def fitted_to(rows: Rows, U: Array, solve: Solve) -> Embedding:
-    """The ridge fit of the features to given label directions."""
+    """Returns the ridge fit of the features to given label directions."""
     W = solve(rows.columnwise(xt_yq, U, rows.d), overwrite=True)
     return Embedding(U, W, np.zeros(0), float("nan"))
 
@@ -263,7 +270,7 @@ class LabelSpectrum(NamedTuple):
 
 
 def label_eigenvectors(rows: Rows, rank: int, rng: np.random.Generator, *, means: Array | None = None) -> LabelSpectrum:
-    """The top of Y'WY, or with label means given of the centred Yc'WYc, by two power steps on Gaussian probes."""
+    """Returns the top of Y'WY, or with label means of the centred Yc'WYc, by two power steps on Gaussian probes."""
     total = float(rows.w.sum())
 
     def product(Q: Array) -> Array:
@@ -272,7 +279,7 @@ def label_eigenvectors(rows: Rows, rank: int, rng: np.random.Generator, *, means
 
     m = min(rows.c, rank + 20)
     every = m == rows.c
-    Q = rows.place(np.eye(rows.c, dtype=np.float32)) if every else orthonormal(product(probes(rows, m, rng)))
+    Q = rows.to_device(np.eye(rows.c, dtype=np.float32)) if every else orthonormal(product(probes(rows, m, rng)))
     if m < rows.c:
         Q = orthonormal(product(Q))
     F = inner(Q, product(Q))
@@ -286,18 +293,18 @@ def label_eigenvectors(rows: Rows, rank: int, rng: np.random.Generator, *, means
 
 
 def centred(T: Array, Q: Array, means: Array, total: float) -> Array:
-    """T - total means means'Q: what T = Y'AYQ becomes when label means are taken from Y and A keeps the constant."""
+    """Returns T - total means means'Q: T = Y'AYQ with label means subtracted from Y, where A1 = 1."""
     means = to_device_of(T, means.astype(np.float32))[:, None]
     return T - (total * means) @ (means.T @ Q)
 
 
 def probes(rows: Rows, m: int, rng: np.random.Generator) -> Array:
-    """m Gaussian label directions; drawn on the host, so that all machines see the same."""
-    return rows.place(rng.standard_normal((rows.c, m), dtype=np.float32))
+    """Returns m Gaussian label directions; sampled on the host, so that they are the same on every machine."""
+    return rows.to_device(rng.standard_normal((rows.c, m), dtype=np.float32))
 
 
 def rank_for_share(rows: Rows, share: float, largest: int, rng: np.random.Generator) -> int:
-    """The smallest k whose eigenvectors of Y'WY hold `share` of its trace (the paper's rule), at most `largest`."""
+    """Returns the least k whose eigenvectors of Y'WY hold `share` of its trace (the paper's rule), up to `largest`."""
     k = min(largest, 256)
     while True:
         top = label_eigenvectors(rows, k, rng)
@@ -309,7 +316,7 @@ def rank_for_share(rows: Rows, share: float, largest: int, rng: np.random.Genera
 
 
 def truncate(embedding: Embedding, rank: int) -> Embedding:
-    """The first `rank` directions of an embedding."""
+    """Returns the first `rank` directions of an embedding."""
     share = embedding.spectrum[:rank].sum() / max(embedding.spectrum.sum(), np.finfo(np.float64).tiny)
     return Embedding(
         embedding.U[:, :rank], embedding.W[:, :rank], embedding.spectrum[:rank], embedding.captured * float(share)
@@ -317,7 +324,7 @@ def truncate(embedding: Embedding, rank: int) -> Embedding:
 
 
 def share_of_predictable(embedding: Embedding, share: float) -> Embedding:
-    """The smallest part of an embedding that captures `share` of tr Y'PY (for multiclass, where Y'Y is diagonal)."""
+    """Returns the fewest directions that capture `share` of tr Y'PY (for multiclass, where Y'Y is diagonal)."""
     held = np.cumsum(embedding.spectrum) / max(embedding.spectrum.sum(), np.finfo(np.float64).tiny) * embedding.captured
     enough = np.flatnonzero(held >= share - 1e-9)
     return truncate(embedding, int(enough[0]) + 1 if len(enough) else len(embedding.spectrum))
@@ -334,10 +341,10 @@ def label_counts(block: Block, out: Array) -> None:
 
 
 def label_means(rows: Rows) -> Array:
-    """The weighted mean (c,) of each label."""
+    """Returns the weighted mean (c,) of each label."""
     return rows.sum(label_counts, out=(rows.c,), dtype=np.float64) / float(rows.w.sum(dtype=np.float64))
 
 
 def embed_rows(block: Block, W: Array) -> Array:
-    """The embedding h = W'x of each row of a block."""
+    """Returns the embedding h = W'x of each row of a block."""
     return block.X @ W

@@ -15,7 +15,7 @@ from smoothlink.machines.arrays import cosines, empty, to_device_of
 Array = NDArray[Any]
 
 MEDIAN_ROWS = 1000  # rows whose distances set the length scale
-FASTEST = 1e20  # frequency: the tails of a Student of few degrees of freedom would overflow float32
+LARGEST_FREQUENCY = 1e20  # the tails of a Student of few degrees of freedom would overflow float32
 
 
 class Kernel(NamedTuple):
@@ -32,7 +32,7 @@ KERNELS = "gaussian, matern(NU) such as matern(3), exponential, laplacian, linea
 
 
 def parse_kernel(text: str | Kernel) -> Kernel:
-    """ "gaussian", "laplacian", "exponential", "linear", or "matern(nu)" for any nu > 0."""
+    """Returns the kernel named "gaussian", "laplacian", "exponential", "linear", or "matern(nu)" for any nu > 0."""
     if isinstance(text, Kernel):
         return text
     if text in ("gaussian", "laplacian", "linear"):
@@ -46,7 +46,7 @@ def parse_kernel(text: str | Kernel) -> Kernel:
 
 
 class Features(NamedTuple):
-    """phi_t(h) = sqrt(2) cos(r_t'h + b_t); with no columns at all phi(h) = h, the linear link."""
+    """phi_t(h) = sqrt(2) cos(r_t'h + b_t); without columns phi(h) = h, the linear link."""
 
     R: Any  # (k, s) float32
     b: Any  # (s,) float32
@@ -56,11 +56,11 @@ class Features(NamedTuple):
         return len(self.b) == 0
 
     def width(self, k: int) -> int:
-        """How many features there are, the constant included."""
+        """Returns how many features there are, with the intercept."""
         return (k if self.linear else len(self.b)) + 1
 
     def __call__(self, H: Any) -> Any:
-        """Phi (n, s + 1) of the rows of H (n, k), dense or sparse, the constant last."""
+        """Returns Phi (n, s + 1) of the rows of H (n, k), dense or sparse, the intercept last."""
         Phi = empty(H, (H.shape[0], self.width(H.shape[1])))
         Phi[:, -1] = 1
         if self.linear:
@@ -78,7 +78,7 @@ def draw_features(
     bandwidth: float,
     rng: np.random.Generator,
 ) -> Features:
-    """`count` frequencies and phases for a kernel on k numbers; `length` is the median squared distance m.
+    """Returns `count` frequencies and phases for a kernel on k numbers; `length` is the median squared distance m.
 
     gaussian: exp(-|d|^2 / (beta^2 m)). matern(nu): a multivariate Student of nu degrees of freedom, one chi2 shared
     by the coordinates of a frequency. laplacian: independent Cauchy coordinates, exp(-|d|_1 sqrt(2/m) / beta).
@@ -94,24 +94,25 @@ def draw_features(
         R = ndtri(u[:, :k]) * shared[:, None] / np.sqrt(length)
     else:
         R = ndtri(u[:, :k]) * np.sqrt(2 / length)
-    R = np.clip(R / bandwidth, -FASTEST, FASTEST)
+    R = np.clip(R / bandwidth, -LARGEST_FREQUENCY, LARGEST_FREQUENCY)
     return Features(np.ascontiguousarray(R.T, np.float32), (2 * np.pi * u[:, k + 1]).astype(np.float32))
 
 
-def median_squared_distance(H: Array, w: Array | None = None) -> float:
-    """The median of |h_i - h_j|^2 over pairs of rows that differ, each of weight w_i w_j; if none do 1, with a warning.
+def median_squared_distance(H: Array, w: Array | None = None, rows: int = MEDIAN_ROWS) -> float:
+    """Returns the median of |h_i - h_j|^2 over pairs of rows that differ, each of weight w_i w_j; 1, with a warning, if
+    none do.
 
-    Pairs of equal rows do not count, so that a row seen twice is a row of weight two.
+    Pairs of equal rows do not count, so that a row given twice is a row of weight two.
     """
-    H = H[:MEDIAN_ROWS].astype(np.float64)
+    H = H[:rows].astype(np.float64)
     squares = np.einsum("ij,ij->i", H, H)
     i, j = np.triu_indices(len(H), 1)
     distances = np.maximum(squares[:, None] + squares - 2 * H @ H.T, 0)[i, j]
-    # What is left of equal rows after rounding is not a distance.
+    # The distance of equal rows is what rounding leaves.
     differ = distances >= 1e-12 * max(squares.max(initial=0.0), np.finfo(np.float64).tiny)
     if not differ.any():
         warnings.warn(
-            "All embedded rows are alike; the kernel's length scale is set to 1.", RuntimeWarning, stacklevel=2
+            "All embedded rows are equal; the length scale of the kernel is set to 1.", RuntimeWarning, stacklevel=2
         )
         return 1.0
     if w is None or (w == w[0]).all():
@@ -120,7 +121,7 @@ def median_squared_distance(H: Array, w: Array | None = None) -> float:
 
 
 def weighted_median(values: Array, weights: Array) -> float:
-    """The value with half of the weight on either side; the middle of two where the weight divides between them."""
+    """Returns the value with half of the weight on either side; the middle of two where the weight divides there."""
     order = np.argsort(values)
     share = np.cumsum(weights[order]) / weights.sum()
     low, high = np.searchsorted(share, (0.5 - 1e-12, 0.5 + 1e-12))

@@ -1,4 +1,4 @@
-"""Scores -> label sets: the k best, those above 1/2, and the sets that maximise F1 (Algorithm 4)."""
+"""Scores -> label sets: the k best, those above 1/2, and those of maximal expected F1 (Algorithm 4)."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ class TopK(NamedTuple):
 
 
 class RankedLabels(NamedTuple):
-    """The best labels of each row among some, best first, with the keys that ranked them."""
+    """The best labels of each row among some, best first."""
 
     ids: Array  # (b, k)
     keys: Array  # (b, k) what they were ranked by
     values: Array  # (b, k) what is shown of them
 
 
-MANY = 64  # labels per row from which on sorting beats inserting
+MANY_BEST = 64  # labels per row from which on sorting beats inserting
 
 
 class RunningTopK:
-    """The k best labels of n rows, while blocks of labels come in ascending order; only n x k numbers are kept."""
+    """The k best labels of n rows, found block by block of labels in ascending order; only n x k numbers are held."""
 
     def __init__(self, n: int, k: int) -> None:
         if k < 1:
-            raise DataError(f"k = {k}: a row has at least 1 best label. Pass k >= 1.")
-        self.k, self.labels = k, 0  # labels seen so far
+            raise DataError(f"k is {k}, and a row has at least 1 best label. Pass k >= 1.")
+        self.k, self.labels = k, 0  # added so far
         self.ids = np.empty((n, k), np.int64)
         self.keys: Array = np.empty((n, k), np.float32)  # what is ranked by
         self.values: Array = np.empty((n, k), np.float32)  # what is shown of the best
@@ -49,7 +49,7 @@ class RunningTopK:
         found = min(self.labels, self.k)
         if not found:
             self.keys, self.values = np.empty_like(self.keys, keys.dtype), np.empty_like(self.values, shown.dtype)
-        fine = self._insert(keys, shown, found) if self.k <= MANY else self._merge(keys, shown, found)
+        fine = self._insert(keys, shown, found) if self.k <= MANY_BEST else self._merge(keys, shown, found)
         self.labels += keys.shape[1]
         if not fine:
             raise DataError(f"{np.isnan(keys).sum()} of {keys.size} scores are NaN. Check the features and the model.")
@@ -62,7 +62,7 @@ class RunningTopK:
         return bool(keep(keys, shown, self.labels, self.ids, self.keys, self.values, found))
 
     def _merge(self, keys: Array, shown: Array, found: int) -> bool:
-        """Sorts the best of these behind the best so far, so that equal scores stay in the order of their ids."""
+        """Sorts the best of these after the best so far, so that equal scores stay in the order of their ids."""
         if keys.size and np.isnan(keys.max()):
             return False
         new = _sorted_head(keys, self.k)
@@ -77,12 +77,12 @@ class RunningTopK:
         return True
 
     def best(self) -> TopK:
-        """Returns the k best so far; all labels where they are fewer."""
+        """Returns the k best, or all labels where they are fewer."""
         found = min(self.labels, self.k)
         return TopK(self.ids[:, :found], self.values[:, :found])
 
     def ranked(self, first: int) -> RankedLabels:
-        """Returns the same with what was ranked by, of labels that are numbered from `first` on."""
+        """Returns the best with their keys, of labels that are numbered from `first` on."""
         best = self.best()
         return RankedLabels(best.indices + first, self.keys[:, : best.indices.shape[1]], best.values)
 
@@ -95,7 +95,7 @@ def merge_ranked(parts: list[RankedLabels], k: int) -> RankedLabels:
 
 
 def top_k(scores: Array, k: int) -> TopK:
-    """The k highest scores of each row of a dense block (b, c); all c where c < k."""
+    """Returns the k highest scores of each row of a dense block (b, c); all c where c < k."""
     scores = np.asarray(scores)
     if scores.dtype not in (np.float32, np.float64):
         scores = scores.astype(np.float32 if scores.dtype == np.float16 else np.float64)
@@ -105,7 +105,7 @@ def top_k(scores: Array, k: int) -> TopK:
 
 
 def _sorted_head(scores: Array, k: int) -> TopK:
-    """`top_k` by a sort: the cost hardly depends on k."""
+    """Returns `top_k` by a sort, whose cost hardly depends on k."""
     b, c = scores.shape
     k = min(k, c)
     if not b * k:
@@ -119,12 +119,12 @@ def _sorted_head(scores: Array, k: int) -> TopK:
 
 
 def _contenders(scores: Array, k: int) -> Array:
-    """A mask (b, c) that holds the k best of each row and not many more, for a few passes over memory.
+    """Returns a mask (b, c) of the k best of each row and not many more, from a few passes over memory.
 
     Cut the columns into groups: the k-th best group maximum is a bound from below on the k-th best score, and less
     than k groups hold anything above it. (This is 5 times faster than argpartition at c = 25,000.)
     """
-    size = max(1, min(64, scores.shape[1] // (8 * k)))  # columns a group; those left over need no group
+    size = max(1, min(64, scores.shape[1] // (8 * k)))  # columns per group; those left over need no group
     groups = scores.shape[1] // size
     heads = scores[:, : size * groups].reshape(len(scores), size, groups).max(axis=1) if size > 1 else scores
     bound = np.partition(heads, groups - k, axis=1)[:, groups - k, None]
@@ -136,7 +136,7 @@ def _contenders(scores: Array, k: int) -> Array:
 
 
 def topk_csr(blocks: Iterable[TopK], n_labels: int) -> csr_array:
-    """Stacks blocks of rows into one CSR (n, n_labels) with k entries a row, in *descending order of score*.
+    """Returns blocks of rows stacked into one CSR (n, n_labels), k entries per row in *descending order of score*.
 
     So `P.indices.reshape(n, -1)` are the ranked labels. The price is that indices are not sorted by label
     (`has_sorted_indices` is False), and that `sort_indices()` loses the order. A score of 0 stays an explicit entry.
@@ -150,7 +150,7 @@ def topk_csr(blocks: Iterable[TopK], n_labels: int) -> csr_array:
 
 
 def above_half(probabilities: Array) -> csr_array:
-    """The 0/1 sets (CSR, b x c) of labels with probability strictly above 1/2, the best for Hamming loss."""
+    """Returns the 0/1 sets (CSR, b x c) of labels with probability strictly above 1/2, the best for Hamming loss."""
     probabilities = np.asarray(probabilities)
     if probabilities.size and np.isnan(probabilities.max()):
         raise DataError(
@@ -161,7 +161,7 @@ def above_half(probabilities: Array) -> csr_array:
 
 
 def f1_cut(z: Array, frequency: float, weights: Array | None = None) -> float:
-    """Algorithm 4 for one label: the cut on the probabilities z (n,) whose set {z >= cut} has the highest expected F1.
+    """Returns the cut of probabilities z (n,) of a label whose set {z >= cut} has the best expected F1 (Algorithm 4).
 
     `frequency` is the label's share of the training rows: n+ = frequency * n positives are expected. A label with
     n+ = 0, and one without a positive z, is never predicted: its cut is infinite. Rows may have weights (n,).
@@ -170,13 +170,13 @@ def f1_cut(z: Array, frequency: float, weights: Array | None = None) -> float:
 
 
 def f1_thresholds(Z: Array, frequencies: ArrayLike, weights: ArrayLike | None = None) -> Array:
-    """`f1_cut` for each label of a block: Z (n, b) probabilities, frequencies (b,) -> thresholds (b,)."""
+    """Returns `f1_cut` (b,) of each label of a block: Z (n, b) are probabilities, frequencies are (b,)."""
     Z, frequencies = np.asarray(Z, np.result_type(Z, np.float32)), np.asarray(frequencies, np.float64)
     w = np.ones(len(Z)) if weights is None else np.asarray(weights, np.float64)
     if frequencies.shape != Z.shape[1:] or w.shape != Z.shape[:1]:
         raise DataError(
             f"Z is {Z.shape}, frequencies {frequencies.shape}, weights {w.shape}. "
-            "Pass one frequency a column and one weight a row."
+            "Pass one frequency per column and one weight per row."
         )
     if Z.size and not (Z.min() >= 0 and Z.max() <= 1 + 1e-6):  # the slack covers a float32 softmax
         raise DataError(
@@ -190,7 +190,7 @@ def f1_thresholds(Z: Array, frequencies: ArrayLike, weights: ArrayLike | None = 
 
 
 def sets_at(Z: Array, thresholds: ArrayLike) -> csr_array:
-    """The 0/1 sets (CSR, n x b) where z >= the label's threshold and z > 0."""
+    """Returns the 0/1 sets (CSR, n x b) where z >= the label's threshold and z > 0."""
     from smoothlink.machines import prediction_kernels as selection
 
     Z = np.ascontiguousarray(Z, np.result_type(Z, np.float32))
@@ -205,12 +205,12 @@ def sets_at(Z: Array, thresholds: ArrayLike) -> csr_array:
 
 
 def _index_type(*largest: int) -> type[np.int32] | type[np.int64]:
-    """The integers of a CSR: 32 bits where they suffice, because scikit-learn refuses 64 in places."""
+    """Returns the integer type of a CSR: 32 bits where they suffice, because scikit-learn refuses 64 in places."""
     return np.int32 if max(largest) < 2**31 else np.int64
 
 
 def propensities(label_counts: ArrayLike, n: int, a: float = 0.55, b: float = 1.5) -> Array:
-    """Inverse propensities q (c,) = 1 + C (N_l + b)^-a, C = (ln n - 1)(b + 1)^a, of Jain et al. (2016).
+    """Returns inverse propensities q (c,) = 1 + C (N_l + b)^-a, C = (ln n - 1)(b + 1)^a, of Jain et al. (2016).
 
     `label_counts` N_l and `n` are of the training set; N_l may be 0. C is taken as 0 for n < e, where it would be
     negative. (a, b) is (.5, .4) by custom for Wikipedia sets and (.6, 2.6) for Amazon ones.

@@ -1,4 +1,4 @@
-"""x -> kernel values at landmark rows: a kernel first stage that is exact where every training row is a landmark.
+"""x -> kernel values at landmark rows: an input kernel that is exact where every training row is a landmark.
 
 Random Fourier features blur a narrow kernel: on 1200 rows of yeast, a Gaussian of half the median distance had a
 Hamming loss of .201 with 8000 of them and .193 with landmarks.
@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.special import gamma, kv
 
-from smoothlink.machines.threads import calm
+from smoothlink.machines.threads import single_blas_thread
 from smoothlink.steps.featurize import Kernel
 
 Array = NDArray[Any]
@@ -23,14 +23,14 @@ LEAST_EIGENVALUE = 1e-6  # as a share of the largest: what lies below is roundin
 
 
 class Landmarks(NamedTuple):
-    """k(x, z) for each landmark z, with the constant last."""
+    """k(x, z) for each landmark z, the intercept last."""
 
     points: Array  # (s, d) float32
     kernel: Kernel
     length: float  # beta^2 m: the squared width
 
     def __call__(self, X: Any) -> Array:
-        """Kernel values (n, s + 1) of the rows of X (n, d), dense or sparse."""
+        """Returns kernel values (n, s + 1) of the rows of X (n, d), dense or sparse."""
         n, s = X.shape[0], len(self.points)
         K = np.empty((n, s + 1), np.float32)
         K[:, -1] = 1
@@ -41,7 +41,7 @@ class Landmarks(NamedTuple):
         return K
 
     def values(self, X: Array) -> Array:
-        """The kernel (m, s) between rows of X (m, d) and the landmarks."""
+        """Returns the kernel (m, s) between rows of X (m, d) and the landmarks."""
         if self.kernel.name == "laplacian":
             from scipy.spatial.distance import cdist
 
@@ -55,25 +55,25 @@ class Landmarks(NamedTuple):
         return self.at(D, out=D)
 
     def at(self, D: Array, out: Array | None = None) -> Array:
-        """The kernel at distances in units of its width: squared ones, or for laplacian sums of absolute ones."""
+        """Returns the kernel at distances in units of its width: squared, or for laplacian sums of absolute ones."""
         if self.kernel.name == "matern":
             return matern(np.sqrt(D), self.kernel.nu)
         return np.exp(np.negative(D, out=out), out=out)
 
     def whitening(self) -> Array:
-        """root (s, r) with K root orthonormal over the landmarks: ridge on K root is ridge in the kernel's own space.
+        """Returns root (s, r) with K root orthonormal over the landmarks: ridge on K root is ridge in its space.
 
-        Directions in which the landmarks do not differ beyond rounding are left out.
+        Directions in which the landmarks differ only by rounding are left out.
         """
         K = self.values(self.points).astype(np.float64)
-        with calm(len(K)):
+        with single_blas_thread(len(K)):
             lam, E = np.linalg.eigh((K + K.T) / 2)
         keep = lam > LEAST_EIGENVALUE * lam[-1]
         return np.asarray(E[:, keep] / np.sqrt(lam[keep]), np.float32)
 
 
 def matern(T: Array, nu: float) -> Array:
-    """The kernel whose frequencies are a Student of nu degrees of freedom, at distances T in units of its width."""
+    """Returns the kernel with Student frequencies of nu degrees of freedom at distances T, in units of its width."""
     p, Z = nu / 2, np.sqrt(nu) * T.astype(np.float64)
     K = np.ones_like(Z)
     far = Z > 1e-6
@@ -82,7 +82,7 @@ def matern(T: Array, nu: float) -> Array:
 
 
 def whitened(K: Array, root: Array) -> Array:
-    """K root (n, r + 1) of kernel values K (n, s + 1), the constant last."""
+    """Returns K root (n, r + 1) of kernel values K (n, s + 1), the intercept last."""
     A = np.empty((len(K), root.shape[1] + 1), np.float32)
     np.matmul(K[:, :-1], root, out=A[:, :-1])
     A[:, -1] = 1
@@ -90,5 +90,5 @@ def whitened(K: Array, root: Array) -> Array:
 
 
 def folded(root: Array, W: Array) -> Array:
-    """W (s + 1, k) that reads kernel values as they are, from one (r + 1, k) that reads whitened ones."""
+    """Returns W (s + 1, k) for kernel values, from W (r + 1, k) for whitened ones."""
     return np.vstack([root.astype(np.float64) @ W[:-1], W[-1:]]).astype(np.float32)

@@ -1,4 +1,4 @@
-"""X -> X with sensible scales: unit rows for text, unit variance for dense columns, and the constant appended."""
+"""X -> X with sensible scales: unit rows for text, unit variance for dense columns, and ones for the intercept."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
-MOMENT_ROWS = 65536
+MOMENT_ROWS = 65536  # of a sparse X that are summed at a time
 DENSE_SHARE = 0.25  # of entries that are not zero: beyond it a dense array is smaller and faster
 
 
 class Scaling(NamedTuple):
-    """How features are scaled before the constant is appended; part of the model."""
+    """How features are scaled before the column of ones is appended; part of the model."""
 
     kind: str  # "none", "unit" (rows of length 1) or "variance" (columns standardised)
     shift: Array  # (d,) subtracted, only for "variance"
@@ -23,7 +23,7 @@ class Scaling(NamedTuple):
     dense: bool  # whether X becomes a dense array
 
     def __call__(self, X: Any) -> Any:
-        """X (n, d) scaled, with the constant as column d; float32."""
+        """Returns X (n, d) scaled, with ones as column d; float32."""
         ones = np.ones((X.shape[0], 1), np.float32)
         if self.dense:
             A = X.toarray() if sp.issparse(X) else np.array(X, np.float32)
@@ -39,13 +39,13 @@ class Scaling(NamedTuple):
             A = sp.csr_array((data.astype(np.float32), A.indices, A.indptr), A.shape)
         elif self.kind == "variance":  # sparse: scaled, not centred, so that zeros stay zeros
             A = sp.csr_array((A.data * self.factor[A.indices], A.indices, A.indptr), A.shape)
-        return with_constant(A)
+        return with_intercept(A)
 
 
 def choose_scaling(X: Any, kind: str = "auto", w: Array | None = None) -> Scaling:
-    """The scaling that X, with row weights w (n,), looks like it wants, or the one named.
+    """Returns the scaling of this kind, or with "auto" one that suits X with row weights w (n,).
 
-    Where more than a quarter of the entries are not zero it is a table, whose columns get unit variance; else text,
+    Where more than a quarter of the entries are not zero X is a table, whose columns get unit variance; else text,
     whose rows get unit length.
     """
     if kind not in ("auto", "none", "unit", "variance"):
@@ -67,7 +67,7 @@ def choose_scaling(X: Any, kind: str = "auto", w: Array | None = None) -> Scalin
 
 
 def column_moments(X: Any, w: Array) -> tuple[Array, Array]:
-    """Weighted mean and standard deviation (d,) of each column, in float64."""
+    """Returns the weighted mean and standard deviation (d,) of each column, in float64."""
     share = w / w.sum()
     if sp.issparse(X):
         mean, squares = np.zeros(X.shape[1]), np.zeros(X.shape[1])
@@ -82,12 +82,12 @@ def column_moments(X: Any, w: Array) -> tuple[Array, Array]:
 
 
 def inverse_lengths(squares: Array) -> Array:
-    """1 / sqrt of squared lengths; rows of zeros stay zero."""
+    """Returns 1 / sqrt of squared lengths; 0 for rows of zeros."""
     return np.where(squares > 0, 1 / np.sqrt(np.where(squares > 0, squares, 1)), 0).astype(np.float32)
 
 
-def with_constant(A: sp.csr_array) -> sp.csr_array:
-    """CSR with a column of ones appended, without a sort: the new entry is the last of its row."""
+def with_intercept(A: sp.csr_array) -> sp.csr_array:
+    """Returns CSR with a column of ones appended, without a sort: the new entry is the last of its row."""
     n, d = A.shape
     indptr = A.indptr + np.arange(n + 1, dtype=A.indptr.dtype)
     indices = np.empty(A.nnz + n, A.indices.dtype)

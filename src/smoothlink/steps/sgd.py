@@ -1,4 +1,4 @@
-"""phi, Y -> V by logistic or softmax loss: preconditioned stochastic gradients, pass by pass."""
+"""phi, Y -> V by logistic or softmax loss: preconditioned stochastic gradient descent, pass by pass."""
 
 from __future__ import annotations
 
@@ -10,59 +10,61 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothlink.machines.arrays import Array, astype, dot, full_eigh, half_product, take_rows, to_device_of, zeros
-from smoothlink.machines.decoder_state import decoder
+from smoothlink.machines.decoder_state import DecoderState, decoder_state
 from smoothlink.machines.rows import Rows
 from smoothlink.steps.featurize import Features
 from smoothlink.steps.squared import LinkSums, Smoothing, prior_scores, smoothed_targets
 
 HostArray = NDArray[Any]
-BatchGradients = Callable[[HostArray, HostArray, Any], Iterator[tuple[slice, Array]]]  # (batch, weights, decoder)
+BatchGradients = Callable[
+    [HostArray, HostArray, DecoderState], Iterator[tuple[slice, Array]]
+]  # (batch, weights, state)
 
-SOFTMAX_BYTES = 512 << 20  # of the scores of a batch, which must all be there before any is a probability
-STEPS = 64  # of a pass, at least, where rows are very many
+SOFTMAX_BYTES = 512 << 20  # of the scores of a batch, all of which the softmax needs
+LEAST_STEPS = 64  # of a pass, where rows are very many
 
 
 class SGD(NamedTuple):
-    """The knobs of the preconditioned stochastic gradient."""
+    """The options of stochastic gradient descent."""
 
     learning_rate: float = 1.0  # in units of the rate that stays stable
     momentum: float = 0.9
-    decay: float = 0.9  # of the learning rate, a pass
-    batch: int | None = None  # rows a step; None: as `default_batch` says
+    decay: float = 0.9  # of the learning rate, per pass
+    batch: int | None = None  # rows per step; None: as `default_batch` says
 
 
 @dataclass
 class SGDState:
-    """Where a descent stands: what it needs to go on as if it had not stopped."""
+    """What SGD needs to go on as if it had not stopped."""
 
-    V: Array | None = None  # (s + 1, c) as seen in its frame; None before the first pass
+    V: Array | None = None  # (s + 1, c) in the coordinates of the SGD; None before the first pass
     velocity: Array | None = None
-    sweep: int = 0  # passes done
+    passes: int = 0  # done
 
 
 class Coordinates(NamedTuple):
     """Coordinates of the features in which the preconditioner M = (Phi'Phi + rho)^-1 is applied.
 
-    As they are, M is a matrix and the gradient is multiplied by it: s^2 c a step. Where labels are many, the features
-    of a batch are turned to the axes of their covariance instead, s^2 b a step: there M and the ridge are diagonal,
-    and V takes the same steps.
+    In those of the features M is a matrix that multiplies the gradient: s^2 c operations per step. Where labels are
+    many, the features of a batch are rotated to the eigenbasis of their covariance instead, s^2 b operations per step:
+    there M and the ridge are diagonal, and V takes the same steps.
     """
 
     M: Array  # (s + 1, s + 1), or (s + 1, 1) where it is diagonal
     rho: Array  # (s + 1, 1)
     freedom: float  # tr(M Phi'Phi)
-    E: Array | None = None  # (s, s) axes
-    mean: Array = None  # (1, s) mean features along them: features are turned about it
+    E: Array | None = None  # (s, s) eigenvectors of the covariance; None: not rotated
+    mean: Array = None  # (1, s) mean of the rotated features, which is subtracted
 
-    def turn(self, Phi: Array) -> Array:
-        """Features (b, s + 1) in these coordinates, the constant last."""
+    def rotate(self, Phi: Array) -> Array:
+        """Returns features (b, s + 1) in these coordinates, the intercept last."""
         if self.E is None:
             return Phi
         Phi[:, :-1] = half_product(Phi[:, :-1], self.E) - self.mean
         return Phi
 
-    def back(self, V: Array) -> Array:
-        """V (s + 1, c) for features as they are."""
+    def unrotate(self, V: Array) -> Array:
+        """Returns V (s + 1, c) for the features themselves."""
         if self.E is None:
             return V
         out = zeros(V, V.shape)
@@ -71,9 +73,9 @@ class Coordinates(NamedTuple):
         return out
 
 
-def coordinates_of(sums: LinkSums, ridge: float, *, turned: bool, half: bool) -> Coordinates:
-    """The coordinates that M is applied in; `half` products see the axes rounded, so they are rounded here."""
-    if not turned:
+def coordinates_of(sums: LinkSums, ridge: float, *, rotated: bool, half: bool) -> Coordinates:
+    """Returns the coordinates that M is applied in; E is rounded where products are of `half` precision."""
+    if not rotated:
         solve = sums.gram.at(ridge)
         M = solve.inverse()
         return Coordinates(M, to_device_of(M, solve.rho.astype(np.float32)[:, None]), dot(M, sums.gram.G))
@@ -97,79 +99,81 @@ def sgd_passes(
     ridge: float,
     *,
     softmax: bool,
-    descent: SGD = SGD(),
+    sgd: SGD = SGD(),
     smoothing: Smoothing = Smoothing(),
     seed: int = 0,
     run: SGDState | None = None,
-    turned: bool | None = None,
+    rotated: bool | None = None,
     gradients: BatchGradients | None = None,
 ) -> Iterator[Array]:
-    """V (s + 1, c) after each pass of logistic (or softmax) descent, without end: the caller stops.
+    """Yields V (s + 1, c) after each pass of SGD by the logistic (or softmax) loss, without end: the caller stops.
 
     A step on a batch B is V += eta M (Phi'(Y - 1p') - (n/b) Phi_B' (sigma(Phi_B V) - 1p') - rho V), with
-    M = (Phi'Phi + rho)^-1 and p the predictions of the start: the label part and p's are full sums, and only what
-    predictions differ from p is sampled. (Without p the first passes on frequent labels were worse than the start.)
-    The array yielded may be overwritten by the next pass. A `run` is kept up to date, and gone on with. `turned` forces
-    the coordinates, which else follow from the sizes. `gradients` are those of a batch, where rows are elsewhere.
+    M = (Phi'Phi + rho)^-1 and p the predictions of the start: Phi'(Y - 1p') is a full sum, and only the difference of
+    the predictions from p is sampled. (Without p the first passes on frequent labels were worse than the start.)
+    The array yielded may be overwritten by the next pass. SGD goes on from `run`, which is updated after each pass.
+    `rotated` sets the coordinates, which otherwise follow from the sizes. `gradients` yields those of a batch where the
+    rows are in other processes.
     """
     s, run = features.width(rows.d), SGDState() if run is None else run
-    size = descent.batch or default_batch(rows.n, rows.c, s, softmax=softmax)
-    turned = rotation_pays(rows.n, rows.c, s, size) if turned is None else turned
-    frame = coordinates_of(sums, ridge, turned=turned, half=rows.machine.half)
+    size = sgd.batch or default_batch(rows.n, rows.c, s, softmax=softmax)
+    rotated = rotation_pays(rows.n, rows.c, s, size) if rotated is None else rotated
+    coordinates = coordinates_of(sums, ridge, rotated=rotated, half=rows.machine.half)
     start = prior_scores(sums.label_weights, sums.weight, smoothing, softmax=softmax)
     p = to_device_of(sums.targets, predictions(start, softmax=softmax)[None])
     if run.V is None:
         run.V = zeros(sums.targets, tuple(sums.targets.shape))
         run.V[-1] = to_device_of(run.V, start.astype(np.float32))
-        run.velocity = zeros(run.V, tuple(run.V.shape)) if descent.momentum else None
-    state = decoder(
-        rows.place(run.V), rows.place(run.velocity), gradient_targets(sums, smoothing, p, frame), p, rows.machine
-    )
-    eta = descent.learning_rate * stable_rate(frame.freedom, size, descent.momentum) * descent.decay**run.sweep
-    w, features = rows.w, rows.place(features)
+        run.velocity = zeros(run.V, tuple(run.V.shape)) if sgd.momentum else None
+    targets = gradient_targets(sums, smoothing, p, coordinates)
+    state = decoder_state(rows.to_device(run.V), rows.to_device(run.velocity), targets, p, rows.machine)
+    del targets  # the state may have a padded copy
+    eta = sgd.learning_rate * stable_rate(coordinates.freedom, size, sgd.momentum) * sgd.decay**run.passes
+    w, features = rows.w, rows.to_device(features)
 
-    def block_gradients(batch: HostArray, weights: HostArray, state: Any) -> Iterator[tuple[slice, Array]]:
-        Phi, weights = state.see(frame.turn(features(rows.place(take_rows(rows.table, batch))))), rows.place(weights)
+    def batch_gradients(batch: HostArray, weights: HostArray, state: DecoderState) -> Iterator[tuple[slice, Array]]:
+        H, weights = rows.to_device(take_rows(rows.table, batch)), rows.to_device(weights)
+        Phi = state.prepare(coordinates.rotate(features(H)))
         blocks = list(state.blocks(len(batch)))
         total = state.normalisers(Phi) if softmax and len(blocks) > 1 else None
         for labels in blocks:
             yield labels, state.gradient(Phi, state.differences(Phi, labels, weights, softmax, total))
 
     while True:
-        for batch in rows.batches(size, seed=seed, sweep=run.sweep):
+        for batch in rows.batches(size, seed=seed, pass_number=run.passes):
             weights = w[batch] * np.float32(sums.weight / w[batch].sum(dtype=np.float64))
-            for labels, gradient in (gradients or block_gradients)(batch, weights, state):
-                state.advance(labels, gradient, frame.M, frame.rho, eta, descent.momentum)
-        run.sweep += 1
-        run.V, run.velocity = state.weights(), state.speeds()
-        yield frame.back(run.V)
-        eta *= descent.decay
+            for labels, gradient in (gradients or batch_gradients)(batch, weights, state):
+                state.advance(labels, gradient, coordinates.M, coordinates.rho, eta, sgd.momentum)
+        run.passes += 1
+        run.V, run.velocity = state.weights(), state.velocities()
+        yield coordinates.unrotate(run.V)
+        eta *= sgd.decay
 
 
-def gradient_targets(sums: LinkSums, smoothing: Smoothing, p: Array, frame: Coordinates) -> Array:
-    """Phi'W(Y - 1p') (s + 1, c) of the smoothed labels, as seen in a frame."""
-    targets = smoothed_targets(sums, smoothing) - astype(sums.gram.G[:, -1:], np.float32) * p
-    if frame.E is None:
-        return targets
-    turned = zeros(targets, tuple(targets.shape))
-    turned[:-1] = frame.E.T @ targets[:-1] - frame.mean.T * targets[-1:]
-    turned[-1] = targets[-1]
-    return turned
+def gradient_targets(sums: LinkSums, smoothing: Smoothing, p: Array, coordinates: Coordinates) -> Array:
+    """Returns Phi'W(Y - 1p') (s + 1, c) of the smoothed labels, in these coordinates."""
+    T = smoothed_targets(sums, smoothing) - astype(sums.gram.G[:, -1:], np.float32) * p
+    if coordinates.E is None:
+        return T
+    out = zeros(T, tuple(T.shape))
+    out[:-1] = coordinates.E.T @ T[:-1] - coordinates.mean.T * T[-1:]
+    out[-1] = T[-1]
+    return out
 
 
 def predictions(start: HostArray, *, softmax: bool) -> HostArray:
-    """The probabilities (c,) of these scores."""
+    """Returns the probabilities (c,) of these scores."""
     z = start.astype(np.float64)
     return (np.exp(z - z.max()) / np.exp(z - z.max()).sum() if softmax else 1 / (1 + np.exp(-z))).astype(np.float32)
 
 
 def rotation_pays(n: int, c: int, s: int, batch: int) -> bool:
-    """Whether turning the features of some passes, and finding the axes, costs less than multiplying gradients by M."""
+    """Returns whether rotating the features, and finding the eigenbasis, costs less than multiplying gradients by M."""
     return c > 2 * batch and n / batch * c > 50 * s
 
 
 def stable_rate(freedom: float, batch: int, momentum: float) -> float:
-    """A learning rate that does not diverge: 8, or what momentum allows, over how much a batch overshoots.
+    """Returns a learning rate that does not diverge: 8, or what momentum allows, over how much a batch overshoots.
 
     Preconditioned, the losses curve at most 1/4 (softmax 1/2) where the data rules, but 1 where the ridge does, so
     steps with momentum mu diverge beyond 2 (1 + mu) / (1 - mu): 38 at 0.9, but 2 without. A batch of b rows
@@ -179,7 +183,7 @@ def stable_rate(freedom: float, batch: int, momentum: float) -> float:
 
 
 def default_batch(n: int, c: int, s: int, *, softmax: bool) -> int:
-    """A tenth of the rows, but no more than two for a feature or a 64th of all: beyond that, more steps beat better
-    ones."""
+    """Returns a tenth of the rows, but no more than two per feature or a 64th of all: beyond that, more steps beat
+    better ones."""
     most = SOFTMAX_BYTES // (4 * c) if softmax else n
-    return max(1, min(-(-n // 10), max(512, 2 * s, n // STEPS), most))
+    return max(1, min(-(-n // 10), max(512, 2 * s, n // LEAST_STEPS), most))

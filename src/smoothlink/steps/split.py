@@ -9,20 +9,20 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from smoothlink.machines.compiled import compiled
+
 Array = NDArray[Any]
 
-SETTLING = 3  # passes over the rows, which put the last few right
+IMPROVING_PASSES = 3  # over the rows, which move the last few
 
 
 def stratified_split(Y: Any, shares: Sequence[float] = (0.8, 0.2), seed: int = 0) -> list[Array]:
-    """Rows of Y (n, c), a 0/1 matrix, in parts of these shares, each a sorted array of row numbers.
+    """Returns the rows of Y (n, c), a 0/1 matrix, in parts of these shares, each a sorted array of row numbers.
 
-    As Sechidis, Tsoumakas and Vlahavas (2011): the rarest label's rows are dealt out first, each to the part that wants
-    most of that label, since rare labels have the fewest rows to put a mistake right with. Rows without labels fill the
-    parts up, and rows that are better off elsewhere move. Each row and label is looked at a few times.
+    As Sechidis, Tsoumakas and Vlahavas (2011): the rarest label's rows are assigned first, each to the part that wants
+    most of that label, since rare labels have the fewest rows to correct a mistake with. Rows without labels fill the
+    parts up, and rows that fit another part better move. The time is linear in rows and labels of rows.
     """
-    from smoothlink.machines.stratify_kernel import assign, settle
-
     share = checked_shares(shares)
     Y = sp.csr_array(Y)
     n, c = Y.shape
@@ -40,26 +40,127 @@ def stratified_split(Y: Any, shares: Sequence[float] = (0.8, 0.2), seed: int = 0
     if c:
         assign(indptr, labels, rows_ptr, rows, wanted, room, part)
     rest = order[part[order] < 0]
-    part[rest] = dealt(len(rest), room)
+    free = np.maximum(room, 0)
+    free = np.ones(len(room)) if not free.sum() else free
+    ends = np.round(np.cumsum(free) / free.sum() * len(rest)).astype(np.int64)
+    part[rest] = np.repeat(np.arange(len(room)), np.diff(ends, prepend=0))
     room = share * n - np.bincount(part, minlength=len(share))
-    for _ in range(SETTLING):
-        if not settle(indptr, labels, order, wanted, room, part):
+    for _ in range(IMPROVING_PASSES):
+        if not improve(indptr, labels, order, wanted, room, part):
             break
     return [np.flatnonzero(part == p) for p in range(len(share))]
 
 
-def dealt(count: int, room: Array) -> Array:
-    """The parts of `count` rows that have no label: to each as many as it has room for, about."""
-    free = np.maximum(room, 0)
-    free = np.ones(len(room)) if not free.sum() else free
-    ends = np.round(np.cumsum(free) / free.sum() * count).astype(np.int64)
-    return np.repeat(np.arange(len(room)), np.diff(ends, prepend=0))
-
-
 def checked_shares(shares: Sequence[float]) -> Array:
-    """Shares that sum to 1."""
+    """Returns the shares, which sum to 1; raises an error where they do not."""
     share = np.asarray(shares, np.float64)
     fine = share.ndim == 1 and len(share) >= 2 and (share > 0).all() and abs(share.sum() - 1) < 1e-6
     if not fine:
-        raise ValueError(f"shares are {list(np.ravel(share))}; pass two or more that sum to 1, such as (0.8, 0.2).")
+        raise ValueError(f"The shares are {list(np.ravel(share))}. Pass two or more that sum to 1, such as (0.8, 0.2).")
     return share / share.sum()
+
+
+# Compiled loops. indptr, labels: the labels of each row.
+
+
+@compiled()
+def assign(indptr: Array, labels: Array, rows_ptr: Array, rows: Array, wanted: Array, room: Array, part: Array) -> None:
+    """Gives each row that has a label its part, the rarest label's rows first; adds to part (n,), -1 where none yet.
+
+    indptr, labels: the labels of each row; rows_ptr, rows: the rows of each label, in the order of assignment;
+    wanted (c, parts): rows of each label that each part still wants; room (parts,): rows that each still wants.
+    """
+    left, head, after, before, lowest = _queue(rows_ptr)
+    while lowest < len(head):
+        j = head[lowest]
+        if j < 0:
+            lowest += 1
+            continue
+        for at in range(rows_ptr[j], rows_ptr[j + 1]):
+            row = rows[at]
+            if part[row] >= 0:
+                continue
+            best = _neediest(wanted[j], room)
+            part[row] = best
+            room[best] -= 1
+            for other in labels[indptr[row] : indptr[row + 1]]:
+                wanted[other, best] -= 1
+                _unlink(head, after, before, left[other], other)
+                left[other] -= 1
+                if left[other] > 0:
+                    _link(head, after, before, left[other], other)
+                    lowest = min(lowest, left[other])
+
+
+@compiled()
+def improve(indptr: Array, labels: Array, order: Array, wanted: Array, room: Array, part: Array) -> int:
+    """Moves each row, in this order, to the part where the squares of what is wanted are least; returns the moves.
+
+    Assigning looks at one label of a row; frequent labels that come with many rare ones are left some rows off.
+    """
+    moves = 0
+    for row in order:
+        old = part[row]
+        own = labels[indptr[row] : indptr[row + 1]]
+        best, least = old, 0.0
+        for p in range(len(room)):
+            if p == old:
+                continue
+            # A row that goes from old to p adds 1 to what old wants and takes 1 from what p wants.
+            change = 2 * (room[old] - room[p]) + 2
+            for j in own:
+                change += 2 * (wanted[j, old] - wanted[j, p]) + 2
+            if change < least - 1e-9:
+                best, least = p, change
+        if best != old:
+            moves += 1
+            part[row] = best
+            room[old] += 1
+            room[best] -= 1
+            for j in own:
+                wanted[j, old] += 1
+                wanted[j, best] -= 1
+    return moves
+
+
+@compiled()
+def _neediest(wanted: Array, room: Array) -> int:
+    """Returns the part that wants most of the label; among equals the one with most room, then the first."""
+    best = 0
+    for p in range(1, len(room)):
+        if wanted[p] > wanted[best] or (wanted[p] == wanted[best] and room[p] > room[best]):
+            best = p
+    return best
+
+
+@compiled()
+def _queue(rows_ptr: Array) -> Any:
+    """Returns labels by how many of their rows have no part yet: doubly linked lists, one per count, so that each step
+    takes constant time."""
+    left = rows_ptr[1:] - rows_ptr[:-1]
+    most = left.max() if len(left) else 0
+    head = np.full(most + 1, -1, np.int64)
+    after = np.full(len(left), -1, np.int64)
+    before = np.full(len(left), -1, np.int64)
+    for j in range(len(left)):
+        if left[j] > 0:
+            _link(head, after, before, left[j], j)
+    return left, head, after, before, 1
+
+
+@compiled()
+def _link(head: Array, after: Array, before: Array, count: int, j: int) -> None:
+    after[j], before[j] = head[count], -1
+    if head[count] >= 0:
+        before[head[count]] = j
+    head[count] = j
+
+
+@compiled()
+def _unlink(head: Array, after: Array, before: Array, count: int, j: int) -> None:
+    if before[j] >= 0:
+        after[before[j]] = after[j]
+    else:
+        head[count] = after[j]
+    if after[j] >= 0:
+        before[after[j]] = before[j]

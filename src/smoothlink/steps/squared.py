@@ -1,4 +1,4 @@
-"""phi, Y -> V: the decoder from random features to labels, by squared, logistic or softmax loss."""
+"""phi, Y -> V by squared loss: the sums Phi'Phi and Phi'Y, and the closed form. The sums also precondition SGD."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Outs = list[tuple[tuple[int, ...], Any]]
 
 # Rows featurized at a time: float32 products of at most this many rows are added in float64.
 PHI_ROWS = 4096
-SOLVED_LABELS = 2048  # labels whose V is solved for together
+SOLVED_LABELS = 2048  # whose V is solved for together
 
 
 class LinkSums(NamedTuple):
-    """All that the squared loss needs to know of the data, and what preconditions the other losses."""
+    """All that the squared loss needs of the data, and the preconditioner of the other losses."""
 
     gram: GramSystem  # Phi'WPhi (s + 1, s + 1)
     targets: Any  # (s + 1, c) Phi'WY, an array or in a file
@@ -31,7 +31,7 @@ class LinkSums(NamedTuple):
 
     @property
     def label_weights(self) -> HostArray:
-        """The weighted count (c,) of each label: the constant feature's targets."""
+        """Returns the weighted count (c,) of each label: the targets of the intercept."""
         return to_host(self.targets[-1])
 
 
@@ -43,7 +43,7 @@ class Smoothing(NamedTuple):
 
     @classmethod
     def of(cls, a: float, c: int, *, multiclass: bool) -> Smoothing:
-        """Multilabel (2a - 1) y + (1 - a); multiclass a y + (1 - a)/c. a = 1 leaves the labels as they are."""
+        """Returns (2a - 1) y + (1 - a) for multilabel, a y + (1 - a)/c for multiclass; a = 1 changes nothing."""
         return cls(a, (1 - a) / c) if multiclass else cls(2 * a - 1, 1 - a)
 
 
@@ -54,39 +54,39 @@ def link_sums(
     labels: HostArray | None = None,
     into: FileArray | None = None,
     group: int | None = None,
-    saved: Callable[[str], SavedSums] | None = None,
+    saved: Callable[[str], SavedSums | None] | None = None,
 ) -> LinkSums:
-    """Phi'WPhi and Phi'WY from a pass over rows whose inputs are embeddings; the cost per row is free of c.
+    """Returns Phi'WPhi and Phi'WY from a pass over rows whose inputs are embeddings; the cost per row is free of c.
 
-    labels: the targets of these only. into: the targets go to this file, `group` labels a pass. saved: where the
-    totals of the pass of that name are put by.
+    labels: the targets of these only. into: the targets go to this file, `group` labels per pass. saved: where the
+    totals of the pass of that name are saved.
     """
     s, weight = features.width(rows.d), float(rows.w.sum(dtype=np.float64))
-
-    def kept(name: str) -> SavedSums | None:
-        return None if saved is None else saved(name)
-
+    saved = saved or (lambda name: None)
     if into is None:
         some = slice(0, rows.c) if labels is None else labels
         count = rows.c if labels is None else len(labels)
         outs: Outs = [((s, s), np.float64), ((count, s), np.float32)]
-        G, T = rows.sums(add_link_sums, features, some, outs=outs, saved=kept("sums"))
+        G, T = rows.sums(add_link_sums, features, some, outs=outs, saved=saved("sums"))
         return LinkSums(GramSystem(G), T.T, weight)
     step = group or rows.c
     for start in range(0, rows.c, step):
         part = slice(start, min(rows.c, start + step))
         side = s if start == 0 else 0  # the Gram matrix is summed with the first labels
         outs = [((side, side), np.float64), ((part.stop - start, s), np.float32)]
-        gram, targets = rows.sums(add_link_sums, features, part, outs=outs, saved=kept(f"sums{start}"))
+        gram, targets = rows.sums(add_link_sums, features, part, outs=outs, saved=saved(f"sums{start}"))
         into[part] = to_host(targets)
         G = gram if start == 0 else G
     return LinkSums(GramSystem(G), into.T, weight)
 
 
-def add_link_sums(block: Block, features: Features, labels: slice | Array, gram: Array, targets: Array) -> None:
-    """Adds Phi'WPhi of one block into gram (s + 1, s + 1), unless it is empty, and Y'WPhi of some labels into
-    targets (c, s + 1): s for each 1 in Y."""
-    for part in phi_parts(block):
+def add_link_sums(
+    block: Block, features: Features, labels: slice | Array, gram: Array, targets: Array, phi_rows: int = PHI_ROWS
+) -> None:
+    """Adds Phi'WPhi of one block to gram (s + 1, s + 1), unless it is empty, and Y'WPhi of some labels to targets
+    (c, s + 1), which costs s per 1 in Y."""
+    for start in range(0, len(block.w), phi_rows):
+        part = slice(start, min(len(block.w), start + phi_rows))
         Phi = features(block.X.array[part])
         root = square_root(block.w[part])[:, None]
         Phi *= root
@@ -96,13 +96,8 @@ def add_link_sums(block: Block, features: Features, labels: slice | Array, gram:
         block.Y.add_part(part, labels, Phi, targets)
 
 
-def phi_parts(block: Block) -> Iterator[slice]:
-    for start in range(0, len(block.w), PHI_ROWS):
-        yield slice(start, min(len(block.w), start + PHI_ROWS))
-
-
 def smoothed_targets(sums: LinkSums, smoothing: Smoothing) -> Array:
-    """Phi'W of the smoothed labels: the shift adds (Phi'w) 1', which is a column of the Gram matrix."""
+    """Returns Phi'WY of the smoothed labels: the shift adds (Phi'w) 1', and Phi'w is a column of the Gram matrix."""
     G = sums.gram.G
     targets = to_device_of(G, sums.targets)  # some of them may come from a file
     if smoothing == Smoothing():
@@ -111,7 +106,7 @@ def smoothed_targets(sums: LinkSums, smoothing: Smoothing) -> Array:
 
 
 def squared(sums: LinkSums, ridge: float, smoothing: Smoothing = Smoothing()) -> Array:
-    """V (s + 1, c) = argmin |Y - Phi V|^2 + rho |V|^2, in closed form."""
+    """Returns V (s + 1, c) = argmin |Y - Phi V|^2 + rho |V|^2, in closed form."""
     if sums.targets.shape[1] <= SOLVED_LABELS:
         return sums.gram.at(ridge)(smoothed_targets(sums, smoothing))
     V = empty(sums.gram.G, tuple(sums.targets.shape))
@@ -123,7 +118,7 @@ def squared(sums: LinkSums, ridge: float, smoothing: Smoothing = Smoothing()) ->
 def squared_parts(
     sums: LinkSums, ridge: float, smoothing: Smoothing = Smoothing(), start: int = 0
 ) -> Iterator[tuple[slice, Array]]:
-    """V some labels at a time, from label `start` on: the solve is in float64, and so of all labels too large."""
+    """Yields V some labels at a time, from label `start` on: the solve is in float64, for all labels too large."""
     solve, c = sums.gram.at(ridge), sums.targets.shape[1]
     for begin in range(start, c, SOLVED_LABELS):
         labels = slice(begin, min(c, begin + SOLVED_LABELS))
@@ -131,19 +126,19 @@ def squared_parts(
 
 
 def prior_scores(counts: HostArray, total: float, smoothing: Smoothing = Smoothing(), *, softmax: bool) -> HostArray:
-    """The scores (c,) that give each label its smoothed frequency."""
+    """Returns the scores (c,) that give each label its smoothed frequency."""
     p = prior(smoothing.scale * counts.astype(np.float64) + smoothing.shift * total, total)
     return np.log(p / p.sum()) if softmax else np.log(p / (1 - p))
 
 
 def prior(counts: HostArray, total: float) -> HostArray:
-    """Label frequencies with half a row added on either side, so that none is 0 or 1."""
+    """Returns label frequencies with half a row added on either side, so that none is 0 or 1."""
     p: HostArray = (counts + 0.5) / (total + 1.0)
     return np.clip(p, 1e-9, 1 - 1e-9)
 
 
 def softmax_rows(Z: Array) -> Array:
-    """exp(Z) with each row scaled to sum 1, in place."""
+    """Returns exp(Z) with each row scaled to sum 1, in place."""
     Z -= Z.max(axis=1, keepdims=True)
     np.exp(Z, out=Z)
     Z /= Z.sum(axis=1, keepdims=True)

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from smoothlink.errors import DeviceError
 from smoothlink.machines.host_and_device import (
     HOST,
-    LEAST_SHARE,
+    LEAST_MEMORY_SHARE,
     MOST_ENTRIES,
     Device,
     find_machine,
@@ -23,13 +23,13 @@ CARD = Device("cuda:0", 80 << 30)
 SIZES = {
     "rows of a block": lambda m: m.block_rows(10**9, 10**9),
     "columns of a solve": lambda m: m.columns(10**6),
-    "bytes of blocks": lambda m: m.room(),
+    "bytes of blocks": lambda m: m.block_bytes(),
     "bytes of scores": lambda m: m.scores(),
 }
 
 
 @pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
-def test_blocks_shrink_with_the_share_of_the_memory_that_is_counted_on(size):
+def test_blocks_shrink_with_the_share_of_the_memory_that_they_are_sized_by(size):
     whole, quarter = size(CARD), size(CARD.smaller())
     assert quarter == pytest.approx(whole / 4, rel=0.05)
     tiny = Device("cpu", 0)
@@ -43,7 +43,7 @@ def test_smaller_machines_end_where_blocks_would_be_of_no_use():
         shares.append(machine.share)
         machine = machine.smaller()
     assert shares == [1, 1 / 4, 1 / 16, 1 / 64, 1 / 256]
-    assert shares[-1] == LEAST_SHARE
+    assert shares[-1] == LEAST_MEMORY_SHARE
     assert HOST.smaller() is None
 
 
@@ -64,7 +64,7 @@ def test_a_machine_is_printed_by_the_name_it_is_asked_for_by():
     assert str(Device("cpu", 1)) == "torch"
 
 
-def test_only_a_card_multiplies_halves():
+def test_only_a_gpu_multiplies_in_half_precision():
     assert CARD.half
     assert CARD.speed > Device("cpu", 1).speed == HOST.speed == 1
     assert not Device("cpu", 1).half
@@ -111,7 +111,7 @@ def test_a_card_is_found_with_what_is_free_and_what_torch_keeps_in_reserve(name,
 @pytest.mark.usefixtures("cards")
 @pytest.mark.parametrize("name", ["cuda:7", "cuda:2", "cuda:-1", "cuda:x", "cuda:1:1"])
 def test_a_card_that_is_not_there_is_answered_with_those_that_are(name):
-    with pytest.raises(DeviceError, match=f"device is '{name}'; the cards here are 'cuda:0' to 'cuda:1'"):
+    with pytest.raises(DeviceError, match=f"device is '{name}'; the GPUs here are 'cuda:0' to 'cuda:1'"):
         find_machine(name)
 
 
@@ -129,16 +129,16 @@ def test_torch_says_by_the_name_of_its_error_that_memory_is_full(torch):
     assert not out_of_memory(RuntimeError("CUDA error"))
 
 
-def test_named_tuples_are_placed_part_by_part_and_other_things_as_they_are(machine):
+def test_named_tuples_go_to_a_device_part_by_part_and_other_things_as_they_are(machine):
     from smoothlink.steps.featurize import Features
 
-    features = machine.place(Features(np.ones((2, 3), np.float32), np.zeros(3, np.float32)))
+    features = machine.to_device(Features(np.ones((2, 3), np.float32), np.zeros(3, np.float32)))
     assert isinstance(features, Features)
-    kind = type(machine.place(np.zeros(1)))
+    kind = type(machine.to_device(np.zeros(1)))
     assert isinstance(features.R, kind)
     assert isinstance(features.b, kind)
     for other in (None, slice(1, 2), 3.0, "x", sp.csr_array((2, 2))):
-        assert machine.place(other) is other
+        assert machine.to_device(other) is other
 
 
 def test_zeros_are_of_the_type_asked_for(machine):

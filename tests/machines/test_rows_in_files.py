@@ -8,7 +8,6 @@ import scipy.sparse as sp
 from problems import sparse_problem
 
 from smoothlink import Joint, SmoothLinkClassifier
-from smoothlink.data.read import Data, read, write
 from smoothlink.machines.matrices import Dense, Sparse
 from smoothlink.machines.rows import Rows
 from smoothlink.machines.rows_in_files import (
@@ -28,23 +27,25 @@ from smoothlink.steps.scale import choose_scaling
 
 @pytest.fixture
 def stored(rng, tmp_path):
-    """X and Y in memory, and the same over files."""
+    """X and Y in memory, and X over files."""
     p = sparse_problem(rng, n=90, d=40, c=12, density=0.1)
     X, Y = sp.csr_array(p.X[:, :-1].astype(np.float32)), sp.csr_array(p.Y.astype(np.float32))
-    write(Data(X, Y), tmp_path / "a.sl")
-    return X, Y, read(tmp_path / "a.sl")
+    arrays = {"indptr": X.indptr.astype(np.int64), "indices": X.indices, "data": X.data}
+    for name, array in arrays.items():
+        array.tofile(tmp_path / name)
+    mapped = [np.memmap(tmp_path / name, array.dtype, "r") for name, array in arrays.items()]
+    return X, Y, MappedMatrix.over(*mapped, X.shape[1])
 
 
 def test_a_slice_of_a_mapped_matrix_is_read_and_owns_its_memory(stored):
-    X, _, data = stored
-    assert isinstance(data.X, MappedMatrix)
+    X, _, mapped = stored
     for part in (slice(0, 10), slice(85, 200), slice(7, 7), slice(None)):
-        found = data.X[part]
+        found = mapped[part]
         assert type(found) is sp.csr_array
         assert not isinstance(found.data, np.memmap)
         np.testing.assert_array_equal(found.toarray(), X[part].toarray())
-    np.testing.assert_array_equal(data.X[[3, 1]].toarray(), X[[3, 1]].toarray())
-    np.testing.assert_allclose(data.X @ np.ones((40, 2), np.float32), X @ np.ones((40, 2), np.float32))
+    np.testing.assert_array_equal(mapped[[3, 1]].toarray(), X[[3, 1]].toarray())
+    np.testing.assert_allclose(mapped @ np.ones((40, 2), np.float32), X @ np.ones((40, 2), np.float32))
 
 
 def test_a_mapped_matrix_takes_more_entries_than_32_bits_count_without_a_copy():
@@ -71,14 +72,13 @@ def test_indices_out_of_order_within_a_row_are_found_and_across_rows_are_not():
     assert not MappedMatrix.over(np.array([0, 2]), np.array([1, 1], np.int32), None, 4).sound()
 
 
-@pytest.mark.parametrize("keep", [1 << 30, 0, 12_000])
-@pytest.mark.parametrize("kind", ["unit", "variance", "none"])
-def test_rows_elsewhere_give_the_sums_of_rows_in_memory(stored, rng, keep, kind):
-    X, Y, data = stored
+@pytest.mark.parametrize(("keep", "kind"), [(1 << 30, "unit"), (0, "variance"), (12_000, "none")])
+def test_rows_in_files_give_the_sums_of_rows_in_memory(stored, rng, keep, kind):
+    X, Y, mapped = stored
     scaling = choose_scaling(X, kind)
     w = rng.random(90)
     here = Rows.of(scaling(X), Y, w, block_rows=20)
-    there = Rows.of(ScaledRows(data.X, scaling, keep), Y, w, block_rows=20)
+    there = Rows.of(ScaledRows(mapped, scaling, keep), Y, w, block_rows=20)
     Q, P = (rng.standard_normal((m, 5)).astype(np.float32) for m in (12, 41))
     for _ in range(2):  # kept blocks the second time
         for f, A in ((xt_yq, Q), (xt_xp, P)):
@@ -86,12 +86,12 @@ def test_rows_elsewhere_give_the_sums_of_rows_in_memory(stored, rng, keep, kind)
     np.testing.assert_array_equal(there.map(embed_rows, P), here.map(embed_rows, P))
     numbers = np.array([0, 3, 19, 20, 77])
     np.testing.assert_array_equal(there.take(numbers).map(embed_rows, P), here.take(numbers).map(embed_rows, P))
-    kept = [b.X.kept for b in there.blocks if b.X.kept is not None]
+    kept = [b.X.loaded for b in there.blocks if b.X.loaded is not None]
     assert len(kept) == 5 if keep == 1 << 30 else len(kept) == 0 if keep == 0 else 0 < len(kept) < 5
     assert sum(block.nbytes for block in kept) <= keep
     there.release()
-    assert not any(b.X.kept for b in there.blocks)
-    assert there.blocks[0].X.room.left == keep
+    assert not any(b.X.loaded for b in there.blocks)
+    assert there.blocks[0].X.budget.left == keep
     np.testing.assert_array_equal(there.map(embed_rows, P), here.map(embed_rows, P))
 
 
@@ -99,6 +99,7 @@ def test_a_block_holds_the_bytes_it_says(rng):
     X = sp.random_array((4000, 3000), density=0.01, format="csr", rng=rng, dtype=np.float32)
     P = rng.standard_normal((3000, 4)).astype(np.float32)
     for make in (Sparse, lambda A: Dense(A.toarray())):
+        make(X).T.add_product(make(X) @ P, np.zeros_like(P))  # kernels are compiled now
         tracemalloc.start()
         A = make(X.copy())
         A.T.add_product(A @ P, np.zeros_like(P))
@@ -107,10 +108,10 @@ def test_a_block_holds_the_bytes_it_says(rng):
         assert A.nbytes == pytest.approx(held, rel=0.1)
 
 
-def test_the_dual_solves_over_rows_elsewhere(stored, rng):
-    X, Y, data = stored
+def test_the_dual_solves_over_rows_in_files(stored, rng):
+    X, Y, mapped = stored
     scaling = choose_scaling(X, "unit")
-    rows = [Rows.of(A, Y, block_rows=20) for A in (scaling(X), ScaledRows(data.X, scaling, 0))]
+    rows = [Rows.of(A, Y, block_rows=20) for A in (scaling(X), ScaledRows(mapped, scaling, 0))]
     B = rng.standard_normal((41, 5)).astype(np.float32)
     here, there = (DualCholesky().prepare(r).at(0.3)(B) for r in rows)
     np.testing.assert_array_equal(there, here)
@@ -124,11 +125,11 @@ def test_an_array_in_a_file_is_an_array(rng, tmp_path):
     np.testing.assert_array_equal(file[10:20], A[10:20])
     np.testing.assert_array_equal(file[np.array([3, 1, 44])], A[[3, 1, 44]])
     assert file[np.zeros(0, int)].shape == (0, 7)
-    turned = file.T
-    assert isinstance(turned, TransposedFile)
-    np.testing.assert_array_equal(turned[:, 4:9], A.T[:, 4:9])
-    np.testing.assert_array_equal(turned[:, np.array([2, 9])], A.T[:, [2, 9]])
-    np.testing.assert_array_equal(turned[-1], A.T[-1])
+    transposed = file.T
+    assert isinstance(transposed, TransposedFile)
+    np.testing.assert_array_equal(transposed[:, 4:9], A.T[:, 4:9])
+    np.testing.assert_array_equal(transposed[:, np.array([2, 9])], A.T[:, [2, 9]])
+    np.testing.assert_array_equal(transposed[-1], A.T[-1])
     file.put_columns(slice(2, 4), 0 * A[:, 2:4])
     file.flush()
     A[:, 2:4] = 0
@@ -162,8 +163,8 @@ def test_rows_over_embeddings_in_a_file_are_rows_over_embeddings(stored, rng, tm
     np.testing.assert_array_equal(found, known)
 
 
-class Shelf:
-    """A place for sums that remembers, and that a kill may cut off."""
+class Saved:
+    """Sums saved in memory, and an interrupt after some rows."""
 
     def __init__(self, stop=None):
         self.state, self.stop = (0, None), stop
@@ -172,28 +173,28 @@ class Shelf:
         done, totals = self.state
         return done, None if totals is None else [t.copy() for t in totals]
 
-    def put(self, rows, totals, *, last):
+    def save(self, rows, totals, *, last):
         self.state = rows, [t.copy() for t in totals]
         if self.stop is not None and rows >= self.stop:
             self.stop = None
             raise KeyboardInterrupt
 
 
-def test_a_sum_that_was_cut_off_goes_on_to_the_same_bits(stored, rng):
+def test_a_sum_that_was_interrupted_goes_on_to_the_same_bits(stored, rng):
     X, Y, _ = stored
     rows = Rows.of(choose_scaling(X, "unit")(X), Y, block_rows=20)
     Q = rng.standard_normal((12, 3)).astype(np.float32)
-    shelf = Shelf(stop=40)
+    saved = Saved(stop=40)
     outs = [((41, 3), np.float32)]
     with pytest.raises(KeyboardInterrupt):
-        rows.sums(xt_yq, Q, outs=outs, saved=shelf)
-    [total] = rows.sums(xt_yq, Q, outs=outs, saved=shelf)
+        rows.sums(xt_yq, Q, outs=outs, saved=saved)
+    [total] = rows.sums(xt_yq, Q, outs=outs, saved=saved)
     np.testing.assert_array_equal(total, rows.sum(xt_yq, Q, out=(41, 3)))
 
 
 @pytest.mark.parametrize("settings", [{}, {"training": Joint(negatives=5, passes=1)}], ids=["stepwise", "joint"])
-def test_without_a_budget_a_data_folder_is_learnt_as_the_rows_in_memory_are(stored, settings):
-    X, Y, data = stored
-    here, there = (SmoothLinkClassifier(rank=3, **settings).fit(A, B) for A, B in ((X, Y), (data.X, data.Y)))
+def test_without_a_budget_a_fit_of_rows_in_files_is_that_of_rows_in_memory(stored, settings):
+    X, Y, mapped = stored
+    here, there = (SmoothLinkClassifier(rank=3, **settings).fit(A, B) for A, B in ((X, Y), (mapped, Y)))
     np.testing.assert_array_equal(there.model_.V, here.model_.V)
     np.testing.assert_array_equal(there.model_.W, here.model_.W)

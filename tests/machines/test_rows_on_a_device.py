@@ -1,15 +1,14 @@
-"""Blocks of rows on a device: kept there where they fit, made anew for each sum where not, with the same sums."""
+"""Blocks of rows on a device: they stay there where they fit, else are made anew for each sum, with the same sums."""
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from problems import dense_problem, home, options, sparse_problem
+from problems import dense_problem, home, request, sparse_problem
 
 pytest.importorskip("torch", reason="torch is not installed")
 
-from smoothlink.fitting.plan import Plan
-from smoothlink.fitting.setup import inputs_for
-
+from smoothlink.fitting.memory import Plan
+from smoothlink.fitting.prepare import scaled_inputs
 from smoothlink.machines import device_matrices as tensors
 from smoothlink.machines.host_and_device import Device
 from smoothlink.machines.rows import Rows
@@ -57,12 +56,12 @@ def test_as_many_blocks_are_kept_as_have_room(rng, make, made):
     P = rng.standard_normal((31, 3)).astype(np.float32)
     for _ in range(3):
         np.testing.assert_allclose(home(rows.map(embed_rows, P)), p.rows().map(embed_rows, P), **CLOSE)
-    kept = [b.X.kept for b in rows.blocks if b.X.kept is not None]
+    kept = [b.X.loaded for b in rows.blocks if b.X.loaded is not None]
     assert 0 < len(kept) < 12
     assert sum(X.nbytes for X in kept) <= SMALL // 4
     assert made.count(31) == len(kept) + 3 * (12 - len(kept))
     rows.release()
-    assert not any(b.X.kept for b in rows.blocks)
+    assert not any(b.X.loaded for b in rows.blocks)
 
 
 @pytest.mark.parametrize("free", [NONE, SMALL])
@@ -98,16 +97,16 @@ def test_solvers_read_streamed_rows_as_often_as_they_like(rng, solver):
     B = rng.standard_normal((81, 12)).astype(np.float32)
     B[~p.dense[0].any(axis=0)] = 0
     known, rows = p.solve(0.3)(B), p.on(device(NONE)).rows(block_rows=13)
-    np.testing.assert_allclose(home(solver.prepare(rows).at(0.3)(rows.place(B))), known, atol=1e-3)
+    np.testing.assert_allclose(home(solver.prepare(rows).at(0.3)(rows.to_device(B))), known, atol=1e-3)
 
 
 @pytest.mark.parametrize("free", [NONE, SMALL, LARGE])
-def test_a_budget_of_the_host_keeps_no_more_than_the_device_has_room_for(rng, free):
+def test_a_budget_of_the_host_leaves_no_more_in_memory_than_the_device_has(rng, free):
     p = sparse_problem(rng, d=30)
     X, machine = sp.csr_array(p.X[:, :-1]), device(free)
     scaling = choose_scaling(X, "unit")
     plan = Plan(1 << 40, 10, None, 1 << 39)
-    inputs = inputs_for(X, scaling, options(device=machine, memory="1T"), plan)
+    inputs = scaled_inputs(X, scaling, request(device=machine, memory="1T"), plan)
     assert isinstance(inputs, ScaledRows)
     rows, known = (
         Rows.of(A, p.Y, block_rows=10, machine=m) for A, m in ((inputs, machine), (scaling(X), device(LARGE)))
@@ -115,6 +114,6 @@ def test_a_budget_of_the_host_keeps_no_more_than_the_device_has_room_for(rng, fr
     P = rng.standard_normal((31, 3)).astype(np.float32)
     for _ in range(2):
         np.testing.assert_array_equal(home(rows.map(embed_rows, P)), home(known.map(embed_rows, P)))
-    kept = [b.X.kept for b in rows.blocks if b.X.kept is not None]
+    kept = [b.X.loaded for b in rows.blocks if b.X.loaded is not None]
     assert sum(X.nbytes for X in kept) <= free // 4
     assert len(kept) == {NONE: 0, LARGE: 12}.get(free, len(kept))

@@ -1,89 +1,28 @@
-"""Decoders against closed forms, scikit-learn and the exact L-BFGS fit."""
+"""SGD against the exact fit, scikit-learn, and itself: coordinates, blocks of labels and stops change nothing."""
+
+from itertools import islice
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from embedded import FULL, Embedded
 from oracles import exact_fit
-from problems import at_home, home, relative_error, ridge_solution
+from problems import home, relative_error
 from scipy.special import expit, softmax
-from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.linear_model import LogisticRegression
 
-from smoothlink.machines.decoder_state import sigmoid
+from smoothlink.machines.arrays import half_product
+from smoothlink.machines.decoder_state import LABEL_MULTIPLE
 from smoothlink.machines.rows import Rows
-from smoothlink.steps import squared as fit
-from smoothlink.steps.sgd import SGD, default_batch, stable_rate
-from smoothlink.steps.squared import Smoothing, link_sums, prior, prior_scores, softmax_rows
-
-squared = at_home(fit.squared)
+from smoothlink.steps.sgd import SGD, SGDState, coordinates_of, default_batch, rotation_pays, sgd_passes, stable_rate
+from smoothlink.steps.squared import Smoothing, prior_scores
 
 
 def start_at_priors(sums, smoothing, *, softmax):
-    """V where a descent begins: 0 but for the constant."""
+    """V where SGD starts: 0 but for the intercept."""
     V = np.zeros(tuple(sums.targets.shape), np.float32)
     V[-1] = prior_scores(sums.label_weights, sums.weight, smoothing, softmax=softmax)
     return V
-
-
-# The sums
-
-
-@pytest.mark.parametrize("block_rows", [1, 40, 1000])
-@pytest.mark.parametrize("kernel", ["gaussian", "linear"])
-def test_link_sums_are_numpys_whatever_the_blocks(rng, block_rows, kernel, monkeypatch, machine):
-    monkeypatch.setattr(fit, "PHI_ROWS", 17)  # rows featurized at a time, within a block
-    e = Embedded(rng, kernel=kernel, machine=machine)
-    sums = e.sums(block_rows=block_rows)
-    np.testing.assert_allclose(home(sums.gram.G), e.Phi.T @ (e.w[:, None] * e.Phi), rtol=1e-5, atol=1e-4)
-    np.testing.assert_allclose(home(sums.targets), e.Phi.T @ (e.w[:, None] * e.labels), rtol=1e-5, atol=1e-4)
-    np.testing.assert_allclose(sums.label_weights, e.w @ e.labels, rtol=1e-6)
-    assert sums.weight == pytest.approx(e.w.sum())
-
-
-# Squared loss
-
-
-@pytest.mark.parametrize(("ridge", "accuracy"), [(1e-3, 1e-2), (0.1, 2e-4), (10.0, 2e-5)])
-def test_squared_is_the_closed_form_and_scikit_learns_multi_output_ridge(rng, ridge, accuracy, machine):
-    e = Embedded(rng, machine=machine)
-    V = squared(e.sums(), ridge)
-    # Features are float32: their rounding is amplified by the condition number, about 100 / ridge.
-    assert relative_error(V, ridge_solution(e.Phi, e.labels, e.w, ridge)) < accuracy
-    rho = e.sums().gram.at(ridge).rho[0]
-    peer = Ridge(alpha=rho, solver="svd").fit(e.Phi[:, :-1], e.labels, sample_weight=e.w)
-    np.testing.assert_allclose(e.Phi @ V, peer.predict(e.Phi[:, :-1]), atol=2e-4)
-
-
-def test_squared_with_one_weight_doubled_is_squared_with_that_row_twice(rng, machine):
-    e = Embedded(rng, machine=machine)
-    e.w[4] *= 2
-    heavy = squared(e.sums(), 0.1)
-    e.w[4] /= 2
-    again = np.append(np.arange(150), 4)
-    twice = link_sums(Rows.of(e.H[again], e.Y[again], e.w[again], machine=machine), e.features)
-    assert relative_error(squared(twice, 0.1), heavy) < 1e-4
-
-
-@pytest.mark.parametrize("multiclass", [False, True])
-@pytest.mark.parametrize("a", [0.9, 0.6])
-def test_label_smoothing_is_a_fit_to_smoothed_dense_labels(rng, multiclass, a, machine):
-    e = Embedded(rng, multiclass=multiclass, machine=machine)
-    smoothing = Smoothing.of(a, 6, multiclass=multiclass)
-    T = a * e.labels + (1 - a) / 6 if multiclass else (2 * a - 1) * e.labels + (1 - a)
-    V = squared(e.sums(), 0.1, smoothing)
-    assert relative_error(V, ridge_solution(e.Phi, T, e.w, 0.1)) < 2e-4
-    dense = e.rows(sp.csr_array(T.astype(np.float32)))
-    assert relative_error(V, squared(link_sums(dense, e.features), 0.1)) < 1e-4
-    few = [e.fitted(3, 0.1, SGD(), softmax=multiclass, smoothing=smoothing)]
-    few.append(e.fitted(3, 0.1, SGD(), softmax=multiclass, rows=dense))
-    assert relative_error(few[0], few[1]) < 1e-3
-
-
-def test_no_smoothing_leaves_the_targets_as_they_are(rng, machine):
-    for multiclass in (False, True):
-        assert Smoothing.of(1.0, 6, multiclass=multiclass) == Smoothing()
-    sums = Embedded(rng, machine=machine).sums()
-    assert fit.smoothed_targets(sums, Smoothing()) is sums.targets
 
 
 # The exact fit is scikit-learn's
@@ -121,12 +60,11 @@ def test_exact_fit_takes_rho_by_row_and_dense_labels_without_weights(rng):
     assert np.abs(penalised[-1]).max() < np.abs(a[-1]).max()
 
 
-# The descent reaches the exact fit
+# SGD reaches the exact fit
 
 
-@pytest.mark.parametrize("multiclass", [False, True])
-@pytest.mark.parametrize("ridge", [0.01, 0.3])
-def test_at_convergence_the_descent_is_the_exact_fit(rng, multiclass, ridge, machine):
+@pytest.mark.parametrize(("multiclass", "ridge"), [(False, 0.01), (True, 0.3)])
+def test_at_convergence_sgd_is_the_exact_fit(rng, multiclass, ridge, machine):
     e = Embedded(rng, multiclass=multiclass, machine=machine)
     rho = e.sums().gram.at(ridge).rho
     exact = exact_fit(e.Phi, e.Y, rho, e.w, softmax=multiclass)
@@ -138,7 +76,7 @@ def test_at_convergence_the_descent_is_the_exact_fit(rng, multiclass, ridge, mac
 
 
 @pytest.mark.parametrize("multiclass", [False, True])
-def test_at_convergence_the_descent_is_scikit_learns_logistic_regression(rng, multiclass, machine):
+def test_at_convergence_sgd_is_scikit_learns_logistic_regression(rng, multiclass, machine):
     e = Embedded(rng, multiclass=multiclass, machine=machine)
     C = 1 / e.sums().gram.at(0.1).rho[0]
     V = e.fitted(400, 0.1, softmax=multiclass)
@@ -163,7 +101,7 @@ def test_label_smoothing_converges_to_the_exact_smoothed_fit(rng, multiclass, ma
 
 
 @pytest.mark.parametrize(
-    "descent",
+    "sgd",
     [
         SGD(momentum=0.0, decay=1.0, batch=FULL),
         SGD(momentum=0.95, decay=1.0, batch=FULL),
@@ -175,16 +113,16 @@ def test_label_smoothing_converges_to_the_exact_smoothed_fit(rng, multiclass, ma
     ids=str,
 )
 @pytest.mark.parametrize("multiclass", [False, True])
-def test_every_knob_of_the_descent_leads_to_the_same_fit(rng, multiclass, descent, machine):
+def test_every_option_of_sgd_leads_to_the_same_fit(rng, multiclass, sgd, machine):
     e = Embedded(rng, multiclass=multiclass, machine=machine)
     rho = e.sums().gram.at(0.3).rho
     exact = exact_fit(e.Phi, e.Y, rho, e.w, softmax=multiclass)
-    V = e.fitted(300, 0.3, descent, softmax=multiclass)
+    V = e.fitted(300, 0.3, sgd, softmax=multiclass)
     # Batches leave some noise, of the size of the learning rate that is left.
     np.testing.assert_allclose(e.Phi @ (V - exact) - (e.Phi @ (V - exact)).mean(0), 0, atol=0.03)
 
 
-def test_five_passes_of_the_default_descent_have_most_of_the_gain(rng, machine):
+def test_five_passes_of_the_default_sgd_have_most_of_the_gain(rng, machine):
     e = Embedded(rng, n=1000, machine=machine)
     exact = exact_fit(e.Phi, e.Y, e.sums().gram.at(0.1).rho, e.w, softmax=False)
     start, best = (e.objective(V, 0.1) for V in (start_at_priors(e.sums(), Smoothing(), softmax=False), exact))
@@ -205,21 +143,21 @@ def test_the_first_step_of_any_batch_is_that_of_all_rows(rng, multiclass, machin
     np.testing.assert_allclose(V - start, step, atol=0.02 * np.abs(step).max())
 
 
-@pytest.mark.parametrize("block_rows", [1, 40, 1000])
-def test_the_descent_does_not_know_the_blocks(rng, block_rows, machine):
+@pytest.mark.parametrize("block_rows", [1, 40])
+def test_sgd_does_not_depend_on_blocks_of_rows(rng, block_rows, machine):
     e = Embedded(rng, machine=machine)
     V = e.fitted(3, 0.1, SGD(batch=32))
     assert relative_error(e.fitted(3, 0.1, SGD(batch=32), rows=e.rows(block_rows=block_rows)), V) < 1e-4
 
 
-def test_the_logistic_descent_can_be_fitted_in_blocks_of_labels(rng, machine):
+def test_logistic_sgd_can_be_run_in_blocks_of_labels(rng, machine):
     e = Embedded(rng, machine=machine)
     V = e.fitted(3, 0.1, SGD(batch=32))
     halves = [e.fitted(3, 0.1, SGD(batch=32), rows=e.rows(e.Y[:, part])) for part in (slice(0, 2), slice(2, 6))]
     assert relative_error(np.hstack(halves), V) < 1e-4
 
 
-def test_rows_of_weight_zero_are_not_seen_by_the_descent(rng, machine):
+def test_rows_of_weight_zero_do_not_matter_to_sgd(rng, machine):
     e = Embedded(rng, machine=machine)
     e.w[::4] = 0
     other = e.Y.toarray()
@@ -237,7 +175,7 @@ def test_seeing_every_row_twice_is_seeing_it_once_with_weight_two_in_full_batche
     assert relative_error(a, b) < 1e-4
 
 
-# Where the descent starts, and its helpers
+# Where SGD starts, its rate and its batches
 
 
 @pytest.mark.parametrize("multiclass", [False, True])
@@ -247,29 +185,8 @@ def test_the_start_gives_every_row_the_smoothed_label_frequencies(rng, multiclas
     assert not V[:-1].any()
     total = e.w.sum()
     p = (e.w @ e.labels + 0.5) / (total + 1)
-    said = softmax(V[-1]) if multiclass else expit(V[-1])
-    np.testing.assert_allclose(said, p / p.sum() if multiclass else p, rtol=1e-5)
-
-
-def test_smoothed_labels_start_at_their_own_frequencies():
-    smoothing = Smoothing.of(0.9, 2, multiclass=False)
-    scores = prior_scores(np.array([0.0, 40.0]), 100.0, smoothing, softmax=False)
-    np.testing.assert_allclose(expit(scores), [(10 + 0.5) / 101, (0.8 * 40 + 10 + 0.5) / 101])
-
-
-def test_priors_are_never_0_or_1():
-    p = prior(np.array([0.0, 1e12]), 1e12)
-    assert 0 < p[0] < p[1] < 1
-
-
-def test_sigmoid_and_softmax_are_scipys_in_place(rng):
-    Z = 20 * rng.standard_normal((30, 5)).astype(np.float32)
-    Z[0] = [-1e4, 1e4, 0, -50, 50]
-    for ours, peer in ((sigmoid, expit), (softmax_rows, lambda A: softmax(A, axis=1))):
-        A = Z.copy()
-        result = ours(A)
-        assert result is A
-        np.testing.assert_allclose(result, peer(Z.astype(np.float64)), atol=1e-6)
+    found = softmax(V[-1]) if multiclass else expit(V[-1])
+    np.testing.assert_allclose(found, p / p.sum() if multiclass else p, rtol=1e-5)
 
 
 def test_the_stable_rate_is_what_momentum_allows_over_the_overshoot_of_a_batch():
@@ -279,9 +196,8 @@ def test_the_stable_rate_is_what_momentum_allows_over_the_overshoot_of_a_batch()
     assert stable_rate(4.0, 4, 0.5) == pytest.approx(4.5 / 4)
 
 
-@pytest.mark.parametrize("momentum", [0.0, 0.3, 0.6, 0.9, 0.99])
-@pytest.mark.parametrize("multiclass", [False, True])
 @pytest.mark.parametrize("ridge", [1e-3, 100.0])
+@pytest.mark.parametrize(("momentum", "multiclass"), [(0.0, False), (0.6, True), (0.99, False), (0.99, True)])
 def test_the_automatic_rate_is_stable_where_the_data_rules_and_where_the_ridge_does(
     rng, momentum, multiclass, ridge, machine
 ):
@@ -297,7 +213,7 @@ def test_the_automatic_rate_is_stable_where_the_data_rules_and_where_the_ridge_d
     [
         (5, 3, 4, False, 1),  # a tenth, but at least one
         (4000, 159, 2000, False, 400),
-        (32_000, 159, 200, False, 512),  # two for a feature, but at least 512
+        (32_000, 159, 200, False, 512),  # two per feature, but at least 512
         (100_000, 159, 2000, True, 4000),
         (10**6, 10**6, 4000, False, 15_625),  # a 64th of very many rows
         (10**6, 10**6, 4000, True, 134),  # what 512 MB of scores hold
@@ -305,3 +221,111 @@ def test_the_automatic_rate_is_stable_where_the_data_rules_and_where_the_ridge_d
 )
 def test_a_batch_is_a_tenth_of_the_rows_within_limits(n, c, s, softmax, rows):
     assert default_batch(n, c, s, softmax=softmax) == rows
+
+
+# In rotated coordinates
+
+
+@pytest.mark.parametrize(("multiclass", "momentum", "share"), [(False, 0.0, 1.0), (False, 0.9, 0.8), (True, 0.9, 0.8)])
+def test_rotated_coordinates_take_the_same_steps(rng, machine, multiclass, momentum, share):
+    e = Embedded(rng, machine=machine, multiclass=multiclass)
+    smoothing = Smoothing.of(share, 6, multiclass=multiclass)
+    given = {"softmax": multiclass, "smoothing": smoothing, "seed": 5}
+    sgd = SGD(learning_rate=0.7, momentum=momentum, decay=0.8, batch=32)
+    found = [e.fitted(3, 0.1, sgd, rotated=rotated, **given) for rotated in (False, True)]
+    assert relative_error(found[1], found[0]) < 2e-3
+    assert np.abs(found[0][:-1]).max() > 0.1  # it went somewhere
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "linear"])
+def test_rotated_coordinates_describe_the_same_system(rng, machine, kernel):
+    e = Embedded(rng, machine=machine, kernel=kernel)
+    sums = e.sums()
+    plain, rotated = (coordinates_of(sums, 0.1, rotated=r, half=False) for r in (False, True))
+    assert rotated.freedom == pytest.approx(plain.freedom, rel=1e-4)
+    V = rng.standard_normal((e.Phi.shape[1], 3)).astype(np.float32)
+    Phi = e.Phi.astype(np.float32)
+    found = home(rotated.rotate(machine.to_device(Phi.copy())))
+    np.testing.assert_allclose(Phi @ home(rotated.unrotate(machine.to_device(V))), found @ V, atol=1e-3)
+    # There the weighted features have a diagonal Gram matrix, and M and the ridge are diagonal too.
+    G = found.T.astype(np.float64) @ (e.w[:, None] * found)
+    exact = np.diag(1 / (np.diag(G) + home(rotated.rho)[:, 0]))
+    np.testing.assert_allclose(np.linalg.inv(G + np.diag(home(rotated.rho)[:, 0])), exact, atol=2e-3 * exact.max())
+    np.testing.assert_allclose(home(rotated.M)[:, 0], np.diag(exact), rtol=1e-2)
+
+
+def test_coordinates_that_are_not_rotated_change_neither_features_nor_weights(rng, machine):
+    plain = coordinates_of(Embedded(rng, machine=machine).sums(), 0.1, rotated=False, half=False)
+    A = machine.to_device(rng.standard_normal((4, 26)).astype(np.float32))
+    assert plain.rotate(A) is A
+    assert plain.unrotate(A) is A
+
+
+@pytest.mark.parametrize("rotated", [False, True])
+def test_rows_that_are_all_equal_get_the_label_frequencies(rng, machine, rotated):
+    e = Embedded(rng, machine=machine)
+    e.H[:] = e.H[0]
+    V = e.fitted(2, 0.1, SGD(batch=40), rotated=rotated)
+    assert np.isfinite(V).all()
+    scores = e.features(e.H[:1]) @ V
+    shares = 1 / (1 + np.exp(-scores[0]))
+    np.testing.assert_allclose(shares, e.w @ e.labels / e.w.sum(), atol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("n", "c", "s", "batch", "pays"),
+    [
+        (2_400_000, 325_000, 4001, 37_500, True),  # LSHTC
+        (1_000_000, 100_000, 301, 15_625, True),  # ODP
+        (4880, 159, 2001, 488, False),  # bibtex: few labels
+        (100, 1000, 4001, 10, False),  # few rows: the eigenbasis costs more than it saves
+    ],
+)
+def test_rotation_pays_where_labels_are_many_and_steps_too(n, c, s, batch, pays):
+    assert rotation_pays(n, c, s, batch) == pays
+
+
+def test_only_a_gpu_rounds(rng, machine):
+    A, B = (machine.to_device(rng.standard_normal((5, 5)).astype(np.float32)) for _ in range(2))
+    assert half_product(A) is A
+    np.testing.assert_array_equal(home(half_product(A, B)), home(A @ B))
+
+
+# Blocks of labels
+
+
+@pytest.mark.parametrize(("multiclass", "momentum", "rotated"), [(False, 0.9, True), (True, 0.0, False)])
+def test_blocks_of_labels_do_not_matter(rng, machine, monkeypatch, rotated, multiclass, momentum):
+    c = 2 * LABEL_MULTIPLE + 22
+    e = Embedded(rng, n=300, c=c, machine=machine, multiclass=multiclass)
+    given = {"sgd": SGD(momentum=momentum, batch=50), "softmax": multiclass, "rotated": rotated}
+    whole = e.fitted(2, 0.1, **given)
+    monkeypatch.setattr(type(machine), "scores", lambda self: 1)
+    assert relative_error(e.fitted(2, 0.1, **given), whole) < 1e-4
+
+
+# Stops
+
+
+@pytest.mark.parametrize(
+    ("multiclass", "momentum", "rotated", "through_files"),
+    [(False, 0.9, True, True), (False, 0.0, False, True), (True, 0.9, False, False)],
+)
+def test_sgd_that_was_stopped_goes_on_exactly(rng, machine, rotated, multiclass, momentum, through_files):
+    e = Embedded(rng, machine=machine, multiclass=multiclass)
+    rows, sums = e.rows(), e.sums()
+
+    def passes(run):
+        given = {"sgd": SGD(momentum=momentum, batch=40, decay=0.7), "rotated": rotated, "seed": 3}
+        return sgd_passes(rows, e.features, sums, 0.1, softmax=multiclass, run=run, **given)
+
+    known = np.array(home(next(islice(passes(None), 3, None))))
+    run = SGDState()
+    next(islice(passes(run), 1, None))
+    assert run.passes == 2
+    assert (run.velocity is None) == (momentum == 0)
+    if through_files:
+        run = SGDState(*(None if A is None else np.array(home(A)) for A in (run.V, run.velocity)), run.passes)
+    found = home(next(islice(passes(run), 1, None)))
+    assert run.passes == 4
+    np.testing.assert_array_equal(found, known)
