@@ -88,7 +88,7 @@ def test_a_damaged_file_is_refused(data, tmp_path, monkeypatch, damage):
     model = SmoothLinkClassifier(**KNOBS | {"training": Joint(20, passes=1)}).fit(*data)
     object.__setattr__(model.model_, "sparse_weights", changed(model.model_.sparse_weights))
     if damage == "missing":
-        monkeypatch.setattr("smoothlink.modelfile.DIRECT", ("D_indptr", "D_labels", "D_data"))
+        monkeypatch.setattr("smoothlink.modelfile.SPARSE_ARRAYS", ("D_indptr", "D_labels", "D_data"))
     model.save(tmp_path / "m")
     monkeypatch.undo()
     with pytest.raises(ModelFileError):
