@@ -131,7 +131,7 @@ def into_folder(
     model: str, paths: list[str], folder: str, screen: Screen, *, ask: LabelRequest, form: str, **given: Any
 ) -> None:
     """A file of predictions for each input, on the cluster if there is one; what was written is told as it comes."""
-    from smoothlink.predict_files import Written, predict_files
+    from smoothlink.prediction_of_files import Written, predict_files
 
     dashboard(screen)
     with screen.files("predicting", len(paths)) as advance:

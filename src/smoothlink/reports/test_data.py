@@ -10,9 +10,9 @@ import scipy.sparse as sp
 
 from smoothlink.data.matching import Reading, inside, unnamed
 from smoothlink.distributed.tasks import fetched
-from smoothlink.evaluate_files import all_labels, read_test
+from smoothlink.evaluation_of_files import all_labels, read_test
 from smoothlink.machines.rows import stack
-from smoothlink.predict_files import FileRequest, file_request
+from smoothlink.prediction_of_files import FileRequest, file_request
 from smoothlink.reports.lists import Case
 from smoothlink.text.documents import from_meta, read_documents
 

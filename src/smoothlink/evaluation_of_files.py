@@ -21,7 +21,7 @@ from smoothlink.metrics.evaluate import Evaluation
 from smoothlink.model import EmbeddedRows
 from smoothlink.parameters import RANK_BY, check_value
 from smoothlink.predict import Batch, LabelPart, label_part, predictions, put_together
-from smoothlink.predict_files import FileRequest, check_workers, file_request
+from smoothlink.prediction_of_files import FileRequest, check_workers, file_request
 
 if TYPE_CHECKING:
     pass
