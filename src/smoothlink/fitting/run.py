@@ -119,8 +119,8 @@ def choose_fully(pose: Pose, request: Request, clock: Clock) -> Any:
 
 def saved_choice(request: Request, pose: Pose) -> Choice:
     """Returns `choose_with_inputs`, or what an earlier run chose."""
-    problem, settings = pose(plain_inputs(request))
-    state, searched = problem.state, ("ridge", "rank", "bandwidth", "final_ridge")
+    state = pose(replace(request, input_kernel=None))[0].state
+    searched = ("ridge", "rank", "bandwidth", "final_ridge")
     saved = state.load("choose")
     if saved is None:
         choice = choose_with_inputs(request, pose)
