@@ -104,5 +104,5 @@ def section() -> list[str]:
 if __name__ == "__main__":
     for name in sys.argv[1:] or ["bibtex", "demo"]:
         record = measured(*problem(name, 0))
-        store("calibration", name, record)
+        store(results("calibration"), name, record)
         print(name, {key: round(value, 4) for key, value in record.items()})

@@ -140,10 +140,10 @@ def trials(name: str) -> None:
     import numpy as np
 
     import smoothlink
-    from smoothlink.machines.rows import folds
+    from smoothlink.fitting.holdout import fold_numbers
 
     train, test = (smoothlink.read(DATA / name / f"{part}.txt.xz") for part in ("train", "test"))
-    held = folds(train.X.shape[0], 0.1, 1) == HOLDOUT_FOLD
+    held = fold_numbers(train.X.shape[0], 0.1, 1) == HOLDOUT_FOLD
     rng = np.random.default_rng(0)
     tried = []
     for _ in range(TRIALS):

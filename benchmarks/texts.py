@@ -148,5 +148,5 @@ if __name__ == "__main__":
     kind, names = sys.argv[1], sys.argv[2:]
     for name in names or list(SETS):
         record = {"ours": ours, "peer": peer}[kind](name)
-        store("texts", f"{name} {kind}", record)
+        store(results("texts"), f"{name} {kind}", record)
         print(name, kind, {key: round(record["metrics"][key]["value"], 4) for key in SHOWN}, round(record["seconds"]))

@@ -6,8 +6,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from smoothlink.fitting.cluster import PREPARED_BYTES
-
+from smoothlink.distributed.distributed_fit import PREPARED_BYTES
 from smoothlink.distributed.rows_on_workers import PIECE
 from smoothlink.machines.host_and_device import BLOCK_ROWS, HOST_COLUMNS
 from smoothlink.steps.squared import PHI_ROWS

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from smoothlink.fitting.cluster import PREPARED_BYTES
-
 from bench.cluster_page import HERE, NOTHING, Cells, shape_of, solving
 from bench.scaling import SOLVES, Machine, Shape, Stage, client_memory, rows_held, stages
+from smoothlink.distributed.distributed_fit import PREPARED_BYTES
 from smoothlink.distributed.rows_on_workers import PIECE
 from smoothlink.machines.host_and_device import HOST_COLUMNS
 from smoothlink.steps.squared import PHI_ROWS

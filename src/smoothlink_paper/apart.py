@@ -14,11 +14,12 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
-from smoothlink.fitting.options import peak_memory_mb
 
+from smoothlink.choices import nest
 from smoothlink.data.read import Data
 from smoothlink.errors import SmoothLinkError
 from smoothlink.estimator import SmoothLinkClassifier
+from smoothlink.fitting.settings import peak_memory_mb
 from smoothlink.machines.rows import row_hash
 from smoothlink.metrics.evaluate import Predictions
 from smoothlink.steps.infer import TopK, topk_csr
@@ -42,7 +43,7 @@ class Asked(NamedTuple):
 def best_labels(split: Split, seed: int, *, top: int = 5, **params: Any) -> Answer:
     """SmoothLinkClassifier's best labels alone: F1 sets and log-losses would cost all n x c probabilities again."""
     began = time.perf_counter()
-    fitted = SmoothLinkClassifier(**{"random_state": seed, **params}).fit(split.train.X, split.train.Y)
+    fitted = SmoothLinkClassifier(**nest({"random_state": seed, **params})).fit(split.train.X, split.train.Y)
     seconds = time.perf_counter() - began
     kept = ("rank", "ridge", "kernel", "bandwidth", "random_features", "final_ridge", "loss", "passes")
     settings = {key: fitted.summary_[key] for key in kept}

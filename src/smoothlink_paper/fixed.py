@@ -9,16 +9,20 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from smoothlink.fitting.options import Setup
-from smoothlink.fitting.setup import set_up
 
 from smoothlink.estimator import SmoothLinkClassifier
-from smoothlink.fitting.choose import RIDGES, Fold, axis, cut, holdouts
+from smoothlink.fitting.checkpoint import FitState
+from smoothlink.fitting.choose import RIDGES, Fold, grid, make_fold
+from smoothlink.fitting.embedding import Embedder
+from smoothlink.fitting.holdout import holdouts
+from smoothlink.fitting.link import label_totals
+from smoothlink.fitting.prepare import make_problem, number_of_entries, start_settings
+from smoothlink.fitting.settings import Problem, TrainingData
 from smoothlink.model import Model
 from smoothlink.predict import predictions
 from smoothlink.steps.calibrate import Histogram
 from smoothlink.steps.featurize import Features
-from smoothlink.steps.scale import Scaling, choose_scaling
+from smoothlink.steps.scale import choose_scaling
 from smoothlink_paper.data import Split
 from smoothlink_paper.methods import Answer
 
@@ -44,34 +48,37 @@ def fixed_link(split: Split, seed: int, operator: Operator, **params: Any) -> An
     g0 shrinks activations by label frequencies, so without it a cut at 1/2 would find nothing.
     """
     began = time.perf_counter()
-    options = SmoothLinkClassifier(embedding="identity", kernel="linear", random_state=seed, **params)._options()
-    scaling = choose_scaling(split.train.X)
-    setup = set_up(scaling(split.train.X), split.train.Y, None, options, False, None)
-    cuts = [cut(setup.rows, setup.Y, held, setup.stage) for held in holdouts(setup.rows.w, options)]
-    tried = {ridge: held_out(setup, cuts, ridge, operator) for ridge in map(float, axis(options.ridge, RIDGES))}
+    request = SmoothLinkClassifier(embedding="per_label", kernel="linear", random_state=seed, **params)._request()
+    X, Y = split.train.X, split.train.Y
+    scaling = choose_scaling(X)
+    A = scaling(X)
+    problem = make_problem(A, TrainingData(X, Y, None, False), scaling, request, FitState())
+    embedder = start_settings(problem, request, number_of_entries(A)).embedder
+    folds = [make_fold(problem.rows, Y, held, embedder) for held in holdouts(problem.rows.w, request)]
+    tried = {ridge: held_out(embedder, Y, folds, ridge, operator) for ridge in map(float, grid(request.ridge, RIDGES))}
     ridge = min(tried, key=lambda r: tried[r].brier())
-    model = fixed_model(setup, scaling, ridge, operator, tried[ridge])
+    model = fixed_model(problem, embedder, ridge, operator, tried[ridge])
     seconds = time.perf_counter() - began
-    return Answer(predictions(model, model.embed(split.test.X), split.test.Y), seconds, {"ridge": ridge})
+    return Answer(predictions(model, model.embed_rows(split.test.X), split.test.Y), seconds, {"ridge": ridge})
 
 
-def held_out(setup: Setup, cuts: list[Fold], ridge: float, operator: Operator) -> Histogram:
-    """The scores of rows that neither the classifiers nor C have seen, against their labels."""
+def held_out(embedder: Embedder, Y: sp.csr_array, folds: list[Fold], ridge: float, operator: Operator) -> Histogram:
+    """Returns the scores of rows that neither the classifiers nor C have seen, against their labels."""
     histogram = Histogram("squared")
-    for fold in cuts:
-        P = setup.stage.fit(fold.train, fold.system, ridge).H[fold.held]
-        histogram.add(P @ operator(setup.Y[fold.train.w > 0]), fold.held_labels, fold.held_weights)
+    for fold in folds:
+        P = embedder.fit(fold.train, fold.system, ridge).H[fold.held]
+        histogram.add(P @ operator(Y[fold.train.w > 0]), fold.held_labels, fold.held_weights)
     return histogram
 
 
-def fixed_model(setup: Setup, scaling: Scaling, ridge: float, operator: Operator, held: Histogram) -> Model:
-    """A model whose decoder is C, with nothing added by the constant."""
-    C = operator(setup.Y)  # symmetric, so P C are the rows Cp
+def fixed_model(problem: Problem, embedder: Embedder, ridge: float, operator: Operator, held: Histogram) -> Model:
+    """Returns a model whose decoder is C, without an intercept."""
+    C, rows = operator(problem.Y), problem.rows  # C is symmetric, so P C are the rows Cp
     c = len(C)
     return Model(
-        scaling=scaling,
+        scaling=problem.scaling,
         input_features=None,
-        W=setup.stage.fit(setup.rows, setup.stage.prepare(setup.rows), ridge).W,
+        W=embedder.fit(rows, embedder.prepare(rows), ridge).W,
         classifier=None,
         normalize=False,
         features=Features(np.zeros((c, 0), np.float32), np.zeros(0, np.float32)),
@@ -79,7 +86,6 @@ def fixed_model(setup: Setup, scaling: Scaling, ridge: float, operator: Operator
         loss="squared",
         multiclass=False,
         calibration=held.monotone(),
-        counts=np.bincount(setup.Y.indices, minlength=c).astype(np.float64),
-        total=float(setup.rows.n),
         thresholds=np.full(c, 0.5),
+        **label_totals(rows),
     )

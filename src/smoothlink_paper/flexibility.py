@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from smoothlink.machines.rows import folds
+from smoothlink.fitting.holdout import fold_numbers
 from smoothlink.metrics.evaluate import paired_difference
 from smoothlink_paper.data import Split, find, load
 from smoothlink_paper.methods import Answer, ours, tuned_logistic_regressions
@@ -26,7 +26,11 @@ PAPER = {
 }
 METHODS = (*PAPER, "the link over a kernel first stage")
 BANDWIDTHS = (0.5, 1.0, 2.0, 4.0)
-KERNEL_INPUTS: dict[str, Any] = {"input_kernel": "gaussian", "input_features": 2000, "input_map": "random"}
+KERNEL_INPUTS: dict[str, Any] = {
+    "input_kernel": "gaussian",
+    "input_kernel.features": 2000,
+    "input_kernel.map": "random",
+}
 INDEPENDENT_KERNEL: dict[str, Any] = {"embedding": "none", "kernel": "linear", "loss": "logistic", **KERNEL_INPUTS}
 LINK: dict[str, Any] = {"loss": "squared"}
 
@@ -36,7 +40,7 @@ def run(folder: Path, *, trials: int, quick: bool, seed: int, notify: Callable[[
     began = time.perf_counter()
     name = next((n for n in (reversed(SETS) if quick else SETS) if find(folder, n, "train")), SETS[-1])
     split = load(folder, name)
-    inputs: dict[str, Any] = {"input_features": 40} if quick else {}
+    inputs: dict[str, Any] = {"input_kernel.features": 40} if quick else {}
     if quick:
         split = Split(*(part._replace(X=part.X[:150], Y=part.Y[:150]) for part in split))
     bandwidths = BANDWIDTHS[: min(trials, 1 if quick else len(BANDWIDTHS))]
@@ -69,14 +73,14 @@ def run(folder: Path, *, trials: int, quick: bool, seed: int, notify: Callable[[
 
 def kernel_inputs(split: Split, seed: int, bandwidths: tuple[float, ...], params: dict[str, Any]) -> Answer:
     """Random features of x; their bandwidth is the one of the least Hamming loss on a tenth of the training rows."""
-    held = folds(split.train.X.shape[0], 0.1, seed) == 0
+    held = fold_numbers(split.train.X.shape[0], 0.1, seed) == 0
     inner = Split(*(split.train._replace(X=split.train.X[part], Y=split.train.Y[part]) for part in (~held, held)))
     tried = {}
     for bandwidth in bandwidths if len(bandwidths) > 1 else ():
-        answer = ours(inner, seed, **params, input_bandwidth=bandwidth)
+        answer = ours(inner, seed, **params, **{"input_kernel.bandwidth": bandwidth})
         tried[bandwidth] = measure("hamming", answer, inner, seed, bootstraps=0)["value"]
     best = min(tried, key=lambda b: tried[b]) if tried else bandwidths[0]
-    return ours(split, seed, **params, input_bandwidth=best)
+    return ours(split, seed, **params, **{"input_kernel.bandwidth": best})
 
 
 def page(record: dict[str, Any]) -> str:

@@ -33,7 +33,8 @@ FEATURES = 2000  # of the table and of the curves over ranks
 SIZES = (125, 250, 500, 1000, 2000, 4000)
 RANKS = (5, 10, 20, 40, 80, 160, 320)  # those below the number of labels, which comes last
 QUICK_SIZES, QUICK_RANKS = (10, 20), (2,)
-QUICK: dict[str, Any] = {"holdout": 0.5, "ridge": 1.0, "bandwidth": 2.0}  # two folds in place of ten, little to choose
+QUICK: dict[str, Any] = {"holdout": 0.5, "ridge": 1.0}  # two folds in place of ten, little to choose
+QUICK_BANDWIDTH = 2.0
 
 
 def run(folder: Path, *, trials: int, quick: bool, seed: int, notify: Callable[[str], None]) -> dict[str, Any]:
@@ -64,7 +65,7 @@ def one_set(split: Split, name: str, quick: bool, seed: int, notify: Callable[[s
         link: partial(fixed_link, split, seed, operator, **common) for link, operator in FIXED.items()
     }
     for link in (LINEAR, *KERNELS):
-        params = {"embedding": "identity", "kernel": link, "n_features": features}
+        params = {"embedding": "per_label", **kernel_settings(link, features, QUICK_BANDWIDTH if quick else "auto")}
         fits[link] = partial(ours, split, seed, **LEARNED, **params, **common)
     answers: dict[str, Answer] = {}
     for link, fit in fits.items():
@@ -106,12 +107,19 @@ def grow(split: Split, links: dict[str, Any], quick: bool, seed: int, notify: Ca
     for link in (LINEAR, *KERNELS):
         notify(f"curves: {link}")
         settled = links[link]["settings"]
-        params = {**LEARNED, "kernel": link, "ridge": settled["ridge"], **(QUICK if quick else {})}
-        wide = {**params, "embedding": "identity", "bandwidth": settled["bandwidth"]}
+        params = {**LEARNED, "ridge": settled["ridge"], **(QUICK if quick else {})}
+        narrow = {**params, **kernel_settings(link, features, QUICK_BANDWIDTH if quick else "auto")}
+        by_rank[link] = points(split, seed, "rank", ranks, narrow)
         if link != LINEAR:
-            by_features[link] = points(split, seed, "n_features", sizes, wide)
-        by_rank[link] = points(split, seed, "rank", ranks, {**params, "n_features": features})
+            wide = {**params, "embedding": "per_label", **kernel_settings(link, features, settled["bandwidth"])}
+            by_features[link] = points(split, seed, "kernel.features", sizes, wide)
     return {"by_features": by_features, "by_rank": by_rank, "features": features}
+
+
+def kernel_settings(kernel: str, features: int, bandwidth: Any) -> dict[str, Any]:
+    """Returns the settings of a kernel; the linear one has none of its own."""
+    own = {} if kernel == LINEAR else {"kernel.features": features, "kernel.bandwidth": bandwidth}
+    return {"kernel": kernel, **own}
 
 
 def points(split: Split, seed: int, name: str, values: Sequence[int], params: dict[str, Any]) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from smoothlink.data.read import read
 from smoothlink.errors import DataError
 from smoothlink.fitting.choose import climb
-from smoothlink.machines.rows import folds
+from smoothlink.fitting.holdout import fold_numbers
 from smoothlink.metrics.evaluate import evaluate, paired_difference
 from smoothlink.solve import ConjugateGradient
 from smoothlink_paper.apart import (
@@ -140,7 +140,7 @@ def load_lshtc(path: Path, seed: int) -> Split:
     whole = read(path, format="lshtc")
     words = np.asarray(whole.X.sum(axis=1)).ravel()
     X = sp.csr_array(sp.diags_array((1 / np.maximum(words, 1e-30)).astype(np.float32)) @ whole.X)
-    test = folds(X.shape[0], 0.25, seed) == 0
+    test = fold_numbers(X.shape[0], 0.25, seed) == 0
     return Split(*(whole._replace(X=X[part], Y=whole.Y[part]) for part in (~test, test)))
 
 
@@ -177,7 +177,7 @@ def free_memory() -> float:
 
 def common(kernel: str, rank: int, features: int, scale: str) -> dict[str, Any]:
     """What is not searched. The loss is squared: a logistic pass costs 4 n s c operations, an hour and more here."""
-    link: dict[str, Any] = {} if kernel == "linear" else {"n_features": features}
+    link: dict[str, Any] = {} if kernel == "linear" else {"kernel.features": features}
     fixed: dict[str, Any] = {"task": "multilabel", "loss": "squared", "calibrate": False, "solver": LOOSE}
     return {**link, **fixed, "kernel": kernel, "rank": rank, "scale": scale}
 
@@ -185,7 +185,7 @@ def common(kernel: str, rank: int, features: int, scale: str) -> dict[str, Any]:
 def chosen(split: Split, kernel: str, scale: str, trials: int, seed: int) -> tuple[dict[str, Any], dict[Any, float]]:
     """Ridge, bandwidth and final ridge of the highest P@1 on a tenth of some training rows, and all that was tried."""
     some = some_rows(split.train, SEARCH_ROWS, seed + 1)
-    held = folds(some.X.shape[0], 0.1, seed) == 0
+    held = fold_numbers(some.X.shape[0], 0.1, seed) == 0
     inner = Split(*(some._replace(X=some.X[part], Y=some.Y[part]) for part in (~held, held)))
     sizes = min(SEARCH_RANK, *some.X.shape, some.Y.shape[1]), SEARCH_FEATURES
     tried: dict[Any, float] = {}
@@ -193,18 +193,21 @@ def chosen(split: Split, kernel: str, scale: str, trials: int, seed: int) -> tup
     def loss(point: tuple[Any, ...]) -> float:
         if len(tried) >= trials:
             return float("inf")
-        answer = best_labels(inner, seed, **common(kernel, *sizes, scale), **named(point))
+        answer = best_labels(inner, seed, **common(kernel, *sizes, scale), **named(kernel, point))
         tried[point] = -measured(Asked(answer, None), inner, seed, bootstraps=0)["p@1"]["value"]
         return tried[point]
 
     axes = (BANDWIDTHS[kernel], RIDGES, FINAL_RIDGES)
     ridge, bandwidth, final = START[kernel]
     best = climb(loss, axes, (bandwidth, ridge, final)) if trials > 1 else None
-    return named((bandwidth, ridge, final) if best is None else best.point), tried
+    return named(kernel, (bandwidth, ridge, final) if best is None else best.point), tried
 
 
-def named(point: tuple[Any, ...]) -> dict[str, Any]:
-    return dict(zip(("bandwidth", "ridge", "final_ridge"), map(float, point), strict=True))
+def named(kernel: str, point: tuple[Any, ...]) -> dict[str, Any]:
+    """Returns a point of the search as settings; the linear kernel has no bandwidth."""
+    bandwidth, ridge, final_ridge = map(float, point)
+    own = {} if kernel == "linear" else {"kernel.bandwidth": bandwidth}
+    return {**own, "ridge": ridge, "final_ridge": final_ridge}
 
 
 def answers(

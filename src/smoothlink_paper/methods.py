@@ -11,8 +11,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from smoothlink.choices import nest
 from smoothlink.estimator import SmoothLinkClassifier
-from smoothlink.machines.rows import folds
+from smoothlink.fitting.holdout import fold_numbers
 from smoothlink.metrics.evaluate import Predictions, evaluate
 from smoothlink.predict import one_each, predictions
 from smoothlink.search import better
@@ -45,8 +46,8 @@ class Answer(NamedTuple):
 
 
 def ours(split: Split, seed: int, **params: Any) -> Answer:
-    """SmoothLinkClassifier with these parameters."""
-    return asked(SmoothLinkClassifier(**{"random_state": seed, **params}), split, params)
+    """SmoothLinkClassifier with these settings, by dotted name ("kernel.bandwidth")."""
+    return asked(SmoothLinkClassifier(**nest({"random_state": seed, **params})), split, params)
 
 
 def label_space(split: Split, seed: int, **params: Any) -> Answer:
@@ -69,7 +70,7 @@ PRESETS: dict[str, Callable[[Split, int], Answer]] = {
     "independent ridge": partial(label_space, method="plst", rank=1.0),  # every direction: c ridge regressions
     "independent logistic": partial(ours, embedding="none", kernel="linear", loss="logistic"),
     "independent kernel logistic": partial(ours, embedding="none", loss="logistic"),
-    "link over independent ridge (Algorithm 2)": partial(ours, embedding="identity", input_kernel=None),
+    "link over independent ridge (Algorithm 2)": partial(ours, embedding="per_label", input_kernel=None),
     "compressed sensing + logistic": partial(ours, **LOW_RANK, embedding="random", loss="logistic"),
     "PLST": partial(label_space, method="plst", rank=0.9),
     "CPLST": partial(label_space, method="cplst", rank=0.9),
@@ -94,7 +95,7 @@ def tuned(
     metrics: Sequence[str] = ("hamming",),
 ) -> dict[str, Answer]:
     """For each metric a fit with the value, one for all labels, that is best on a tenth of the training rows."""
-    held = folds(split.train.X.shape[0], 0.1, seed) == 0
+    held = fold_numbers(split.train.X.shape[0], 0.1, seed) == 0
     inner = Split(*(split.train._replace(X=split.train.X[part], Y=split.train.Y[part]) for part in (~held, held)))
     counts = np.bincount(inner.train.Y.indices, minlength=inner.train.Y.shape[1])
     known = {"label_counts": counts, "n_train": inner.train.Y.shape[0], "bootstraps": 0}

@@ -50,12 +50,12 @@ ORDER = (OURS, SENSING, TREE, SQUARED, LINK, LARGE, NEAREST)  # of the rows of a
 LARGE_SETTINGS: dict[str, Any] = {
     "rank": 128,
     "ridge": 1.0,
-    "bandwidth": 0.5,
-    "n_features": 8000,
+    "kernel.bandwidth": 0.5,
+    "kernel.features": 8000,
     "final_ridge": 1e-5,
     "label_smoothing": 0.95,
     "loss": "softmax",
-    "passes": 14,
+    "loss.passes": 14,
     "calibrate": False,
 }
 
@@ -189,20 +189,24 @@ def one_set(
 def methods_for(name: str, loss: str, quick: bool) -> dict[str, Method]:
     """What is compared on a set. On the made one settings are fixed: it is there for time and memory."""
     low: dict[str, Any] = {"rank": RANK[name], "kernel": "linear", "task": "multiclass", "loss": loss}
-    low |= {"passes": PASSES, "calibrate": False}  # the error does not depend on the temperature
+    low |= {"calibrate": False}  # the error does not depend on the temperature
+    passes = 2 if quick else PASSES_MADE if name == "synthetic" else PASSES
+    low |= {"loss.passes": passes} if loss == "softmax" else {}
     if name != "aloi":
         low["solver"] = LOOSE
     if name == "synthetic" or quick:
-        low |= {"ridge": 1.0, "final_ridge": 1e-3, "passes": 2 if quick else PASSES_MADE}
+        low |= {"ridge": 1.0, "final_ridge": 1e-3}
     methods: dict[str, Method] = {
         OURS: partial(best_labels, **low),
         SENSING: partial(best_labels, **{**low, "embedding": "random"}),
     }
     if loss != "squared":
-        methods[SQUARED] = partial(best_labels, **{**low, "loss": "squared"})
+        squared = {key: value for key, value in low.items() if key != "loss.passes"}
+        methods[SQUARED] = partial(best_labels, **{**squared, "loss": "squared"})
     if name == "aloi":
-        few: dict[str, Any] = {"n_features": 50, "ridge": 1.0, "bandwidth": 1.0, "loss": "squared"} if quick else {}
-        large = LARGE_SETTINGS | ({"n_features": 60, "passes": 2} if quick else {})
+        few: dict[str, Any] = {"ridge": 1.0, "loss": "squared"} if quick else {}
+        few |= {"kernel.features": 50, "kernel.bandwidth": 1.0} if quick else {}
+        large = LARGE_SETTINGS | ({"kernel.features": 60, "loss.passes": 2} if quick else {})
         methods |= {
             LINK: partial(best_labels, **few, task="multiclass"),
             LARGE: partial(best_labels, **large, task="multiclass"),

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from smoothlink.fitting.options import peak_memory_mb
 
+from smoothlink.fitting.settings import peak_memory_mb
 from smoothlink.metrics.evaluate import evaluate
 from smoothlink_paper import experiment
 from smoothlink_paper.data import Split

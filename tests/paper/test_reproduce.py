@@ -83,9 +83,9 @@ def test_flexibility_compares_kernels_on_the_inputs_with_kernels_in_the_link(fol
 
 def test_the_bandwidth_of_input_kernels_is_chosen_on_training_rows(folder):
     split = load(folder, "rcv1-subset1")
-    params = {"loss": "squared", "input_kernel": "gaussian", "input_features": 30}
+    params = {"loss": "squared", "input_kernel": "gaussian", "input_kernel.features": 30}
     answer = kernel_inputs(split, 0, (0.5, 2.0), params)
-    assert answer.settings["input_bandwidth"] in (0.5, 2.0)
+    assert answer.settings["input_kernel.bandwidth"] in (0.5, 2.0)
     blind = Split(split.train, split.test._replace(Y=split.test.Y[::-1]))
     assert kernel_inputs(blind, 0, (0.5, 2.0), params).settings == answer.settings
 
