@@ -25,9 +25,9 @@ from bench.page import publish
 from vectorise import written
 
 from smoothlink.errors import DataError
-from smoothlink_paper.apart import nameless, some_rows
-from smoothlink_paper.data import Split, find, load, root
-from smoothlink_paper.text import FORMS
+from smoothlink_paper.data_sets import Split, find, load, root
+from smoothlink_paper.large_sets import some_rows, without_names
+from smoothlink_paper.text_sets import FORMS
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -75,7 +75,7 @@ def rows_of(name: str, given: argparse.Namespace) -> Split:
         if find(given.vectorised, name, "train") is None:
             print(written(folder, given.vectorised, name), flush=True)
         folder = given.vectorised
-    split = nameless(load(folder, name))
+    split = without_names(load(folder, name))
     return split if given.rows is None else Split(*(some_rows(part, given.rows, given.seed) for part in split))
 
 

@@ -20,7 +20,7 @@ import peers
 from bench.circumstances import RESULTS, Watch, reported
 from peers.known import OURS
 
-from smoothlink_paper.data import load
+from smoothlink_paper.data_sets import load
 
 SETTINGS: dict[str, Any] = {"rank": 112, "ridge": 1.0, "kernel.bandwidth": 2.0, "final_ridge": 1e-2}
 SETTINGS |= {"kernel.features": 2000, "loss": "squared"}

@@ -21,7 +21,7 @@ from bench.page import publish
 from peers.known import OURS
 
 from smoothlink.synth import Shape, synthesise
-from smoothlink_paper.data import Split
+from smoothlink_paper.data_sets import Split
 
 BASE = {"n": 40_000, "d": 20_000, "c": 2_000, "k": 100, "s": 500}
 TINY = {"n": 500, "d": 300, "c": 20, "k": 5, "s": 20}

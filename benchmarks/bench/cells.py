@@ -13,7 +13,7 @@ from peers.known import OURS, PEERS, QUICK
 
 from bench.circumstances import Watch, read, reported, versions, without_paths
 from smoothlink.metrics.evaluate import evaluate
-from smoothlink_paper.data import Split
+from smoothlink_paper.data_sets import Split
 from smoothlink_paper.record import training
 
 SETS = (
@@ -65,7 +65,7 @@ def measure(name: str, split: Split, method: str, asked: Conditions) -> dict[str
             "note": without_paths(" ".join([first.removeprefix(f"{peer} "), *(line.strip() for line in rest[-1:])])),
         }
     cell |= watch.seen()
-    metrics = evaluate(split.test.Y, found.answer.predictions, **training(split), seed=asked.seed).metrics
+    metrics = evaluate(split.test.Y, found.result.predictions, **training(split), seed=asked.seed).metrics
     cell["metrics"] = {key: {k: round(v, 5) for k, v in metrics[key]._asdict().items()} for key in METRICS}
     return {**cell, "costs": costs(found, split.test.X.shape[0]), "settled": found.settled}
 

@@ -15,8 +15,8 @@ import peers
 from peers.known import OURS, QUICK
 
 import smoothlink
-from smoothlink_paper.apart import load_average
-from smoothlink_paper.data import Split
+from smoothlink_paper.data_sets import Split
+from smoothlink_paper.large_sets import load_average
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results"  # a folder for each benchmark

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from smoothlink.data.read import Data
-from smoothlink_paper.data import Split
+from smoothlink_paper.data_sets import Split
 
 Array = NDArray[Any]
 

@@ -17,8 +17,8 @@ from bench.gpu_made import Sizes, made
 from bench.gpu_measure import Figure, fitted, precision, product_rate, sine, stage_figures, warmed
 from bench.gpu_pack import paired, rows_of
 from smoothlink import SmoothLinkClassifier
-from smoothlink_paper.apart import some_rows
-from smoothlink_paper.data import Split
+from smoothlink_paper.data_sets import Split
+from smoothlink_paper.large_sets import some_rows
 
 Settings = dict[str, Any]
 

@@ -12,7 +12,7 @@ from bench.page import NOTHING, page, publish
 from bench.pictures import LOOKS, accuracy_against_seconds
 from commands import labelled
 
-from smoothlink_paper.data import Split
+from smoothlink_paper.data_sets import Split
 
 SETTLED = {
     "rank": 7,
@@ -143,7 +143,9 @@ def test_without_cells_the_page_says_what_to_type():
 def test_the_page_of_this_project_is_what_its_cells_say():
     remedy = "write it again: python benchmarks/compare_peers.py --page-only"
     assert PAGE.read_text() == page(
-        stored_cells(RESULTS), read(RESULTS / "growth" / "figures.json"), drawn=read(RESULTS / "drawn" / "figures.json")
+        stored_cells(RESULTS),
+        read(RESULTS / "growth" / "figures.json"),
+        negatives=read(RESULTS / "sampled_negatives" / "figures.json"),
     ), remedy
     for picture in ("benchmarks", "benchmarks-growth"):
         assert (f"]({picture}.svg)" in PAGE.read_text()) == PAGE.with_name(f"{picture}.svg").exists(), remedy
@@ -223,7 +225,7 @@ def test_an_absent_stopped_or_failed_peer_becomes_a_note(rng, monkeypatch):
     stopped = outcome(peers.PeerStopped("It was stopped after 5 s."))
     assert (stopped["note"], stopped["stopped_after"]) == ("stopped after 5 s", 5.0)
     failed = outcome(
-        peers.PeerFailed(f"{METHODS['sklearn-ridge']} failed.\n  It said:\n  File /a/b/c.py\n  ValueError: no luck")
+        peers.PeerFailed(f"{METHODS['sklearn-ridge']} failed.\n  Its last lines:\n  File /a/b/c.py\n  ValueError: no luck")
     )
     assert failed["note"] == "failed. ValueError: no luck"
     assert "metrics" not in failed
@@ -232,12 +234,17 @@ def test_an_absent_stopped_or_failed_peer_becomes_a_note(rng, monkeypatch):
     json.dumps(stopped)
 
 
-def test_drawn_labels_stand_beside_all_of_them():
+def test_sampled_negatives_are_compared_with_all_labels():
     rows = [
         {"negatives": 30, "p@1": 0.78, "p@5": 0.45, "logloss": 8.4, "seconds": 3.0},
         {"negatives": 600, "p@1": 0.79, "p@5": 0.46, "logloss": 8.0, "seconds": 9.0},
     ]
-    record = {"date": "2026-01-02", "seed": 0, "command": "python benchmarks/drawn.py", "sets": {"debtags": rows}}
-    text = page({}, None, drawn=record)
+    record = {
+        "date": "2026-01-02",
+        "seed": 0,
+        "command": "python benchmarks/sampled_negatives.py",
+        "sets": {"debtags": rows},
+    }
+    text = page({}, None, negatives=record)
     assert "| debtags | 30 | 78.00 | -1.00 | 45.00 | 8.400 | +5.0 % | 3.0 |" in text
     assert "| debtags | all 600 | 79.00 |  | 46.00 | 8.000 |  | 9.0 |" in text

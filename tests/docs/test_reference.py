@@ -12,7 +12,7 @@ from generate.figures import ABOUT, BEGIN, END, measured, row, with_table
 from generate.parameters_page import parameters_page, with_former
 
 from smoothlink.parameters import FORMER
-from smoothlink_paper.odp import LARGE, LINK, NEAREST
+from smoothlink_paper.reproduce_odp import LARGE, LINK, NEAREST
 
 ANEW = "python docs/generate"
 

@@ -23,26 +23,26 @@ from smoothlink.predict import predictions
 from smoothlink.steps.calibrate import Histogram
 from smoothlink.steps.featurize import Features
 from smoothlink.steps.scale import choose_scaling
-from smoothlink_paper.data import Split
-from smoothlink_paper.methods import Answer
+from smoothlink_paper.data_sets import Split
+from smoothlink_paper.methods import Result
 
 Array = NDArray[Any]
 Operator = Callable[[sp.csr_array], Array]  # training labels Y (n, c) -> C (c, c)
 
 
 def identity(Y: sp.csr_array) -> Array:
-    """C = I: the activations of independent classifiers as they are."""
+    """Returns C = I: the activations of independent classifiers as they are."""
     return np.eye(Y.shape[1], dtype=np.float32)
 
 
 def g0(Y: sp.csr_array) -> Array:
-    """C = Y'Y/n: g0(p) = Cp weighs each training row's labels y_i by their inner product with the activations p."""
+    """Returns C = Y'Y/n: g0(p) = Cp weighs the labels y_i of each training row by y_i'p, p being the activations."""
     C: Array = (Y.T @ Y).toarray() / np.float32(max(1, Y.shape[0]))
     return C.astype(np.float32)
 
 
-def fixed_link(split: Split, seed: int, operator: Operator, **params: Any) -> Answer:
-    """Independent ridge classifiers through a fixed link; their ridge and the calibration are from held-out rows.
+def fixed_link(split: Split, seed: int, operator: Operator, **params: Any) -> Result:
+    """Returns independent ridge classifiers through a fixed link; held-out rows choose their ridge and calibrate.
 
     Every link here is calibrated alike, by one monotone map for all labels, which leaves each row's ranking alone:
     g0 shrinks activations by label frequencies, so without it a cut at 1/2 would find nothing.
@@ -59,7 +59,7 @@ def fixed_link(split: Split, seed: int, operator: Operator, **params: Any) -> An
     ridge = min(tried, key=lambda r: tried[r].brier())
     model = fixed_model(problem, embedder, ridge, operator, tried[ridge])
     seconds = time.perf_counter() - began
-    return Answer(predictions(model, model.embed_rows(split.test.X), split.test.Y), seconds, {"ridge": ridge})
+    return Result(predictions(model, model.embed_rows(split.test.X), split.test.Y), seconds, {"ridge": ridge})
 
 
 def held_out(embedder: Embedder, Y: sp.csr_array, folds: list[Fold], ridge: float, operator: Operator) -> Histogram:

@@ -10,10 +10,11 @@ from commands import run, succeed
 from smoothlink.errors import DataError
 from smoothlink.fitting.holdout import fold_numbers
 from smoothlink.synth import Shape, synthesise
-from smoothlink_paper import experiment, lshtc, runners
-from smoothlink_paper.lshtc import GAUSSIAN, LAPLACIAN, LINEAR, METRICS, PEER, affordable, chosen, load_lshtc
+from smoothlink_paper import experiment, runners
+from smoothlink_paper import reproduce_lshtc as lshtc
+from smoothlink_paper.reproduce_lshtc import GAUSSIAN, LAPLACIAN, LINEAR, METRICS, PEER, affordable, chosen, load_lshtc
 from smoothlink_paper.runners import NoPeers
-from smoothlink_paper.text import vectorised
+from smoothlink_paper.text_sets import vectorised
 
 NAME = "yso-finna-en"
 
