@@ -32,7 +32,7 @@ from smoothlink_paper.text_sets import FORMS
 
 def main(words: Sequence[str] | None = None) -> None:
     parser, given = arguments(words)
-    asked = Conditions(
+    wanted = Conditions(
         datetime.now(UTC).isoformat(timespec="seconds"), given.seed, given.threads, given.limit, given.rows
     )
     missing = []
@@ -43,20 +43,20 @@ def main(words: Sequence[str] | None = None) -> None:
             missing.append(f"{error}\n")
             continue
         for method in given.methods:
-            fill(name, split, method, asked, given)
+            fill(name, split, method, wanted, given)
     publish(given.results, given.page, print)
     if missing:
         parser.exit(1, "\n".join(["", *missing]))
 
 
-def fill(name: str, split: Split, method: str, asked: Conditions, given: argparse.Namespace) -> None:
+def fill(name: str, split: Split, method: str, wanted: Conditions, given: argparse.Namespace) -> None:
     """Measures a cell, unless it is there, and stores it."""
     path = path_of(given.results, name, method)
-    if not given.again and holds(read(path), expected(name, split, method, asked), asked.limit):
+    if not given.again and holds(read(path), expected(name, split, method, wanted), wanted.limit):
         print(f"{name}: {METHODS[method]}: there already", flush=True)
         return
     print(f"{name}: {METHODS[method]} ...", flush=True)
-    cell = measure(name, split, method, asked)
+    cell = measure(name, split, method, wanted)
     store(cell, path)
     print(f"{name}: {METHODS[method]}: {outcome(cell)}", flush=True)
 

@@ -106,8 +106,8 @@ def measured(sizes: dict[str, int], seed: int, threads: int) -> dict[str, Any]:
     return {
         "sizes": dict(sizes),
         "seconds": round(found.fit_seconds, 3),
-        "stages": found.settled["seconds"],
-        "solver": found.settled["solver"],
+        "stages": found.selected["seconds"],
+        "solver": found.selected["solver"],
         "peak_mb": found.memory_mb,
         **watch.seen(),
     }

@@ -1,4 +1,4 @@
-"""How fast XMC text is written and read, in MB of plain text a second: `python benchmarks/reading.py [--mb 100]`."""
+"""How fast XMC text is written and read, in MB of plain text per second: `python benchmarks/reading.py [--mb 100]`."""
 
 import argparse
 import os

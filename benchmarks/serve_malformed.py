@@ -114,11 +114,11 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=10_000)
     parser.add_argument("--model", type=Path, help="a text model in place of the demo's")
     parser.add_argument("--output", type=Path, default=RESULTS / "serve_malformed" / "figures.json")
-    asked = parser.parse_args()
-    third, rng = -(-asked.count // 3), random.Random(0)
+    given = parser.parse_args()
+    third, rng = -(-given.count // 3), random.Random(0)
     kinds: dict[str, Counter[str]] = {"openapi": Counter(), "bodies": Counter(), "streams": Counter()}
     with tempfile.TemporaryDirectory() as name:
-        model = asked.model or Path(name) / "demo.safetensors"
+        model = given.model or Path(name) / "demo.safetensors"
         demo_model(model)
         with served(model) as (_, port):
             described(port, third, kinds["openapi"])
@@ -129,7 +129,7 @@ def main() -> int:
     broken = sum(n for seen in kinds.values() for status, n in seen.items() if status.startswith("5"))
     total = sum(seen.total() for seen in kinds.values())
     found = {**circumstances(), "requests": total, "answers_5xx": broken, "serving_afterwards": serving, **counts}
-    asked.output.write_text(json.dumps(found, indent=1) + "\n")
+    given.output.write_text(json.dumps(found, indent=1) + "\n")
     print(json.dumps({**counts, "requests": total, "answers_5xx": broken, "serving_afterwards": serving}))
     return 0 if serving and not broken else 1
 

@@ -51,7 +51,7 @@ class Watch:
 def reported(watch: Watch, name: str, split: Split, seed: int, **given: Any) -> peers.Report:
     """A method's report; asked once more where kernels were compiled while the clock ran, which happens once."""
     found = peers.report(name, split, seed, **given)
-    if found.settled.get("compiled"):
+    if found.selected.get("compiled"):
         watch.start()
         found = peers.report(name, split, seed, **given)
     return found

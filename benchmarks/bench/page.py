@@ -96,7 +96,7 @@ def page(
 
 
 def of_set(name: str, cells: Cells) -> list[str]:
-    """The section of a data set: what was reached, what it cost, what ours settled on."""
+    """The section of a data set: what was reached, what it cost, what ours selected."""
     shape = next(iter(cells.values()))["shape"]
     there = {m: cell for m, cell in cells.items() if "metrics" in cell}
     lines = [
@@ -118,7 +118,7 @@ def of_set(name: str, cells: Cells) -> list[str]:
         lines += [f"| {METHODS[method]} | {cost_cells(cell)} |" for method, cell in there.items()]
     if OURS in there:
         ours = there[OURS]
-        lines += ["", f"smoothlink's learner: {learner(ours)}. It settled on {settled(ours['settled'])}."]
+        lines += ["", f"smoothlink's learner: {learner(ours)}. It selected {selected(ours['selected'])}."]
     return [*lines, ""]
 
 
@@ -156,7 +156,7 @@ def others(cell: dict[str, Any]) -> str:
     return f"{cell['other_cores']:.2f}" if "other_cores" in cell else ""
 
 
-def settled(found: dict[str, Any]) -> str:
+def selected(found: dict[str, Any]) -> str:
     """What ours chose, and the seconds of its stages."""
     chosen = {key.replace("_", " "): value for key, value in found.items() if key not in ("seconds", "compiled")}
     shown = (f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in chosen.items())

@@ -49,7 +49,7 @@ class Report(NamedTuple):
     row_milliseconds: float  # of one row, the mean over rows predicted one at a time
     memory_mb: float | None  # at most, of the whole child
     model_bytes: int  # as saved
-    settled: dict[str, Any] = {}  # noqa: RUF012  what the library chose by itself, where its script says
+    selected: dict[str, Any] = {}  # noqa: RUF012  what the library chose by itself, where its script says
 
 
 def run(

@@ -14,7 +14,7 @@ from commands import labelled
 
 from smoothlink_paper.data_sets import Split
 
-SETTLED = {
+SELECTED = {
     "rank": 7,
     "ridge": 0.5,
     "final_ridge": 0.1,
@@ -45,12 +45,12 @@ def cell(method, p1, *, low=0.02, high=0.02, seconds=2.0, run="now", **changes):
         "versions": {"python": "3.11.7", method: "1.2.3"},
         "metrics": dict.fromkeys(METRICS, metric),
         "costs": {**costs, "peak_mb": 100.0 * seconds, "model_mb": 3.0},
-        "settled": SETTLED if method == "smoothlink" else {},
+        "selected": SELECTED if method == "smoothlink" else {},
     } | changes
 
 
 def without_figures(method, note):
-    return {k: v for k, v in cell(method, 0.5).items() if k not in ("metrics", "costs", "settled")} | {"note": note}
+    return {k: v for k, v in cell(method, 0.5).items() if k not in ("metrics", "costs", "selected")} | {"note": note}
 
 
 def test_a_row_for_every_cell_and_the_best_of_each_column_in_bold():
@@ -61,13 +61,13 @@ def test_a_row_for_every_cell_and_the_best_of_each_column_in_bold():
     assert "| omikuji | 2.00 | 1,000 | 0.50 | 200 | 3.0 | 0.2 to 1.8 | 0.04 |" in text
     assert "4,880 training rows, 2,515 test rows, 1,836 features, 159 labels. Time limit: 3,600 s per method." in text
     chosen = "rank 7, ridge 0.5, final ridge 0.1, loss squared; seconds: choose 1.50, fit 0.25."
-    assert f"smoothlink's learner: Algorithm 3. It settled on {chosen}" in text
+    assert f"smoothlink's learner: Algorithm 3. It selected {chosen}" in text
     for said in ("Measured 2026-01-02 on 2 cores, 2 threads each, seed 0", "omikuji 1.2.3", "--methods smoothlink"):
         assert said in text
 
 
 def test_joint_training_is_named_as_the_learner_of_a_set():
-    ours = cell("smoothlink", 0.66, settled=SETTLED | {"final_ridge": 0.0})
+    ours = cell("smoothlink", 0.66, selected=SELECTED | {"final_ridge": 0.0})
     assert "smoothlink's learner: joint, sampled negatives." in page({"bibtex": {"smoothlink": ours}}, None)
 
 
@@ -224,9 +224,7 @@ def test_an_absent_stopped_or_failed_peer_becomes_a_note(rng, monkeypatch):
 
     stopped = outcome(peers.PeerStopped("It was stopped after 5 s."))
     assert (stopped["note"], stopped["stopped_after"]) == ("stopped after 5 s", 5.0)
-    failed = outcome(
-        peers.PeerFailed(f"{METHODS['sklearn-ridge']} failed.\n  Its last lines:\n  ValueError: no luck")
-    )
+    failed = outcome(peers.PeerFailed(f"{METHODS['sklearn-ridge']} failed.\n  Its last lines:\n  ValueError: no luck"))
     assert failed["note"] == "failed. ValueError: no luck"
     assert "metrics" not in failed
     monkeypatch.setattr(peers, "absent", lambda name: f"{name} cannot be run (/a/b/python: none): install it.")

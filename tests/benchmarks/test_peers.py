@@ -113,9 +113,9 @@ def predict(model, X, job):
 
 
 def test_what_a_peer_settled_is_reported(split, known):
-    assert peers.report(known(), split, 0).settled == {}
-    name = known("def settled(model, job):\n    return {'labels': len(model), 'seed': job['seed']}\n", "telling")
-    assert peers.report(name, split, 0).settled == {"labels": 5, "seed": 0}
+    assert peers.report(known(), split, 0).selected == {}
+    name = known("def selected(model, job):\n    return {'labels': len(model), 'seed': job['seed']}\n", "telling")
+    assert peers.report(name, split, 0).selected == {"labels": 5, "seed": 0}
 
 
 def test_versions_are_known_before_anything_is_run(known):
@@ -138,9 +138,9 @@ def test_smoothlink_as_a_peer_answers_as_it_does_here(split):
     expected = fitted.predict_topk(split.test.X, 5)
     np.testing.assert_array_equal(found.result.predictions.topk.indices, expected.indices)
     np.testing.assert_allclose(found.result.predictions.topk.data, expected.data, rtol=1e-5)
-    assert found.settled["rank"] == 4
-    assert sum(found.settled["seconds"].values()) <= found.fit_seconds + 0.01
-    assert found.settled["compiled"] >= 0
+    assert found.selected["rank"] == 4
+    assert sum(found.selected["seconds"].values()) <= found.fit_seconds + 0.01
+    assert found.selected["compiled"] >= 0
     assert peers.versions(OURS)["smoothlink"]
 
 
