@@ -50,7 +50,7 @@ docs: $(VENV)/docs
 # Hours on quiet cores; stopped and started again it goes on. Needs SMOOTHLINK_DATA, the folder of the data sets.
 bench: $(VENV)/bench
 	$(BIN)/python benchmarks/compare_peers.py
-	$(BIN)/python benchmarks/drawn.py
+	$(BIN)/python benchmarks/sampled_negatives.py
 	$(BIN)/python benchmarks/growth.py
 
 clean:

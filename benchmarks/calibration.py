@@ -84,9 +84,10 @@ def section() -> list[str]:
         "",
         "`python benchmarks/calibration.py`, defaults, seed 0, test rows. ECE top: 15 bins of equally many rows by",
         "their highest probability, mean distance of probability and share of hits. ECE pairs: the same over the pairs",
-        f"of row and label with p >= {LIKELY}. Log-loss a row, and what it was without the calibration map. Labels a",
-        "row: the sum of the probabilities (and how far that is from the truth), those in the sets at 1/2, the truth.",
-        "Sets at 1/2 are smaller than the truth by design: a label of p = 0.3 is true in three rows of ten, in no set.",
+        f"of row and label with p >= {LIKELY}. Log-loss per row, and what it was without the calibration map. Labels",
+        "per row: the sum of the probabilities (and how far that is from the truth), those in the sets at 1/2, the",
+        "truth. Sets at 1/2 are smaller than the truth by design: a label of p = 0.3 is true in three rows of ten and",
+        "in no set.",
         "",
         "| set | ECE top | ECE pairs | log-loss (before) | expected labels | in sets | true |",
         "|---|---|---|---|---|---|---|",
@@ -104,5 +105,5 @@ def section() -> list[str]:
 if __name__ == "__main__":
     for name in sys.argv[1:] or ["bibtex", "demo"]:
         record = measured(*problem(name, 0))
-        store("calibration", name, record)
+        store(results("calibration"), name, record)
         print(name, {key: round(value, 4) for key, value in record.items()})

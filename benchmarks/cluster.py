@@ -57,8 +57,8 @@ def measure(given: argparse.Namespace, folder: Path) -> None:
     if given.scale < 1:
         share = given.scale**0.5
         settings |= {"rank": max(4, int(200 * share)), "kernel.features": max(16, int(2000 * share))}
-    asked = [(plan, count) for plan in given.plans.split(",") for count in map(int, given.workers.split(","))]
-    for plan, count in [("here", 0), *asked]:
+    fits = [(plan, count) for plan in given.plans.split(",") for count in map(int, given.workers.split(","))]
+    for plan, count in [("here", 0), *fits]:
         watch = Watch()
         found = fit(data, count, plan, settings, folder)
         cell = {
@@ -96,9 +96,9 @@ def fit(data: Path, workers: int, plan: str, settings: dict[str, Any], folder: P
     """What one fit took, in a process of its own."""
     out = folder / "out.json"
     path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
-    told = [str(data), str(workers), plan, json.dumps(settings), str(out)]
+    arguments = [str(data), str(workers), plan, json.dumps(settings), str(out)]
     subprocess.run(
-        [sys.executable, "-m", "bench.cluster_fit", *told], check=True, env={**os.environ, "PYTHONPATH": path}
+        [sys.executable, "-m", "bench.cluster_fit", *arguments], check=True, env={**os.environ, "PYTHONPATH": path}
     )
     found: dict[str, Any] = json.loads(out.read_text())
     return found

@@ -25,14 +25,14 @@ from bench.page import publish
 from vectorise import written
 
 from smoothlink.errors import DataError
-from smoothlink_paper.apart import nameless, some_rows
-from smoothlink_paper.data import Split, find, load, root
-from smoothlink_paper.text import FORMS
+from smoothlink_paper.data_sets import Split, find, load, root
+from smoothlink_paper.large_sets import some_rows, without_names
+from smoothlink_paper.text_sets import FORMS
 
 
 def main(words: Sequence[str] | None = None) -> None:
     parser, given = arguments(words)
-    asked = Conditions(
+    wanted = Conditions(
         datetime.now(UTC).isoformat(timespec="seconds"), given.seed, given.threads, given.limit, given.rows
     )
     missing = []
@@ -43,20 +43,20 @@ def main(words: Sequence[str] | None = None) -> None:
             missing.append(f"{error}\n")
             continue
         for method in given.methods:
-            fill(name, split, method, asked, given)
+            fill(name, split, method, wanted, given)
     publish(given.results, given.page, print)
     if missing:
         parser.exit(1, "\n".join(["", *missing]))
 
 
-def fill(name: str, split: Split, method: str, asked: Conditions, given: argparse.Namespace) -> None:
+def fill(name: str, split: Split, method: str, wanted: Conditions, given: argparse.Namespace) -> None:
     """Measures a cell, unless it is there, and stores it."""
     path = path_of(given.results, name, method)
-    if not given.again and holds(read(path), expected(name, split, method, asked), asked.limit):
+    if not given.again and holds(read(path), expected(name, split, method, wanted), wanted.limit):
         print(f"{name}: {METHODS[method]}: there already", flush=True)
         return
     print(f"{name}: {METHODS[method]} ...", flush=True)
-    cell = measure(name, split, method, asked)
+    cell = measure(name, split, method, wanted)
     store(cell, path)
     print(f"{name}: {METHODS[method]}: {outcome(cell)}", flush=True)
 
@@ -75,7 +75,7 @@ def rows_of(name: str, given: argparse.Namespace) -> Split:
         if find(given.vectorised, name, "train") is None:
             print(written(folder, given.vectorised, name), flush=True)
         folder = given.vectorised
-    split = nameless(load(folder, name))
+    split = without_names(load(folder, name))
     return split if given.rows is None else Split(*(some_rows(part, given.rows, given.seed) for part in split))
 
 

@@ -20,7 +20,7 @@ import peers
 from bench.circumstances import RESULTS, Watch, reported
 from peers.known import OURS
 
-from smoothlink_paper.data import load
+from smoothlink_paper.data_sets import load
 
 SETTINGS: dict[str, Any] = {"rank": 112, "ridge": 1.0, "kernel.bandwidth": 2.0, "final_ridge": 1e-2}
 SETTINGS |= {"kernel.features": 2000, "loss": "squared"}
@@ -30,12 +30,12 @@ def main() -> None:
     root = Path(os.environ.get("SMOOTHLINK_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else root / "bibtex"
     split = load(folder.parent, folder.name)
-    asked: dict[str, dict[str, Any]] = {OURS: SETTINGS, "omikuji": {}}
-    if reason := next(filter(None, map(peers.absent, asked)), None):
+    methods: dict[str, dict[str, Any]] = {OURS: SETTINGS, "omikuji": {}}
+    if reason := next(filter(None, map(peers.absent, methods)), None):
         sys.exit(reason)
-    times: dict[str, list[float]] = {name: [] for name in asked}
+    times: dict[str, list[float]] = {name: [] for name in methods}
     for _ in range(3):  # in turn, so that both meet the same load
-        for name, settings in asked.items():
+        for name, settings in methods.items():
             times[name].append(reported(Watch(), name, split, 0, top=5, **settings).fit_seconds)
     record = {
         "date": date.today().isoformat(),

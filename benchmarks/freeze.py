@@ -56,7 +56,9 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.linear_model import LogisticRegression
 
-from smoothlink import Cholesky, ConjugateGradient, DualCholesky, SmoothLinkClassifier, TextSmoothLink
+from smoothlink import Cholesky, ConjugateGradient, DualCholesky, PerLabel, SmoothLinkClassifier, TextSmoothLink
+from smoothlink.choices import nest
+from smoothlink_paper import LabelSpace
 
 ROOT = Path(__file__).resolve().parents[1]
 PARTS = ("models", "sets", "imports")
@@ -73,38 +75,50 @@ UNSTABLE_SUMMARY = ("seconds", "peak_memory_mb", "peak_device_mb", "bytes_moved"
 
 # A cluster cannot scale columns to unit variance, the default for dense tables; a setting's own scale goes first.
 PLACES: dict[str, dict[str, Any]] = {"cpu": {}, "torch": {"device": "torch"}, "local:2": {"scale": "unit"}}
-SUMMARY_NAMES: dict[str, str] = {}
-FIXED: dict[str, Any] = {
-    "rank": 4,
-    "ridge": 1.0,
-    "bandwidth": 2.0,
-    "n_features": 40,
-    "final_ridge": 0.1,
-    "loss": "squared",
-    "calibrate": False,
-}
+SUMMARY_NAMES = {"sparse_weights": "direct_weights"}
+EMBEDDING: dict[str, Any] = {"rank": 4, "ridge": 1.0}
+LINK: dict[str, Any] = {"kernel.bandwidth": 2.0, "kernel.features": 40}
+DECODER: dict[str, Any] = {"final_ridge": 0.1, "loss": "squared", "calibrate": False}
 
 
 class Setting(NamedTuple):
     data: str  # a name that `data_of` knows
-    parameters: dict[str, Any]
+    parameters: dict[str, Any]  # by dotted name, as `smoothlink.choices.nest` takes them
     places: tuple[str, ...] = tuple(PLACES)
     needs_torch: bool = False
+    rank_by: str = "probability"  # of the labels on top
+    kind: type = SmoothLinkClassifier
 
 
-def fixed(data: str, **changes: Any) -> Setting:
-    """Returns a setting that leaves nothing to held-out rows but what `changes` does."""
-    return Setting(data, FIXED | changes)
+def fixed(data: str, changes: dict[str, Any] | None = None, *, rank_by: str = "probability", **more: Any) -> Setting:
+    """Returns a setting that leaves nothing to held-out rows but what `changes` and `more` do.
+
+    What a learner has no use for, and would refuse, is left out.
+    """
+    asked = {**(changes or {}), **more}
+    embedding = asked.get("embedding")
+    per_label, x_itself = embedding == "per_label" or isinstance(embedding, PerLabel), embedding == "none"
+    unused = {"rank"} if per_label or x_itself else set()
+    unused |= {"ridge"} if x_itself or getattr(embedding, "classifier", None) is not None else set()
+    unused |= set(LINK) if asked.get("kernel") == "linear" else set()
+    parameters = {name: value for name, value in {**EMBEDDING, **LINK, **DECODER}.items() if name not in unused}
+    return Setting(data, parameters | asked, rank_by=rank_by)
+
+
+def label_space(data: str, method: str) -> Setting:
+    return Setting(data, {"method": method, **EMBEDDING}, kind=LabelSpace)
 
 
 ONE_PLACE, HOST = ("cpu",), ("cpu", "torch")
+SAMPLED = {"training": "joint", "training.negatives": 3, "training.passes": 2, "rank": 4}
+FINE_TUNED = {"training": "finetune", "training.passes": 1, "loss.passes": 1}
 MODELS: dict[str, Setting] = {
     "squared": fixed("multilabel"),
     "calibrated": fixed("multilabel", calibrate=True),
-    "logistic": fixed("multilabel", loss="logistic", passes=2),
+    "logistic": fixed("multilabel", {"loss.passes": 2}, loss="logistic"),
     "words": fixed("words"),
     "sparse words": fixed("sparse words", loss="logistic", calibrate=True),
-    "softmax of texts": fixed("texts", loss="softmax", passes=2),
+    "softmax of texts": fixed("texts", {"loss.passes": 2}, loss="softmax"),
     "calibrated softmax": fixed("classes", loss="softmax", calibrate=True),
     "squared classes": fixed("gaps", calibrate=True),
     "objects": fixed("objects"),
@@ -114,24 +128,28 @@ MODELS: dict[str, Setting] = {
     "floats": fixed("floats"),
     "linear": fixed("multilabel", kernel="linear"),
     "matern": fixed("multilabel", kernel="matern(2.5)"),
-    "plst": fixed("multilabel", embedding="plst"),
-    "cplst": fixed("words", embedding="cplst"),
+    "plst": label_space("multilabel", "plst"),
+    "cplst": label_space("words", "cplst"),
     "random": fixed("multilabel", embedding="random"),
     "principal": fixed("multilabel", embedding="principal"),
-    "identity": fixed("multilabel", embedding="identity"),
+    "identity": fixed("multilabel", embedding="per_label"),
     "none": fixed("multilabel", embedding="none"),
     "none of words": fixed("words", embedding="none", scale="unit"),
-    "input kernel": fixed("multilabel", input_kernel="gaussian", input_features=20),
-    "input kernel at random": fixed("multilabel", input_kernel="gaussian", input_features=20, input_map="random"),
-    "input kernel of words": fixed("words", input_kernel="laplacian", input_features=20),
-    "input kernel of classes": fixed(
-        "texts", input_kernel="gaussian", input_features=12, input_map="random", scale="variance"
+    "input kernel": fixed("multilabel", {"input_kernel.features": 20}, input_kernel="gaussian"),
+    "input kernel at random": fixed(
+        "multilabel", {"input_kernel.features": 20, "input_kernel.map": "random"}, input_kernel="gaussian"
     ),
-    "linear first stage": fixed("words", embedding="identity", first_stage=LogisticRegression()),
+    "input kernel of words": fixed("words", {"input_kernel.features": 20}, input_kernel="laplacian"),
+    "input kernel of classes": fixed(
+        "texts",
+        {"input_kernel.features": 12, "input_kernel.map": "random"},
+        input_kernel="gaussian",
+        scale="variance",
+    ),
+    "linear first stage": fixed("words", embedding=PerLabel(LogisticRegression())),
     "normalized": fixed("words", normalize_embedding=True),
     "variance": fixed("words", scale="variance"),
     "no scale": fixed("multilabel", scale="none"),
-    "half step": fixed("multilabel", half_step=True, solver=ConjugateGradient(tol=1e-5)),
     "many parameters": fixed(
         "multilabel",
         solver=ConjugateGradient(tol=1e-4, iterations=77),
@@ -141,7 +159,6 @@ MODELS: dict[str, Setting] = {
         kernel="matern(3)",
         random_state=7,
         rank_by="psp",
-        batch_rows=50,
     ),
     "cholesky": fixed("multilabel", solver=Cholesky()),
     "dual": fixed("words", solver=DualCholesky()),
@@ -149,20 +166,20 @@ MODELS: dict[str, Setting] = {
     "balanced labels": fixed("multilabel", class_weight="balanced"),
     "balanced classes": fixed("classes", class_weight="balanced"),
     "share of the labels as rank": fixed("words", rank=0.8),
-    "everything auto": Setting("multilabel", {"n_features": 30}),
-    "quick": Setting("multilabel", {"n_features": 30, "effort": "quick"}),
-    "quick softmax": Setting("classes", {"n_features": 30, "effort": "quick"}),
+    "everything auto": Setting("multilabel", {"kernel.features": 30}),
+    "quick": Setting("multilabel", {"kernel.features": 30, "effort": "quick"}),
+    "quick softmax": Setting("classes", {"kernel.features": 30, "effort": "quick"}),
     # Sampled negatives and fine-tuning
-    "sampled negatives": Setting("words", {"negatives": 3, "rank": 4, "passes": 2}),
-    "sampled negatives without sparse weights": Setting(
-        "words", {"negatives": 3, "rank": 4, "passes": 2, "direct": False}
+    "sampled negatives": Setting("words", SAMPLED),
+    "sampled negatives without sparse weights": Setting("words", SAMPLED | {"training.sparse_weights": False}),
+    "sampled negatives, medical": Setting(
+        "medical", SAMPLED | {"training.negatives": 10, "rank": 16, "training.passes": 3}, HOST
     ),
-    "sampled negatives, medical": Setting("medical", {"negatives": 10, "rank": 16, "passes": 3}, HOST),
-    "fine-tuned": Setting("words", FIXED | {"loss": "logistic", "passes": 1, "finetune": 1}, needs_torch=True),
-    "fine-tuned dense": Setting(
-        "multilabel", FIXED | {"loss": "logistic", "passes": 1, "finetune": 2, "dropout": 0.1}, needs_torch=True
-    ),
-    "fine-tuned classes": Setting("classes", FIXED | {"loss": "softmax", "passes": 1, "finetune": 1}, HOST, True),
+    "fine-tuned": fixed("words", FINE_TUNED, loss="logistic")._replace(needs_torch=True),
+    "fine-tuned dense": fixed(
+        "multilabel", FINE_TUNED | {"training.passes": 2, "training.dropout": 0.1}, loss="logistic"
+    )._replace(needs_torch=True),
+    "fine-tuned classes": fixed("classes", FINE_TUNED, loss="softmax")._replace(places=HOST, needs_torch=True),
     # Real data with defaults
     "emotions": Setting("emotions", {}, ONE_PLACE),
     "emotions, quick": Setting("emotions", {"effort": "quick"}),
@@ -175,7 +192,7 @@ MODELS: dict[str, Setting] = {
     "documents": Setting("documents", {}, ONE_PLACE),
     "documents, quick": Setting("documents", {"effort": "quick"}),
     "documents, fixed": fixed("documents"),
-    "documents, sampled negatives": Setting("documents", {"negatives": 2, "rank": 4, "passes": 2}, HOST),
+    "documents, sampled negatives": Setting("documents", SAMPLED | {"training.negatives": 2}, HOST),
 }
 
 CLASS_IDS = {
@@ -276,14 +293,15 @@ def missing_library(setting: Setting, place: str) -> str | None:
 
 def fit(setting: Setting, place: str) -> Fitted:
     rows = data_of(setting.data)
-    make = TextSmoothLink if setting.data == "documents" else SmoothLinkClassifier
+    make = TextSmoothLink if setting.data == "documents" else setting.kind
     try:
-        model = make(**PLACES[place] | setting.parameters).fit(rows.X, rows.y)
+        model = make(**nest(PLACES[place] | setting.parameters)).fit(rows.X, rows.y)
     except Exception as error:  # whatever it is, the other settings go on
         return Fitted({"refused": f"{type(error).__name__}: {error}".splitlines()[0]}, {})
     classes = model.classes_.tolist()
     probabilities = np.asarray(model.predict_proba(rows.unseen), np.float32)
-    top: Any = model.predict_topk(rows.unseen, k=min(TOP, len(classes)))
+    ranked = {} if setting.data == "documents" else {"rank_by": setting.rank_by}
+    top: Any = model.predict_topk(rows.unseen, k=min(TOP, len(classes)), **ranked)
     sets: Any = model.predict_f1(rows.unseen)
     best: Any
     chosen: Any

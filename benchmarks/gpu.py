@@ -51,19 +51,19 @@ def main(words: Sequence[str] | None = None) -> None:
 
 def run(given: argparse.Namespace, tell: Callable[[str], None]) -> None:
     """The checks, then each part; the tables of all of them last."""
-    from bench.gpu_parts import PARTS, Asked  # the engine
+    from bench.gpu_parts import PARTS, RunOptions  # the engine
 
     about = circumstances(given)
     given.results.mkdir(parents=True, exist_ok=True)  # rather now than when all is done
     about["checks"] = checked(given.device, given.seed, tell)
-    asked = Asked(given.device, given.scale, given.seed, given.passes, data_folder(given.data), tell)
+    options = RunOptions(given.device, given.scale, given.seed, given.passes, data_folder(given.data), tell)
     tables = []
     for name in given.parts:
         if name == "checks":
             continue
         tell(f"{name} ...")
         began = time.perf_counter()
-        found = PARTS[name](asked)
+        found = PARTS[name](options)
         cell = {
             "part": name,
             **about,
@@ -79,7 +79,7 @@ def run(given: argparse.Namespace, tell: Callable[[str], None]) -> None:
 
 
 def circumstances(given: argparse.Namespace) -> dict[str, Any]:
-    """When, on what and with what; asked for first, so that a wrong device is told at once."""
+    """Returns date, device and versions; called first, so that a wrong device is an error at once."""
     from smoothlink.machines.host_and_device import find_machine
 
     find_machine(given.device)
@@ -95,7 +95,7 @@ def circumstances(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def checked(device: str, seed: int, tell: Callable[[str], None]) -> list[dict[str, Any]]:
-    """All checks; where one fails, they are all told and the program ends."""
+    """Runs all checks; where one fails, prints them all and ends the program."""
     from bench.gpu_checks import checks
 
     found = []
@@ -141,7 +141,7 @@ def arguments(words: Sequence[str] | None) -> tuple[argparse.ArgumentParser, arg
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(known)}")
     parser.add_argument("--device", default="cuda", help="cuda, cuda:1, torch (torch on the processor) or cpu")
     parser.add_argument("--scale", type=float, default=1.0, help="a trial: of rows, features and labels")
-    parser.add_argument("--passes", type=int, metavar="N", help="a trial: passes of each descent")
+    parser.add_argument("--passes", type=int, metavar="N", help="a trial: passes of each SGD")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--data", metavar="FOLDER", help="where the data sets are")
     parser.add_argument("--to", type=Path, metavar="FOLDER", help="where `pack` puts its files")

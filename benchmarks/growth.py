@@ -21,7 +21,7 @@ from bench.page import publish
 from peers.known import OURS
 
 from smoothlink.synth import Shape, synthesise
-from smoothlink_paper.data import Split
+from smoothlink_paper.data_sets import Split
 
 BASE = {"n": 40_000, "d": 20_000, "c": 2_000, "k": 100, "s": 500}
 TINY = {"n": 500, "d": 300, "c": 20, "k": 5, "s": 20}
@@ -106,8 +106,8 @@ def measured(sizes: dict[str, int], seed: int, threads: int) -> dict[str, Any]:
     return {
         "sizes": dict(sizes),
         "seconds": round(found.fit_seconds, 3),
-        "stages": found.settled["seconds"],
-        "solver": found.settled["solver"],
+        "stages": found.selected["seconds"],
+        "solver": found.selected["solver"],
         "peak_mb": found.memory_mb,
         **watch.seen(),
     }

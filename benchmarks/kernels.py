@@ -2,8 +2,8 @@
 
     python benchmarks/kernels.py [--columns 320] [--repeats 7]
 
-For X @ P and X.T @ R: the best of several times of each, in turn, so that both meet the same load; operations a second;
-bytes asked for a second (each non-zero asks for a row of P or R: caches answer most of them) beside the bandwidth of a
+For X @ P and X.T @ R: the best of several times of each, in turn, so that both meet the same load; operations
+per second; bytes read per second (each non-zero reads a row of P or R, mostly from caches) next to the bandwidth of a
 plain copy; and the floor, the time to read each operand and write the result once at that bandwidth. CPU seconds (all
 threads) tell what other work on the machine hides from the clock. Results go to results/kernels/figures.json.
 """
@@ -26,7 +26,7 @@ import scipy.sparse as sp
 from smoothlink.machines.matrices import Sparse
 
 RESULT = Path(__file__).parents[1] / "results" / "kernels" / "figures.json"
-SHAPES = [(65_536, 92_000, 11), (40_000, 100_000, 60), (590_000, 92_000, 8)]  # rows, columns, entries a row
+SHAPES = [(65_536, 92_000, 11), (40_000, 100_000, 60), (590_000, 92_000, 8)]  # rows, columns, entries per row
 MEMORY = 3e9  # bytes of the largest operand: longer matrices are cut
 
 
@@ -55,7 +55,7 @@ def race(functions: dict[str, Callable[[], Any]], repeats: int) -> dict[str, dic
 
 
 def copy_bandwidth(repeats: int) -> float:
-    """Bytes a second read and written by a copy, on all cores."""
+    """Returns the bytes per second read and written by a copy, on all cores."""
     from smoothlink.machines.kernels import copy_panel
 
     source, target = np.ones((400_000, 64), np.float32), np.empty((400_000, 64), np.float32)

@@ -2,7 +2,7 @@
 
     python benchmarks/large.py [--scale 1] [--memory 8G] [--folder FOLDER]
 
-At scale 1: 1,000,000 rows, 500,000 features and 100,000 labels, 40 and 3 of them a row; rank 300, 2,000 random
+At scale 1: 1,000,000 rows, 500,000 features and 100,000 labels, 40 and 3 of them per row; rank 300, 2,000 random
 features, squared loss, all settings given. The command `smoothlink train` runs in a process of its own. Data and model
 go to the folder (a temporary one unless named; a named one keeps the data for the next time), results to
 results/large/figures.json.
@@ -90,7 +90,7 @@ def measured(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
     summary, counted = trained(data, folder, [*options, "--random-state", str(given.seed)])
     solves = [products for d, products in counted["solves"] if d == summary["features"] + 1]
     sizes = {**made, "rank": summary["rank"], "random_features": summary["random_features"]}
-    least = floors(sizes, solves, summary["plan"]["judged_rows"], rates)
+    least = floors(sizes, solves, summary["plan"]["held_rows"], rates)
     stages = {
         stage: {"seconds": round(seconds, 2), "floor": round(least.get(stage, 0.0), 2)}
         for stage, seconds in summary["seconds"].items()
@@ -147,7 +147,7 @@ def trained(data: Path, folder: Path, options: list[str]) -> tuple[dict[str, Any
 
 
 def machine_rates() -> dict[str, float]:
-    """Operations a second of plain matrix products, and bytes a second of a plain copy."""
+    """Operations per second of plain matrix products, and bytes per second of a plain copy."""
     return {"float32": product_rate(np.float32), "float64": product_rate(np.float64), "copy": copy_bandwidth(5)}
 
 
@@ -160,7 +160,9 @@ def product_rate(kind: type[np.floating[Any]], n: int = 2048) -> float:
     return 2 * n**3 / best
 
 
-def floors(sizes: dict[str, int], solves: list[int], judged: int, rates: dict[str, float]) -> dict[str, float]:
+def floors(
+    sizes: dict[str, int], solves: list[int], held_rows: int | None, rates: dict[str, float]
+) -> dict[str, float]:
     """The least seconds that each stage could take with these many columns times iterations of its solves."""
     n, d, c, e = (sizes[key] for key in ("rows", "features", "labels", "x_entries"))
     k, s = sizes["rank"], sizes["random_features"] + 1
@@ -171,7 +173,7 @@ def floors(sizes: dict[str, int], solves: list[int], judged: int, rates: dict[st
     solved = [column * (sum(part) + len(part) * (k + OVERSAMPLE)) for part in (solves[:half], solves[half:])]
     link = n * s * (2 * k + s) / rates["float32"]
     decoder = (2.0 * s * s * c + s**3 / 3) / rates["float64"]
-    scores = 2.0 * min(judged, n // 10) * s * c / rates["float32"]
+    scores = 2.0 * min(held_rows or n, n // 10) * s * c / rates["float32"]
     return {"calibrate": solved[0] + link + decoder + scores, "embed": solved[1], "featurize": link, "fit": decoder}
 
 

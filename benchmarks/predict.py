@@ -2,8 +2,8 @@
 
     python benchmarks/predict.py [--labels 25147 --directions 500 --features 2000] [--output FILE]
 
-A batch is bounded by its products: 2 s c operations a row at the rate of a plain matrix product. One row is bounded by
-memory: V is read once. Prints JSON; every time is the least of several.
+A batch is bounded by its products: 2 s c operations per row at the rate of a plain matrix product. One row is bounded
+by memory: V is read once. Prints JSON; every time is the least of several.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from smoothlink.steps.featurize import Features
 from smoothlink.steps.scale import Scaling
 from smoothlink.weights import ArrayWeights
 
-WORDS = 11  # a row: book titles have as many
+WORDS = 11  # per row: book titles have as many
 
 
 def made(c: int, k: int, s: int, d: int, rng: np.random.Generator) -> SmoothLinkClassifier:
@@ -68,7 +68,7 @@ def rows_of(n: int, d: int, rng: np.random.Generator) -> sp.csr_array:
 
 
 def least(call: Callable[[], Any], repeats: int) -> float:
-    """Seconds of the fastest of some calls, after one that warms up."""
+    """Seconds of the fastest of some calls, after a first one."""
     call()
     times = []
     for _ in range(repeats):
@@ -79,7 +79,7 @@ def least(call: Callable[[], Any], repeats: int) -> float:
 
 
 def floors(c: int, width: int, k: int, rng: np.random.Generator) -> dict[str, float]:
-    """What a plain product and a plain reading of V take here: rows a second, and milliseconds a row."""
+    """What a plain product and a plain reading of V take here: rows per second, and milliseconds per row."""
     V, Phi = np.ones((width, c), np.float32), rng.standard_normal((1024, width), dtype=np.float32)
     out = np.empty((1024, c), np.float32)
     flops = 2 * 1024 * width * c / least(lambda: np.matmul(Phi, V, out=out), 3)
@@ -132,11 +132,11 @@ def main() -> None:
     arguments.add_argument("--inputs", type=int, default=92000)
     arguments.add_argument("--rows", type=int, default=4096)
     arguments.add_argument("--output", type=Path)
-    asked = arguments.parse_args()
-    found = measure(asked.labels, asked.directions, asked.features, asked.inputs, asked.rows)
+    given = arguments.parse_args()
+    found = measure(given.labels, given.directions, given.features, given.inputs, given.rows)
     text = json.dumps(found, indent=1)
-    if asked.output:
-        asked.output.write_text(text + "\n")
+    if given.output:
+        given.output.write_text(text + "\n")
     print(text)
 
 

@@ -1,10 +1,11 @@
-"""How fast XMC text is written and read, in MB of plain text a second: `python benchmarks/reading.py [--mb 100]`."""
+"""How fast XMC text is written and read, in MB of plain text per second: `python benchmarks/reading.py [--mb 100]`."""
 
 import argparse
 import os
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -53,7 +54,7 @@ def main() -> None:
         print(f"{size:.0f} MB, {data.X.shape[0]} rows, {data.X.nnz} values, {os.cpu_count()} cores")
         print(f"write              {size / seconds:7.0f} MB/s")
         for threads in (1, 2):
-            seconds = best(lambda threads=threads: read(path, threads=threads), options.repeats)
+            seconds = best(partial(read, path, threads=threads), options.repeats)
             print(f"read, {threads} thread{'s' * (threads > 1)}    {size / seconds:9.0f} MB/s")
         write(text_like(4000), small, format="svmlight")
         seconds = best(lambda: load_svmlight_file(str(small), multilabel=True), 1)

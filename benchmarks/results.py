@@ -114,14 +114,14 @@ def figures(name: str) -> None:
         test = [*command, "evaluate", model, str(DATA / name / "test.txt.xz"), "--json", "--quiet"]
         metrics = json.loads(subprocess.run(test, check=True, capture_output=True, text=True).stdout)
         size = Path(model).stat().st_size
-    for told in (summary, metrics):
-        told.pop("model", None)  # a place on this machine
+    for found in (summary, metrics):
+        found.pop("model", None)  # a path on this machine
     store(results("defaults"), name, {"summary": summary, "metrics": metrics, "seconds": seconds, "bytes": size})
     print(name, {key: round(metrics[key]["value"], 4) for key in SHOWN if key in metrics}, f"{seconds:.1f} s")
 
 
 def random_settings(rng: Any, n: int) -> dict[str, Any]:
-    """One point of the search space: the paper's knobs, with ranges wide enough to hold every good setting seen."""
+    """Returns one point of the search space: the paper's parameters, in ranges that hold every good setting seen."""
     loss = str(rng.choice(["squared", "logistic"]))
     return {
         "rank": str(rng.choice(["all", "0.9"])),
@@ -140,10 +140,10 @@ def trials(name: str) -> None:
     import numpy as np
 
     import smoothlink
-    from smoothlink.machines.rows import folds
+    from smoothlink.fitting.holdout import fold_numbers
 
     train, test = (smoothlink.read(DATA / name / f"{part}.txt.xz") for part in ("train", "test"))
-    held = folds(train.X.shape[0], 0.1, 1) == HOLDOUT_FOLD
+    held = fold_numbers(train.X.shape[0], 0.1, 1) == HOLDOUT_FOLD
     rng = np.random.default_rng(0)
     tried = []
     for _ in range(TRIALS):
@@ -197,7 +197,7 @@ def page() -> None:
             lines.append(f"| {name} | {' | '.join(cells)} | {r['seconds']:.1f} | {peak:.0f} |")
     lines += [
         "",
-        "## What was settled",
+        "## What was selected",
         "",
         "| set | rank | ridge | bandwidth | random features | final ridge | loss | passes |",
         "|---|---|---|---|---|---|---|---|",

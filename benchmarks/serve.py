@@ -1,6 +1,6 @@
 """Measures how fast `smoothlink serve` responds: the demo's model, one text per request, over loopback, by wrk.
 
-    python benchmarks/serve.py                     # a minute at 300 requests a second, and what it can do at most
+    python benchmarks/serve.py                     # a minute at 300 requests per second, and what it can do at most
     python benchmarks/serve.py --seconds 5         # a glance
 
 Two loads. "paced": connections that pause between requests, a little more than 300 a second in all. "full": connections
@@ -51,11 +51,11 @@ def bodies(texts: list[str], folder: Path, count: int = 2000) -> Path:
     return path
 
 
-def load(port: int, requests: Path, seconds: int, connections: int, pause: float) -> dict[str, Any]:
-    """Returns what wrk measures with a mean pause (ms) per connection between its requests; times are in ms."""
+def load(port: int, bodies_file: Path, seconds: int, connections: int, pause: float) -> dict[str, Any]:
+    """What wrk measures, with a mean pause (ms) of each connection between its requests; times in ms."""
     delay = f"function delay() return math.random(0, {round(2 * pause)}) end" if pause else ""
-    script = requests.with_name("load.lua")
-    script.write_text(LUA % {"bodies": requests, "delay": delay})
+    script = bodies_file.with_name("load.lua")
+    script.write_text(LUA % {"bodies": bodies_file, "delay": delay})
     line = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", "5s", "-s", str(script)]
     ran = subprocess.run([*line, f"http://127.0.0.1:{port}/predict"], capture_output=True, text=True, check=True)
     found = json.loads(ran.stdout.splitlines()[-1])
@@ -68,13 +68,13 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def measure(model: Path, requests: Path, seconds: int, options: list[str]) -> dict[str, Any]:
+def measure(model: Path, bodies_file: Path, seconds: int, options: list[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     with served(model, *options) as (pid, port):
-        load(port, requests, 2, 4, 0)
+        load(port, bodies_file, 2, 4, 0)
         for name, connections, pause in (("paced", 32, 1000 * 32 / (1.15 * RATE)), ("full", 16, 0.0)):
             watch, before = Watch(), cpu_seconds(pid)
-            found[name] = load(port, requests, seconds, connections, pause)
+            found[name] = load(port, bodies_file, seconds, connections, pause)
             found[name] |= {"cpu_ms": 1000 * (cpu_seconds(pid) - before) / found[name]["requests"], **watch.seen()}
     paced = found["paced"]
     found["reached"] = paced["rate"] >= RATE and paced["p99"] < WITHIN and paced["errors"] == 0
@@ -94,8 +94,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         model = given.model or folder / "demo.safetensors"
-        requests = bodies(demo_model(model).texts, folder)
-        found = measure(model, requests, given.seconds, given.options)
+        bodies_file = bodies(demo_model(model).texts, folder)
+        found = measure(model, bodies_file, given.seconds, given.options)
     found = {**circumstances(), "seconds": given.seconds, "options": given.options, **found}
     given.output.write_text(json.dumps(found, indent=1) + "\n")
     for load_name in ("paced", "full"):

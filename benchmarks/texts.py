@@ -103,7 +103,7 @@ def scored(C: float, train: Any, test: Any, bootstraps: int = 0) -> dict[str, An
     fitted.fit(words.fit_transform(train[0]), given.Y.astype(int))
     P = np.asarray(fitted.predict_proba(words.transform(test[0])), np.float32)
     best, c = top_k(P, 5), P.shape[1]
-    said = Predictions(
+    predicted = Predictions(
         topk=topk_csr([best], c),
         sets=above_half(P),
         f1_sets=above_half(P),
@@ -111,7 +111,7 @@ def scored(C: float, train: Any, test: Any, bootstraps: int = 0) -> dict[str, An
         top_probability=best.values[:, 0],
     )
     counts = np.bincount(given.Y.indices, minlength=c)
-    found = evaluate(truth, said, label_counts=counts, n_train=len(train[0]), bootstraps=bootstraps)
+    found = evaluate(truth, predicted, label_counts=counts, n_train=len(train[0]), bootstraps=bootstraps)
     return {key: found.metrics[key]._asdict() for key in METRICS if key != "macro_f1_alg4"}
 
 
@@ -148,5 +148,5 @@ if __name__ == "__main__":
     kind, names = sys.argv[1], sys.argv[2:]
     for name in names or list(SETS):
         record = {"ours": ours, "peer": peer}[kind](name)
-        store("texts", f"{name} {kind}", record)
+        store(results("texts"), f"{name} {kind}", record)
         print(name, kind, {key: round(record["metrics"][key]["value"], 4) for key in SHOWN}, round(record["seconds"]))

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from smoothlink.data.read import write
 from smoothlink.errors import DataError
-from smoothlink_paper.data import find, root
-from smoothlink_paper.text import FORMS, vectorised
+from smoothlink_paper.data_sets import find, root
+from smoothlink_paper.text_sets import FORMS, vectorised
 
 
 def written(data: Path, folder: Path, name: str) -> str:

@@ -402,6 +402,17 @@ def test_settings_by_name_and_their_choices_are_told_apart():
     assert (nested["kernel"].nu, nested["kernel"].bandwidth, nested["rank"]) == (5.0, 2.0, 3)
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [{"kernel": "round", "kernel.bandwidth": 2.0}, {"input_kernel": None, "input_kernel.features": 20}],
+    ids=str,
+)
+def test_a_setting_of_a_choice_does_not_replace_a_value_that_has_none(settings):
+    parameter, value = next(iter(settings.items()))
+    with pytest.raises(ValueError, match=f"{parameter} is {value!r}, which has no parameter"):
+        nest(settings)
+
+
 # A parameter that is added to the table is everywhere
 
 ADDED = """

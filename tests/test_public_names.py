@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.metadata
+import pkgutil
 import subprocess
 import sys
 
@@ -44,6 +45,12 @@ def test_every_public_name_resolves_and_is_listed_once():
 def test_a_name_is_the_one_of_its_module():
     for name, place in smoothlink._PLACES.items():
         assert getattr(smoothlink, name) is getattr(importlib.import_module(place), name)
+
+
+def test_no_module_has_the_name_of_a_public_function():
+    """Importing such a module would put it in the place of the function."""
+    modules = {module.name for module in pkgutil.iter_modules(smoothlink.__path__)}
+    assert not modules & set(smoothlink.__all__)
 
 
 def test_names_that_do_not_exist_say_so():

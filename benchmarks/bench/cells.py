@@ -13,7 +13,7 @@ from peers.known import OURS, PEERS, QUICK
 
 from bench.circumstances import Watch, read, reported, versions, without_paths
 from smoothlink.metrics.evaluate import evaluate
-from smoothlink_paper.data import Split
+from smoothlink_paper.data_sets import Split
 from smoothlink_paper.record import training
 
 SETS = (
@@ -46,17 +46,22 @@ class Conditions(NamedTuple):
     rows: int | None = None  # at most, of each part: a trial
 
 
-def measure(name: str, split: Split, method: str, asked: Conditions) -> dict[str, Any]:
+def measure(name: str, split: Split, method: str, wanted: Conditions) -> dict[str, Any]:
     """One cell: metrics and costs, or a note on why there are none."""
     peer = METHODS[method]
-    cell = {**expected(name, split, method, asked), **when(asked), "shape": shape(split)}
+    cell = {**expected(name, split, method, wanted), **when(wanted), "shape": shape(split)}
     if "versions" not in cell:
         return {**cell, "note": without_paths(str(peers.absent(peer)).removeprefix(f"{peer} "))}
     watch, top = Watch(), min(5, split.train.Y.shape[1])
     try:
-        found = reported(watch, peer, split, asked.seed, top=top, threads=asked.threads, limit=asked.limit)
+        found = reported(watch, peer, split, wanted.seed, top=top, threads=wanted.threads, limit=wanted.limit)
     except peers.PeerStopped:
-        return {**cell, **watch.seen(), "note": f"stopped after {asked.limit:g} s", "stopped_after": asked.limit}
+        return {
+            **cell,
+            **watch.seen(),
+            "note": f"stopped after {wanted.limit:g} s",
+            "stopped_after": wanted.limit,
+        }
     except peers.PeerFailed as error:
         first, *rest = str(error).splitlines()
         return {
@@ -65,15 +70,20 @@ def measure(name: str, split: Split, method: str, asked: Conditions) -> dict[str
             "note": without_paths(" ".join([first.removeprefix(f"{peer} "), *(line.strip() for line in rest[-1:])])),
         }
     cell |= watch.seen()
-    metrics = evaluate(split.test.Y, found.answer.predictions, **training(split), seed=asked.seed).metrics
+    metrics = evaluate(split.test.Y, found.result.predictions, **training(split), seed=wanted.seed).metrics
     cell["metrics"] = {key: {k: round(v, 5) for k, v in metrics[key]._asdict().items()} for key in METRICS}
-    return {**cell, "costs": costs(found, split.test.X.shape[0]), "settled": found.settled}
+    return {**cell, "costs": costs(found, split.test.X.shape[0]), "selected": found.selected}
 
 
-def expected(name: str, split: Split, method: str, asked: Conditions) -> dict[str, Any]:
+def expected(name: str, split: Split, method: str, wanted: Conditions) -> dict[str, Any]:
     """What must be the same for a stored cell to hold still; without versions where the method cannot be run."""
     cell: dict[str, Any] = {"set": name, "method": method, "settings": PEERS[METHODS[method]].settings}
-    cell |= {"seed": asked.seed, "threads": asked.threads, "data": fingerprint(split), "script": script(method)}
+    cell |= {
+        "seed": wanted.seed,
+        "threads": wanted.threads,
+        "data": fingerprint(split),
+        "script": script(method),
+    }
     return cell if peers.absent(METHODS[method]) else {**cell, "versions": versions(METHODS[method])}
 
 
@@ -83,8 +93,13 @@ def script(method: str) -> str:
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:12]
 
 
-def when(asked: Conditions) -> dict[str, Any]:
-    return {"date": date.today().isoformat(), "run": asked.run, "limit": asked.limit, "at_most_rows": asked.rows}
+def when(wanted: Conditions) -> dict[str, Any]:
+    return {
+        "date": date.today().isoformat(),
+        "run": wanted.run,
+        "limit": wanted.limit,
+        "at_most_rows": wanted.rows,
+    }
 
 
 def shape(split: Split) -> dict[str, int]:
@@ -106,7 +121,7 @@ def costs(found: peers.Report, test_rows: int) -> dict[str, Any]:
 def learner(cell: dict[str, Any]) -> str:
     """Returns the short name of the learner that a cell of ours was fitted by."""
     # Joint training alone has no ridge on the decoder, and says 0; what Algorithm 3 chooses from is positive.
-    return "joint, sampled negatives" if cell["settled"]["final_ridge"] == 0 else "Algorithm 3"
+    return "joint, sampled negatives" if cell["selected"]["final_ridge"] == 0 else "Algorithm 3"
 
 
 def holds(stored: dict[str, Any] | None, wanted: dict[str, Any], limit: float) -> bool:

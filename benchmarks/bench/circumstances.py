@@ -16,8 +16,8 @@ from peers.known import OURS, QUICK
 
 import smoothlink
 from smoothlink.data.atomic import replace_file
-from smoothlink_paper.apart import load_average
-from smoothlink_paper.data import Split
+from smoothlink_paper.data_sets import Split
+from smoothlink_paper.large_sets import load_average
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results"  # a folder for each benchmark
@@ -52,7 +52,7 @@ class Watch:
 def reported(watch: Watch, name: str, split: Split, seed: int, **given: Any) -> peers.Report:
     """A method's report; asked once more where kernels were compiled while the clock ran, which happens once."""
     found = peers.report(name, split, seed, **given)
-    if found.settled.get("compiled"):
+    if found.selected.get("compiled"):
         watch.start()
         found = peers.report(name, split, seed, **given)
     return found

@@ -30,7 +30,7 @@ def fit(data: str, workers: int, plan: str, settings: dict[str, Any]) -> dict[st
     model, wire = SmoothLinkClassifier(**nest(settings)), Wire()
     model._notify = wire
     if not workers:
-        warm(settings)
+        fit_few_rows(settings)
         idle = resident()
         began = time.perf_counter()
         found = smoothlink.read(data)
@@ -42,7 +42,7 @@ def fit(data: str, workers: int, plan: str, settings: dict[str, Any]) -> dict[st
             library("distributed").Client(made) as client,
             smoothlink.cluster(client, plan=plan),
         ):
-            warm(settings)
+            fit_few_rows(settings)
             client.register_plugin(Peaks())
             began = time.perf_counter()
             model.fit(smoothlink.Files.of(data))
@@ -53,7 +53,7 @@ def fit(data: str, workers: int, plan: str, settings: dict[str, Any]) -> dict[st
     return {"seconds": seconds, "stages": model.summary_["seconds"], "held": held, "wire": wire.found, **kept}
 
 
-def warm(settings: dict[str, Any]) -> None:
+def fit_few_rows(settings: dict[str, Any]) -> None:
     """A small fit, which loads and compiles what is loaded and compiled once."""
     rng = np.random.default_rng(0)
     X = sp.random(400, 300, 0.05, "csr", np.float32, rng)

@@ -6,9 +6,8 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from smoothlink.fitting.cluster import PREPARED_BYTES
-
 from bench.scaling import Shape, bar, rows_held
+from smoothlink.distributed.distributed_fit import PREPARED_BYTES
 
 Cells = dict[tuple[str, int], dict[str, Any]]
 
@@ -28,7 +27,7 @@ seconds of one process on two cores, by the plan that `auto` takes, which is col
 **Least** is what the plan has to move: an array for all workers once to each, a sum of W arrays in W transfers.
 
 **Memory** is resident memory at its peak (VmHWM of Linux, set back when a task ends) beyond that of the idle worker
-with all libraries loaded. A worker's X has {PREPARED_BYTES} bytes an entry: values, feature numbers, their places by
+with all libraries loaded. A worker's X has {PREPARED_BYTES} bytes per entry: values, feature numbers, their places by
 frequency, and values and row numbers of the transpose. The bar for the solves is X and two (d, k + l) arrays, which
 sums of all columns at once would take; what a worker holds includes its labels. Then come h, rows x k of the share,
 beside W, and for the link Phi'Phi and Phi'Y, of which an addition holds three.
@@ -55,7 +54,7 @@ def shape_of(cell: dict[str, Any]) -> Shape:
 
 
 class Row(NamedTuple):
-    """What is told of one fit."""
+    """Returns the facts of one fit that the page shows."""
 
     name: str
     seconds: float
@@ -125,7 +124,7 @@ def described(cell: dict[str, Any]) -> str:
     shown = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in settings.items())
     return (
         f"{z['rows']:,} rows, {z['features']:,} features and {z['labels']:,} labels of `smoothlink synth`, "
-        f"{z['features_per_row']} and {z['labels_per_row']} of them a row; {shown}; "
+        f"{z['features_per_row']} and {z['labels_per_row']} of them per row; {shown}; "
         f"{cell['solver_iterations']} iterations of conjugate gradients."
     )
 

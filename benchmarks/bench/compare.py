@@ -48,12 +48,12 @@ def standing(ours: dict[str, Any], others: dict[str, Any], key: str) -> str:
         return f"{100 * mine['value']:.2f}"
     name, best = max(((m, cell["metrics"][key]["value"]) for m, cell in others.items()), key=lambda pair: pair[1])
     gap = 100 * (best - mine["value"])
-    verdict = "best" if gap <= 0 else "within" if best <= mine["high"] else f"behind by {gap:.2f}"
-    return f"{100 * mine['value']:.2f}, {verdict} ({METHODS[name]} {100 * best:.2f})"
+    standing = "best" if gap <= 0 else "within" if best <= mine["high"] else f"behind by {gap:.2f}"
+    return f"{100 * mine['value']:.2f}, {standing} ({METHODS[name]} {100 * best:.2f})"
 
 
 def ratios(ours: dict[str, Any], theirs: dict[str, Any] | None, other_run: bool) -> list[str]:
-    """Ours divided by theirs: seconds, memory, rows a second; and theirs by ours: one row."""
+    """Ours divided by theirs: seconds, memory, rows per second; and theirs by ours: one row."""
     if theirs is None:
         return [f"{ours['costs']['train_seconds']:.1f} s", "", "", ""]
     mine, other = ours["costs"], theirs["costs"]

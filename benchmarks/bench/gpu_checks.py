@@ -55,7 +55,7 @@ class Check(NamedTuple):
 class Problem(NamedTuple):
     """Rows as the library gets them, and in float64."""
 
-    X: sp.csr_array  # (n, d), the constant last
+    X: sp.csr_array  # (n, d), the intercept last
     Y: sp.csr_array  # (n, c)
     w: Array  # (n,)
     A: Array  # X
@@ -109,7 +109,7 @@ def check_solvers(p: Problem, machine: Any, rng: np.random.Generator) -> Iterato
 
 
 def penalty(G: Array, ridge: float) -> Array:
-    """rho (d,) of a Gram matrix whose last column is the constant: relative to the mean diagonal of live columns."""
+    """rho (d,) of a Gram matrix whose last column is the intercept: relative to the mean diagonal of live columns."""
     squares = np.diag(G)[:-1]
     return np.append(np.full(len(squares), ridge * squares.sum() / np.count_nonzero(squares)), 0.0)
 
@@ -146,13 +146,13 @@ def check_link(p: Problem, machine: Any, rng: np.random.Generator, half: bool) -
 
 
 def phi(features: Features, H: Array) -> Array:
-    """sqrt(2) cos(r'h + b) and the constant, in float64."""
+    """sqrt(2) cos(r'h + b) and the intercept, in float64."""
     angles = H.astype(np.float64) @ features.R.astype(np.float64) + features.b
     return np.hstack([np.sqrt(2) * np.cos(angles), np.ones((len(H), 1))])
 
 
 def one_pass(rows: Rows, Phi: Array, B: Array, w: Array, *, softmax: bool, batch: int) -> tuple[Array, Array]:
-    """V at the start and after a pass of the descent (DESIGN: final fit), with its default knobs."""
+    """V at the start and after a pass of the SGD, with its default parameters."""
     total, momentum = w.sum(), SGD().momentum
     G = Phi.T @ (Phi * w[:, None])
     rho = penalty(G, FINAL_RIDGE)[:, None]

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from smoothlink.data.read import Data
-from smoothlink_paper.data import Split
+from smoothlink_paper.data_sets import Split
 
 Array = NDArray[Any]
 
@@ -24,18 +24,18 @@ TOPICS, TOPICS_A_LABEL = 1000, 3
 ON_TOPIC = 0.7  # of the words of a row
 TOGETHER = 0.7  # of the further labels of a row that share the first one's topic
 CHUNK = 1 << 16  # rows drawn together
-MOST_LABELS = 16  # a row
+MOST_LABELS = 16  # per row
 THREADS = 16
 
 
 class Sizes(NamedTuple):
-    """What is asked for. Of the draws of a row some meet the same word or label, which counts once."""
+    """Sizes of a synthetic set. Of the draws of a row some meet the same word or label, which counts once."""
 
     rows: int
     features: int
     labels: int
-    words_drawn: float  # a row, on average
-    labels_drawn: float = 1.0  # a row, on average; 1: exactly one
+    words_drawn: float  # per row, on average
+    labels_drawn: float = 1.0  # per row, on average; 1: exactly one
 
     def scaled(self, scale: float) -> Sizes:
         """The same, smaller."""

@@ -22,8 +22,8 @@ from smoothlink.metrics.evaluate import Predictions, evaluate
 
 Array = NDArray[Any]
 
-WARM_REPEATS, REPEATS, IN_A_ROW = 3, 20, 10  # of a product that tells the rate: times that are not looked at, that are
-WARM_ROWS = 2000  # and random features
+FIRST_REPEATS, REPEATS, IN_A_ROW = 3, 20, 10  # of a product that tells the rate: times that are not looked at, that are
+FEW_ROWS = 2000  # and random features
 SILENCE = 5.0  # seconds of a fit without a word
 PACKAGES = ("numpy", "scipy", "scikit-learn", "numba", "torch", "triton")
 
@@ -64,7 +64,7 @@ def shortened(value: float) -> str:
 
 
 class Fit(NamedTuple):
-    """A fitted classifier, the seconds from arrays to a model, and those of each pass of its descent."""
+    """A fitted classifier, the seconds from arrays to a model, and those of each pass of its SGD."""
 
     clf: SmoothLinkClassifier
     seconds: float
@@ -74,15 +74,15 @@ class Fit(NamedTuple):
 def fitted(rows: Data, settings: dict[str, Any], device: str, seed: int, tell: Callable[[str], None]) -> Fit:
     """One fit, timed; the device is waited for where a pass ends, so that its seconds are its own."""
     moments: list[float] = []
-    said = [0.0]
+    reported = [0.0]
 
     def notify(stage: str, share: float) -> None:
         finish(device)
         after = time.perf_counter() - began
         if stage == "fit":
             moments.append(after)
-        if share > 0 and after - said[-1] > SILENCE:
-            said.append(after)
+        if share > 0 and after - reported[-1] > SILENCE:
+            reported.append(after)
             tell(f"  {after:6.1f} s: {stage} {100 * share:.0f} %")
 
     clf = SmoothLinkClassifier(**nest(settings), device=device, random_state=seed)
@@ -95,17 +95,17 @@ def fitted(rows: Data, settings: dict[str, Any], device: str, seed: int, tell: C
     return Fit(clf, seconds, np.diff(moments).tolist())
 
 
-def warmed(rows: Data, settings: dict[str, Any], device: str, seed: int) -> None:
+def fit_few_rows(rows: Data, settings: dict[str, Any], device: str, seed: int) -> None:
     """A fit of few rows, features and passes: it loads libraries and compiles kernels, which happens once a process."""
     brief = settings | {name: 1 for name in ("loss.passes", "training.passes") if name in settings}
     if "kernel.features" in settings:
-        brief["kernel.features"] = min(WARM_ROWS, settings["kernel.features"])
-    few = slice(min(WARM_ROWS, rows.X.shape[0]))
+        brief["kernel.features"] = min(FEW_ROWS, settings["kernel.features"])
+    few = slice(min(FEW_ROWS, rows.X.shape[0]))
     SmoothLinkClassifier(**nest(brief), device=device, random_state=seed).fit(rows.X[few], rows.Y[few])
 
 
 def finish(device: str) -> None:
-    """Waits for what the device was told to do."""
+    """Waits until the device has finished."""
     if device.startswith("cuda"):
         import torch
 
@@ -113,21 +113,21 @@ def finish(device: str) -> None:
 
 
 def product_rate(device: str, side: int) -> float:
-    """Operations a second of a plain matrix product of random numbers: of halves on a card, else of float32."""
+    """Returns the operations per second of a matrix product: of half precision on a GPU, else of float32."""
     A: Any = np.random.default_rng(0).standard_normal((side, side), dtype=np.float32)
     if device.startswith("cuda"):
         import torch
 
         A = torch.from_numpy(A).to(device).bfloat16()
     seconds = []
-    for _ in range(WARM_REPEATS + REPEATS):
+    for _ in range(FIRST_REPEATS + REPEATS):
         finish(device)
         began = time.perf_counter()
         for _ in range(IN_A_ROW):
             A @ A
         finish(device)
         seconds.append((time.perf_counter() - began) / IN_A_ROW)
-    return 2.0 * side**3 / statistics.median(seconds[WARM_REPEATS:])
+    return 2.0 * side**3 / statistics.median(seconds[FIRST_REPEATS:])
 
 
 def stage_figures(clf: SmoothLinkClassifier, prefix: str = "") -> list[Figure]:
@@ -141,9 +141,9 @@ def stage_figures(clf: SmoothLinkClassifier, prefix: str = "") -> list[Figure]:
 
 def precision(what: str, clf: SmoothLinkClassifier, rows: Data, ks: Sequence[int]) -> list[Figure]:
     """P@k in %."""
-    said = Predictions(topk=clf.predict_topk(rows.X, k=5))
+    predicted = Predictions(topk=clf.predict_topk(rows.X, k=5))
     counts, n = clf.model_.counts, max(1, round(clf.model_.total))
-    found = evaluate(rows.Y, said, label_counts=counts, n_train=n, ks=ks, bootstraps=0).metrics
+    found = evaluate(rows.Y, predicted, label_counts=counts, n_train=n, ks=ks, bootstraps=0).metrics
     return [Figure(f"{what}: P@{k}" if what else f"P@{k}", 100 * found[f"p@{k}"].value, "%") for k in ks]
 
 
@@ -171,11 +171,11 @@ def card_versions() -> dict[str, str]:
 
     found = {"CUDA": str(torch.version.cuda)}
     try:
-        asked = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-        said = run(asked, stdout=PIPE, text=True, check=True).stdout.split()
+        command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+        output = run(command, stdout=PIPE, text=True, check=True).stdout.split()
     except (OSError, CalledProcessError):
         return found
-    return found | {"driver": said[0]}
+    return found | {"driver": output[0]}
 
 
 def device_name(device: str) -> str:

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from bench.circumstances import ROOT
 from smoothlink.data.read import Data
 from smoothlink.errors import DataError
-from smoothlink_paper.apart import nameless
-from smoothlink_paper.data import Split, load
-from smoothlink_paper.text import FORMS, found, said, tidy, vectorised
+from smoothlink_paper.data_sets import Split, load
+from smoothlink_paper.large_sets import without_names
+from smoothlink_paper.text_sets import FORMS, all_files, read_texts, tidy, vectorised
 
 Array = NDArray[Any]
 
@@ -80,7 +80,7 @@ def unweighed(folder: Path, name: str) -> list[sp.csr_array]:
 
 def original(folder: Path, name: str) -> Split:
     """A data set from the files it comes in."""
-    return nameless(vectorised(folder, name) if name in FORMS else load(folder, name))
+    return without_names(vectorised(folder, name) if name in FORMS else load(folder, name))
 
 
 def pack(folder: Path, name: str, to: Path) -> Path:
@@ -89,7 +89,7 @@ def pack(folder: Path, name: str, to: Path) -> Path:
     counts = word_counts(folder, name) if name in FORMS else None
     arrays: dict[str, Any] = {"counted": np.array(counts is not None)}
     if counts is not None and not all(same(*pair) for pair in zip(weighed(counts), (p.X for p in split), strict=True)):
-        raise DataError(f"TF-IDF of {name} is not what its counts give: look at smoothlink_paper.text.")
+        raise DataError(f"TF-IDF of {name} is not what its counts give: look at smoothlink_paper.text_sets.")
     for i, (part, rows) in enumerate(zip(PARTS, split, strict=True)):
         arrays |= stored(f"{part}_X", rows.X if counts is None else counts[i]) | stored(f"{part}_Y", rows.Y)
     to.mkdir(parents=True, exist_ok=True)
@@ -112,10 +112,10 @@ def word_counts(folder: Path, name: str, *, pairs: bool = False) -> list[sp.csr_
     """How often each word is in each text, of the words that `vectorised` weighs; or each pair of words."""
     from sklearn.feature_extraction.text import CountVectorizer
 
-    form, paths = FORMS[name], found(folder, name)
+    form, paths = FORMS[name], all_files(folder, name)
     choice: dict[str, Any] = {"min_df": PAIR_ROWS, "ngram_range": (2, 2)} if pairs else {"min_df": 2}
     words = CountVectorizer(dtype=np.float32, **choice)
-    train, test = ((row.text for row in said(paths[part], form)) for part in PARTS)
+    train, test = ((row.text for row in read_texts(paths[part], form)) for part in PARTS)
     return [tidy(words.fit_transform(train)), tidy(words.transform(test))]
 
 

@@ -109,7 +109,7 @@ def described(data: dict[str, Any]) -> list[str]:
 def shape_of(shape: dict[str, Any]) -> str:
     return (
         f"{shape['rows']:,} training rows, {shape['test_rows']:,} test rows, {shape['features']:,} features and "
-        f"{shape['labels']:,} labels, {shape['features_a_row']:g} and {shape['labels_a_row']:g} of them a row."
+        f"{shape['labels']:,} labels, {shape['features_a_row']:g} and {shape['labels_a_row']:g} of them per row."
     )
 
 

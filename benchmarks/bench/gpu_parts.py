@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bench.gpu_made import Sizes, made
-from bench.gpu_measure import Figure, fitted, precision, product_rate, sine, stage_figures, warmed
+from bench.gpu_measure import Figure, fit_few_rows, fitted, precision, product_rate, sine, stage_figures
 from bench.gpu_pack import paired, rows_of
 from smoothlink import SmoothLinkClassifier
-from smoothlink_paper.apart import some_rows
-from smoothlink_paper.data import Split
+from smoothlink_paper.data_sets import Split
+from smoothlink_paper.large_sets import some_rows
 
 Settings = dict[str, Any]
 
@@ -64,11 +64,11 @@ AGREE: dict[str, dict[str, Settings]] = {
         | {"loss": "squared"},
     },
 }
-APART, ANGLE = 0.2, 1e-3  # points of P@1, and the sine of the largest canonical angle
+LARGEST_DIFFERENCE, ANGLE = 0.2, 1e-3  # points of P@1, and the sine of the largest canonical angle
 
 
-class Asked(NamedTuple):
-    """What a run is asked for."""
+class RunOptions(NamedTuple):
+    """The options of a run."""
 
     device: str = "cuda"
     scale: float = 1.0
@@ -114,23 +114,23 @@ def shape(split: Split) -> dict[str, Any]:
     return sizes | {name: round(value, 2) for name, value in a_row.items()}
 
 
-def make(asked: Asked, sizes: Sizes) -> tuple[Split, Figure]:
+def make(options: RunOptions, sizes: Sizes) -> tuple[Split, Figure]:
     began = time.perf_counter()
-    split = made(sizes.scaled(asked.scale), asked.rows(HELD_OUT), asked.seed)
+    split = made(sizes.scaled(options.scale), options.rows(HELD_OUT), options.seed)
     made_in = time.perf_counter() - began
-    asked.tell(f"data made in {made_in:.1f} s")
+    options.tell(f"data made in {made_in:.1f} s")
     return split, Figure("data made", made_in, "s")
 
 
-def lshtc(asked: Asked) -> Part:
+def lshtc(options: RunOptions) -> Part:
     """LSHTC's shape: the whole fit, its passes beside the rate of plain products, and predictions."""
-    settings = asked.settings(LSHTC)
-    split, made_in = make(asked, LSHTC_SIZES)
+    settings = options.settings(LSHTC)
+    split, made_in = make(options, LSHTC_SIZES)
     n, c, s = split.train.X.shape[0], split.train.Y.shape[1], settings["kernel.features"]
-    side = max(64, round(PRODUCT * min(1.0, asked.scale) ** 0.5))
-    rates = [product_rate(asked.device, side)]
-    fit = fitted(split.train, settings, asked.device, asked.seed, asked.tell)
-    rates.append(product_rate(asked.device, side))  # warm: the higher of the two is the bar
+    side = max(64, round(PRODUCT * min(1.0, options.scale) ** 0.5))
+    rates = [product_rate(options.device, side)]
+    fit = fitted(split.train, settings, options.device, options.seed, options.tell)
+    rates.append(product_rate(options.device, side))  # after the fit: the higher of the two is the bar
     a_pass = statistics.median(fit.pass_seconds)
     rate = 4.0 * n * s * c / a_pass
     figures = [made_in, Figure("fit, end to end", fit.seconds, "s", at_most=480), *stage_figures(fit.clf)]
@@ -143,14 +143,14 @@ def lshtc(asked: Asked) -> Part:
         Figure(f"product of side {side:,}", max(rates) / 1e12, "TFLOP/s"),
         Figure("a pass, of the product's rate", 100 * rate / max(rates), "%", at_least=75),
         *precision("held-out rows", fit.clf, split.test, ks=(1,)),
-        *predicted(asked, fit.clf, split.train.X),
+        *predicted(options, fit.clf, split.train.X),
     ]
     return Part(shape(split), {"fit": settings}, figures)
 
 
-def predicted(asked: Asked, clf: SmoothLinkClassifier, X: Any) -> list[Figure]:
-    """Rows a second of the five best labels, from sparse rows of the host; the model is on its device already."""
-    X = X[: asked.rows(PREDICTED)]
+def predicted(options: RunOptions, clf: SmoothLinkClassifier, X: Any) -> list[Figure]:
+    """Rows per second of the five best labels, from sparse rows of the host; the model is on its device already."""
+    X = X[: options.rows(PREDICTED)]
     clf.predict_topk(X[: max(1, X.shape[0] // 20)], k=5)
     began = time.perf_counter()
     clf.predict_topk(X, k=5)
@@ -158,28 +158,28 @@ def predicted(asked: Asked, clf: SmoothLinkClassifier, X: Any) -> list[Figure]:
     return [Figure("top 5", X.shape[0] / whole, "rows/s", at_least=120_000)]
 
 
-def odp(asked: Asked) -> Part:
-    """ODP's shape: one label a row, softmax, no random features."""
-    settings = asked.settings(ODP)
-    split, made_in = make(asked, ODP_SIZES)
-    fit = fitted(split.train, settings, asked.device, asked.seed, asked.tell)
+def odp(options: RunOptions) -> Part:
+    """ODP's shape: one label per row, softmax, no random features."""
+    settings = options.settings(ODP)
+    split, made_in = make(options, ODP_SIZES)
+    fit = fitted(split.train, settings, options.device, options.seed, options.tell)
     figures = [made_in, Figure("fit, end to end", fit.seconds, "s", at_most=120), *stage_figures(fit.clf)]
     figures += [Figure("a pass, median", statistics.median(fit.pass_seconds), "s")]
     return Part(shape(split), {"fit": settings}, [*figures, *precision("held-out rows", fit.clf, split.test, ks=(1,))])
 
 
-def yso(asked: Asked) -> Part:
-    """Titles of books: the losses one after the other, after a fit of few rows that warms up.
+def yso(options: RunOptions) -> Part:
+    """Titles of books: the losses one after the other, after a fit of few rows that loads what a first fit loads.
 
     The fine-tuned fit sees pairs of words too.
     """
     figures, used, shapes = [], {}, {}
     for name, own in YSO_FITS.items():
-        split = asked.split("yso-finna-en", paired if name == "fine-tuned" else rows_of)
+        split = options.split("yso-finna-en", paired if name == "fine-tuned" else rows_of)
         shapes[name] = shape(split)
-        settings, (most, least) = asked.settings(YSO | own), YSO_BARS[name]
-        warmed(split.train, settings, asked.device, asked.seed)
-        fit = fitted(split.train, settings, asked.device, asked.seed, asked.tell)
+        settings, (most, least) = options.settings(YSO | own), YSO_BARS[name]
+        fit_few_rows(split.train, settings, options.device, options.seed)
+        fit = fitted(split.train, settings, options.device, options.seed, options.tell)
         first, *others = precision(name, fit.clf, split.test, ks=(1, 3, 5))
         figures += [Figure(f"{name}: fit", fit.seconds, "s", at_most=most), first._replace(at_least=least), *others]
         figures += stage_figures(fit.clf, f"{name}: ")
@@ -187,31 +187,33 @@ def yso(asked: Asked) -> Part:
     return Part(shapes, used, figures)
 
 
-def aloi(asked: Asked) -> Part:
+def aloi(options: RunOptions) -> Part:
     """Pictures of a thousand things: many random features, softmax."""
-    split, settings = asked.split("aloi"), asked.settings(ALOI)
-    warmed(split.train, settings, asked.device, asked.seed)
-    fit = fitted(split.train, settings, asked.device, asked.seed, asked.tell)
+    split, settings = options.split("aloi"), options.settings(ALOI)
+    fit_few_rows(split.train, settings, options.device, options.seed)
+    fit = fitted(split.train, settings, options.device, options.seed, options.tell)
     (hit,) = precision("", fit.clf, split.test, ks=(1,))
     figures = [Figure("fit", fit.seconds, "s", at_most=60), Figure("test error", 100 - hit.value, "%", at_most=3.4)]
     return Part(shape(split), {"fit": settings}, figures + stage_figures(fit.clf))
 
 
-def agree(asked: Asked) -> Part:
+def agree(options: RunOptions) -> Part:
     """The same fits on the host and on the device."""
     shapes, used, figures = {}, {}, []
     for name, fits in AGREE.items():
-        split = asked.split(name)
+        split = options.split(name)
         shapes[name] = shape(split)
         for kind, given in fits.items():
-            settings, what = asked.settings(given), f"{name}, {kind}"
-            both = [fitted(split.train, settings, device, asked.seed, asked.tell) for device in ("cpu", asked.device)]
+            settings, what = options.settings(given), f"{name}, {kind}"
+            both = [
+                fitted(split.train, settings, device, options.seed, options.tell) for device in ("cpu", options.device)
+            ]
             here, there = (precision(what, fit.clf, split.test, ks=(1,))[0] for fit in both)
             directions = [np.asarray(fit.clf.label_directions_) for fit in both]
             figures += [
                 here._replace(what=f"{here.what}, host"),
                 there._replace(what=f"{there.what}, device"),
-                Figure(f"{what}: P@1 apart", abs(here.value - there.value), "points", at_most=APART),
+                Figure(f"{what}: P@1, difference", abs(here.value - there.value), "points", at_most=LARGEST_DIFFERENCE),
                 Figure(f"{what}: largest canonical angle", sine(*directions), "sine", at_most=ANGLE),
                 *(
                     Figure(f"{what}: fit, {where}", f.seconds, "s")
@@ -222,4 +224,4 @@ def agree(asked: Asked) -> Part:
     return Part(shapes, used, figures)
 
 
-PARTS: dict[str, Callable[[Asked], Part]] = {"lshtc": lshtc, "odp": odp, "yso": yso, "aloi": aloi, "agree": agree}
+PARTS: dict[str, Callable[[RunOptions], Part]] = {"lshtc": lshtc, "odp": odp, "yso": yso, "aloi": aloi, "agree": agree}

@@ -74,7 +74,7 @@ def about(record: dict[str, Any]) -> list[str]:
     return [
         "One size at a time, the others held at",
         f"{held}.",
-        f"Made data (`smoothlink synth`) with {words} features and {labels} labels a row;",
+        f"Synthetic data (`smoothlink synth`) with {words} features and {labels} labels per row;",
         f"settings given ({settings}),",
         "so that nothing is searched; each point in a process of its own.",
         "Exponents are slopes of least-squares lines through the logarithms: 1 is linear growth. Memory is that beyond",

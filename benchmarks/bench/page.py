@@ -11,8 +11,8 @@ from peers.known import OURS, PEERS
 from bench.cells import METHODS, METRICS, learner, stored_cells
 from bench.circumstances import read
 from bench.compare import comparison
-from bench.drawn import drawn_lines
 from bench.growth import growth_lines
+from bench.negatives_section import negatives_section
 from bench.pictures import accuracy_against_seconds, growth_curves
 from smoothlink_paper.plots import image, save
 
@@ -54,9 +54,9 @@ NOTHING = "Nothing has been measured yet: run `make bench`."
 def publish(results: Path, path: Path, notify: Callable[[str], None]) -> None:
     """Writes the page, and beside it the pictures where matplotlib is there."""
     cells, growth = stored_cells(results), read(results / "growth" / "figures.json")
-    drawn = read(results / "drawn" / "figures.json")
+    negatives = read(results / "sampled_negatives" / "figures.json")
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page(cells, growth, path.stem, drawn))
+    path.write_text(page(cells, growth, path.stem, negatives))
     pictures = {path.stem: (accuracy_against_seconds, cells), f"{path.stem}-growth": (growth_curves, growth)}
     for name, (draw, found) in pictures.items():
         if not found:
@@ -74,7 +74,7 @@ def page(
     sets: dict[str, Cells],
     growth: dict[str, Any] | None,
     stem: str = "benchmarks",
-    drawn: dict[str, Any] | None = None,
+    negatives: dict[str, Any] | None = None,
 ) -> str:
     """The whole text; a function of the records alone."""
     lines = [INTRODUCTION]
@@ -88,15 +88,15 @@ def page(
         for name, cells in sets.items():
             lines += of_set(name, cells)
         lines += circumstances(sets)
-    if drawn is not None:
-        lines += drawn_lines(drawn)
+    if negatives is not None:
+        lines += negatives_section(negatives)
     if growth is not None:
         lines += growth_lines(growth, f"{stem}-growth")
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
 def of_set(name: str, cells: Cells) -> list[str]:
-    """The section of a data set: what was reached, what it cost, what ours settled on."""
+    """The section of a data set: what was reached, what it cost, what ours selected."""
     shape = next(iter(cells.values()))["shape"]
     there = {m: cell for m, cell in cells.items() if "metrics" in cell}
     lines = [
@@ -118,7 +118,7 @@ def of_set(name: str, cells: Cells) -> list[str]:
         lines += [f"| {METHODS[method]} | {cost_cells(cell)} |" for method, cell in there.items()]
     if OURS in there:
         ours = there[OURS]
-        lines += ["", f"smoothlink's learner: {learner(ours)}. It settled on {settled(ours['settled'])}."]
+        lines += ["", f"smoothlink's learner: {learner(ours)}. It selected {selected(ours['selected'])}."]
     return [*lines, ""]
 
 
@@ -156,7 +156,7 @@ def others(cell: dict[str, Any]) -> str:
     return f"{cell['other_cores']:.2f}" if "other_cores" in cell else ""
 
 
-def settled(found: dict[str, Any]) -> str:
+def selected(found: dict[str, Any]) -> str:
     """What ours chose, and the seconds of its stages."""
     chosen = {key.replace("_", " "): value for key, value in found.items() if key not in ("seconds", "compiled")}
     shown = (f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in chosen.items())

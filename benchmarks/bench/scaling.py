@@ -6,8 +6,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from smoothlink.fitting.cluster import PREPARED_BYTES
-
+from smoothlink.distributed.distributed_fit import PREPARED_BYTES
 from smoothlink.distributed.rows_on_workers import PIECE
 from smoothlink.machines.host_and_device import BLOCK_ROWS, HOST_COLUMNS
 from smoothlink.steps.squared import PHI_ROWS
@@ -21,7 +20,7 @@ class Shape(NamedTuple):
     n: float  # rows
     d: float  # features
     c: float  # labels
-    per_row: float  # features a row
+    per_row: float  # features per row
     labels_per_row: float
     k: int  # rank
     s: int  # random features
@@ -51,11 +50,11 @@ class Shape(NamedTuple):
 class Machine(NamedTuple):
     """Rates of one worker, and the network between all."""
 
-    sparse: float  # operations a second of products with sparse rows
+    sparse: float  # operations per second of products with sparse rows
     dense: float  # of float32 matrix products
     double: float  # of float64 factors and solves, of the client
-    network: float  # bytes a second of a link
-    disk: float = 1e9  # bytes a second
+    network: float  # bytes per second of a link
+    disk: float = 1e9  # bytes per second
     shared: bool = False  # one link for all, as between the processes of one machine
     cores: int | None = None  # that the workers share; None: each has its own
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from smoothlink.fitting.cluster import PREPARED_BYTES
-
 from bench.cluster_page import HERE, NOTHING, Cells, shape_of, solving
 from bench.scaling import SOLVES, Machine, Shape, Stage, client_memory, rows_held, stages
+from smoothlink.distributed.distributed_fit import PREPARED_BYTES
 from smoothlink.distributed.rows_on_workers import PIECE
 from smoothlink.machines.host_and_device import HOST_COLUMNS
 from smoothlink.steps.squared import PHI_ROWS
 
 ESTIMATES = Machine(sparse=9e9, dense=80e9, double=40e9, network=1e9)  # of one thread, where nothing was measured
 LARGE = Shape(n=1e9, d=2e6, c=1e7, per_row=50, labels_per_row=5, k=500, s=4000, iterations=30)
-MACHINES, CORES, LINK = 64, 16, 25e9 / 8  # and bytes a second of its network
+MACHINES, CORES, LINK = 64, 16, 25e9 / 8  # and bytes per second of its network
 
 # By stage, as Python writes them; the page leaves the signs of products out. Tests hold the model to them.
 OPERATIONS = {
@@ -34,7 +33,7 @@ MODEL = f"""# Scaling
 What a fit on W workers takes, by the model in benchmarks/bench/scaling.py, from which this page is written
 (`python benchmarks/cluster.py --page-only`). n rows, d features, c labels; X has e entries, constant included, Y has y;
 rank k, l = 20 more columns, s random features, t iterations of conjugate gradients; squared loss, one power step, so
-{SOLVES} solves. Arrays are float32 (4 bytes a number) where nothing else is said.
+{SOLVES} solves. Arrays are float32 (4 bytes per number) unless stated otherwise.
 
 TABLE
 
@@ -112,8 +111,8 @@ def checked(cells: Cells) -> list[str]:
     machine = rate._replace(shared=True, cores=cores)
     lines += [
         "Rates of one thread, from the fits on one worker of [benchmarks-cluster.md](benchmarks-cluster.md):",
-        f"{rate.sparse / 1e9:.1f}e9 operations a second of sparse products, {rate.dense / 1e9:.0f}e9 of dense ones; "
-        f"{rate.network / 1e9:.2f} GB a second through Dask",
+        f"{rate.sparse / 1e9:.1f}e9 operations per second of sparse products, {rate.dense / 1e9:.0f}e9 of dense ones; "
+        f"{rate.network / 1e9:.2f} GB per second through Dask",
         f"and the loopback device. The rest follows: workers share {cores} cores and one link. Measured figures are",
         "in brackets; memory is that of the solves. The model does not know that columns that are done leave a solve.",
         "",

@@ -43,10 +43,10 @@ def served(model: Path, *options: str) -> Iterator[tuple[int, int]]:
     process = subprocess.Popen(line, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None
-        told = process.stderr.readline()
-        found = re.search(r"http://127\.0\.0\.1:(\d+)", told)
+        address = process.stderr.readline()
+        found = re.search(r"http://127\.0\.0\.1:(\d+)", address)
         if found is None:
-            raise RuntimeError(told + process.stderr.read())
+            raise RuntimeError(address + process.stderr.read())
         port = int(found.group(1))
         while not answers(port):
             time.sleep(0.1)

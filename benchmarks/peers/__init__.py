@@ -1,4 +1,4 @@
-"""Peers of the field as rows of the tables: each library runs in a process of its own, and is never imported here.
+"""Peer libraries as rows of the tables: each library runs in a process of its own, and is never imported here.
 
 The parent writes the scaled rows and a job to a temporary folder, runs `child.py` with the peer's script, and reads
 back scores and costs. All peers see the features that `SmoothLinkClassifier` would see: unit rows, or standardised
@@ -23,14 +23,14 @@ import scipy.sparse as sp
 
 from peers.known import PEERS, Peer
 from smoothlink.steps.scale import choose_scaling
-from smoothlink_paper.data import Split
-from smoothlink_paper.methods import Answer, of_probabilities, of_top
+from smoothlink_paper.data_sets import Split
+from smoothlink_paper.methods import Result, of_probabilities, of_top
 from smoothlink_paper.runners import PeerFailed as PeerFailed
 
 CHILD = Path(__file__).parent / "child.py"
 NAMES = {name: peer.about for name, peer in PEERS.items()}
 ROWS = 100  # predicted one at a time
-LAST_LINES = 6  # of what a failed child said
+LAST_LINES = 6  # of the output of a failed child
 THREADS = ("OMP", "OPENBLAS", "MKL", "NUMBA", "RAYON")
 
 
@@ -39,9 +39,9 @@ class PeerStopped(PeerFailed):
 
 
 class Report(NamedTuple):
-    """What a peer answered, and what that cost. Training is timed alone: `prepare` is what came before it."""
+    """The result of a peer, and its costs. Training is timed alone, without `prepare`, which comes before it."""
 
-    answer: Answer
+    result: Result
     version: str  # of the library
     prepare_seconds: float  # the training rows in the library's own form, a file say
     fit_seconds: float
@@ -49,10 +49,10 @@ class Report(NamedTuple):
     row_milliseconds: float  # of one row, the mean over rows predicted one at a time
     memory_mb: float | None  # at most, of the whole child
     model_bytes: int  # as saved
-    settled: dict[str, Any] = {}  # noqa: RUF012  what the library chose by itself, where its script says
+    selected: dict[str, Any] = {}  # noqa: RUF012  what the library chose by itself, where its script says
 
 
-def ask(
+def run(
     name: str,
     split: Split,
     seed: int,
@@ -61,9 +61,9 @@ def ask(
     threads: int = 2,
     limit: float | None = None,
     **settings: Any,
-) -> Answer:
-    """What the peer says of the test rows; its seconds are those of training alone."""
-    return report(name, split, seed, top=top, threads=threads, limit=limit, **settings).answer
+) -> Result:
+    """Returns the predictions of a peer for the test rows; its seconds are those of training alone."""
+    return report(name, split, seed, top=top, threads=threads, limit=limit, **settings).result
 
 
 def report(
@@ -71,12 +71,12 @@ def report(
     split: Split,
     seed: int,
     *,
-    top: int | None = None,  # labels a row; None: all, which needs n x c numbers
+    top: int | None = None,  # labels per row; None: all, which needs n x c numbers
     threads: int = 2,
     limit: float | None = None,  # seconds for everything the child does
     **settings: Any,  # the script's: those of the library
 ) -> Report:
-    """Runs a peer; `PeerFailed` where it does not fit, fails or runs out of time."""
+    """Returns the result of a peer with its costs; raises `PeerFailed` where it does not fit, fails or is too slow."""
     peer = PEERS[name]
     _check(name, peer, split)
     settings = {**peer.settings, **settings}
@@ -99,11 +99,11 @@ def report(
     if not np.isfinite(scores.data).all():
         raise PeerFailed(f"{name} gave {np.count_nonzero(~np.isfinite(scores.data))} infinite or NaN scores.")
     predictions = of_probabilities(scores.toarray(), split) if top is None else of_top(scores, split)
-    return Report(Answer(predictions, found["fit_seconds"], {**settings, "version": found["version"]}), **found)
+    return Report(Result(predictions, found["fit_seconds"], {**settings, "version": found["version"]}), **found)
 
 
 def absent(name: str) -> str | None:
-    """None where the peer can be run, else one sentence with what to install."""
+    """Returns None where the peer can be run, else one sentence with what to install."""
     peer = PEERS[name]
     found = _probe(interpreter(peer), str(peer.script))
     return f"{name} cannot be run ({found}): {peer.remedy}." if isinstance(found, str) else None
@@ -127,20 +127,20 @@ def interpreter(peer: Peer) -> str:
 def _probe(python: str, script: str) -> dict[str, str] | str:
     """Versions, or why the script cannot be loaded."""
     try:
-        code, said, words = _run([python, str(CHILD), script], threads=1, limit=120)
+        code, output, words = _run([python, str(CHILD), script], threads=1, limit=120)
     except OSError as error:
         return f"{python}: {error.strerror}"
     if code == 0:
-        found: dict[str, str] = json.loads(said.splitlines()[-1])
+        found: dict[str, str] = json.loads(output.splitlines()[-1])
         return found
-    return ([line for line in words.splitlines() if line.strip()] or ["no answer"])[-1].strip()
+    return ([line for line in words.splitlines() if line.strip()] or ["no output"])[-1].strip()
 
 
 def _check(name: str, peer: Peer, split: Split) -> None:
     """Refuses what the peer cannot do, before anything is written."""
     (n, d), c = split.train.X.shape, split.train.Y.shape[1]
     if peer.one_label_only and (np.diff(split.train.Y.indptr) != 1).any():
-        raise PeerFailed(f"{name} takes one label a row, and these rows have none or several.")
+        raise PeerFailed(f"{name} takes one label per row, and these rows have none or several.")
     needed, there = peer.dense(n, d, c), _memory()
     if needed > 0.7 * there:
         raise PeerFailed(
@@ -158,7 +158,7 @@ def _memory() -> float:
 
 
 def _write(split: Split, place: Path, *, scaled: bool) -> None:
-    """X.npz and Y.npz of the training rows and X_test.npz; `scaled`, and then without the constant column."""
+    """X.npz and Y.npz of the training rows and X_test.npz; `scaled`, and then without the column of the intercept."""
     X, X_test = (sp.csr_array(part.X) for part in split)
     if scaled:
         scaling = choose_scaling(split.train.X)
@@ -183,8 +183,8 @@ def _run(command: list[str], threads: int, limit: float | None) -> tuple[int | N
         start_new_session=True,
     )
     try:
-        said, words = child.communicate(timeout=limit)
-        return child.returncode, said, words
+        output, words = child.communicate(timeout=limit)
+        return child.returncode, output, words
     except subprocess.TimeoutExpired:
         _kill(child)
         return None, *child.communicate()
@@ -203,4 +203,4 @@ def _kill(child: subprocess.Popen[str]) -> None:
 
 def _last(words: str) -> str:
     lines = [line.rstrip() for line in words.splitlines() if line.strip()][-LAST_LINES:]
-    return "".join(f"\n  {line}" for line in ["It said:", *lines]) if lines else ""
+    return "".join(f"\n  {line}" for line in ["Its last lines:", *lines]) if lines else ""

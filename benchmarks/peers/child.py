@@ -4,11 +4,11 @@ It needs NumPy, SciPy and the library, not smoothlink, so that it may run in an 
 of the run_*.py files beside it, and has
 
     LIBRARY                 the distribution whose version is reported
-    prepare(X, Y, job)      the training rows in the library's own form (a file, say): timed apart from training
+    prepare(X, Y, job)      the training rows in the library's own form (a file, say): not timed with training
     fit(data, job)          the model
     predict(model, X, job)  scores in [0, 1], as (label, score) pairs of each row, a dense or a sparse matrix
     save(model, path)       leaves the model at `path`, a file or a folder
-    settled(model, job)     where there is one: what the library chose by itself, for the report
+    selected(model, job)     where there is one: what the library chose by itself, for the report
 
 Without FOLDER the script is only loaded, which shows whether its library can be, and versions are printed as JSON.
 """
@@ -29,7 +29,7 @@ import numpy as np
 import scipy.sparse as sp
 
 ENTRIES = 1 << 25  # scores held at a time
-WARM_ROWS = 64
+FIRST_ROWS = 64
 ONE_AT_A_TIME = 10.0  # seconds for rows predicted alone
 
 
@@ -50,7 +50,7 @@ def main(script: str, folder: str | None = None) -> None:
     with clock.of("fit"):
         model = peer.fit(data, job)
     del data
-    for rows in (X_test[:1], X_test[:WARM_ROWS]):  # loads and compiles whatever the first predictions do
+    for rows in (X_test[:1], X_test[:FIRST_ROWS]):  # loads and compiles whatever the first predictions do
         peer.predict(model, rows, job)
     sp.save_npz(place / "scores.npz", batch(peer, model, X_test, job, clock), compressed=False)
     milliseconds = one_at_a_time(peer, model, X_test[: job["rows"]], job)
@@ -62,7 +62,7 @@ def main(script: str, folder: str | None = None) -> None:
         "row_milliseconds": milliseconds,
         "memory_mb": None if memory is None else round(memory, 1),
         "model_bytes": size(place / "model"),
-        "settled": peer.settled(model, job) if hasattr(peer, "settled") else {},
+        "selected": peer.selected(model, job) if hasattr(peer, "selected") else {},
     }
     (place / "report.json").write_text(json.dumps(report))
 

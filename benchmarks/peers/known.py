@@ -54,7 +54,7 @@ PEERS = {
     ),
     "omikuji, logistic loss": _peer("omikuji", "three balanced label trees, logistic loss", {"loss": "log"}),
     "napkinXC PLT": _peer("napkinxc", "a probabilistic label tree, logistic loss, C = 10", {"model": "PLT"}),
-    "napkinXC BR": _peer("napkinxc", "binary relevance: a logistic regression a label, C = 10", {"model": "BR"}),
+    "napkinXC BR": _peer("napkinxc", "binary relevance: a logistic regression per label, C = 10", {"model": "BR"}),
     "LibMultiLabel linear": _peer(
         "libmultilabel", "linear one-vs-rest support vector machines (LIBLINEAR)", dense=_weights
     ),
@@ -70,7 +70,7 @@ PEERS = {
     ),
     "scikit-learn one-vs-rest logistic": _peer(
         "sklearn",
-        "a logistic regression a label (LIBLINEAR), C = 1",
+        "a logistic regression per label (LIBLINEAR), C = 1",
         {"model": "logistic"},
         variables=(),
         dense=_weights,

@@ -52,7 +52,7 @@ def save(model: Any, path: Path) -> None:
 
 
 def write(X: sp.csr_matrix, Y: sp.csr_matrix, path: Path) -> None:
-    """XMC text: a header `n d c`, then `l1,l2 f:v f:v` a row."""
+    """XMC text: a header `n d c`, then `l1,l2 f:v f:v` per row."""
     with path.open("w") as out:
         print(*X.shape, Y.shape[1], file=out)
         for i in range(X.shape[0]):

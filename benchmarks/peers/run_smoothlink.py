@@ -18,17 +18,17 @@ from smoothlink.choices import nest
 from smoothlink.labels import is_multiclass
 
 LIBRARY = "smoothlink"
-WARM_ROWS = 64
-SETTLED = ("rank", "ridge", "kernel", "bandwidth", "random_features", "final_ridge", "loss", "passes", "solver")
+FIRST_ROWS = 64
+SELECTED = ("rank", "ridge", "kernel", "bandwidth", "random_features", "final_ridge", "loss", "passes", "solver")
 
 
 def prepare(X: sp.csr_matrix, Y: sp.csr_matrix, job: dict[str, Any]) -> Any:
     """A fit of a few rows first: it loads compiled kernels, or compiles them, as peers were when they were built."""
-    some = Y[:WARM_ROWS]
+    some = Y[:FIRST_ROWS]
     some = some[:, np.unique(some.indices)]
     task = "multiclass" if is_multiclass(Y) else "multilabel"
     few: dict[str, Any] = {"kernel.features": 50, "task": task, "random_state": job["seed"]}
-    SmoothLinkClassifier(**nest(few)).fit(X[:WARM_ROWS], some)
+    SmoothLinkClassifier(**nest(few)).fit(X[:FIRST_ROWS], some)
     job["compiled"] = compiled()
     return X, Y
 
@@ -45,11 +45,11 @@ def save(model: Any, path: Path) -> None:
     model.save(path)
 
 
-def settled(model: Any, job: dict[str, Any]) -> dict[str, Any]:
+def selected(model: Any, job: dict[str, Any]) -> dict[str, Any]:
     """What "auto" came to, the seconds of each stage, and how many kernels were compiled while the clock ran."""
     summary = model.summary_
     seconds = {stage: round(value, 3) for stage, value in summary["seconds"].items()}
-    return {**{k: summary[k] for k in SETTLED}, "seconds": seconds, "compiled": compiled() - job["compiled"]}
+    return {**{k: summary[k] for k in SELECTED}, "seconds": seconds, "compiled": compiled() - job["compiled"]}
 
 
 def compiled() -> int:

@@ -1,4 +1,4 @@
-"""Vowpal Wabbit's recall_tree: logarithmic-time multiclass. It trains from a file, and names one class a row."""
+"""Vowpal Wabbit's recall_tree: logarithmic-time multiclass. It trains from a file, and names one class per row."""
 
 from __future__ import annotations
 

@@ -126,5 +126,5 @@ def markdown(docstring: str) -> list[str]:
 
 
 def entry(name: str, kind: str, text: str) -> str:
-    said = " ".join(text.split())
-    return f"- `{name}`" + (f" : {kind}" if kind else "") + (f"  \n  {said}" if said else "")
+    described = " ".join(text.split())
+    return f"- `{name}`" + (f" : {kind}" if kind else "") + (f"  \n  {described}" if described else "")

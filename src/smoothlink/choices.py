@@ -189,6 +189,8 @@ def nest(settings: dict[str, Any]) -> dict[str, Any]:
             continue
         current = as_choice(parameter, found.get(parameter, "auto"))
         if not isinstance(current, BaseEstimator):
+            if current != "auto":
+                raise ValueError(f"{parameter} is {current!r}, which has no parameter {own}; give {example_of(name)}.")
             with_it = [c for c in CHOICES if c.parameter == parameter and any(p.name == own for p in c.parameters)]
             if not with_it:
                 raise ValueError(f"{name} is no parameter; known are {', '.join(flat_table())}.")

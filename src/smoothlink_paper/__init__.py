@@ -24,7 +24,7 @@ WITH_PEERS = ("mulan", "odp", "lshtc")  # their `run` takes the runners of peer 
 
 def experiment(name: str) -> Any:
     """The module of an experiment: `run(...)` gives its record, `page(record)` the text, `plot(record)` a picture."""
-    return importlib.import_module(f"smoothlink_paper.{name}")
+    return importlib.import_module(f"smoothlink_paper.reproduce_{name}")
 
 
 def __getattr__(name: str) -> Any:

@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Self
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
-from smoothlink.fitting.first_stage import Embedded
-from smoothlink.fitting.inputs import with_width
-from smoothlink.fitting.judge import Verdict
-from smoothlink.fitting.options import Chosen, Clock, Notify, Options, Setup
-from smoothlink.fitting.setup import inputs_for, set_up
-from smoothlink.fitting.train import Trained, summarise
 
-from smoothlink.distributed.rows_on_workers import current
 from smoothlink.estimator import SmoothLinkClassifier
-from smoothlink.fitting.checkpoint import Work
-from smoothlink.fitting.checks import one_of
-from smoothlink.fitting.choose import RIDGES, axis, holdouts
+from smoothlink.fitting.calibration import HeldOut, calibrate, criterion, not_calibrated
+from smoothlink.fitting.checkpoint import FitState
+from smoothlink.fitting.choose import RIDGES, START, grid
+from smoothlink.fitting.embedding import Embedded
+from smoothlink.fitting.holdout import holdouts, without
+from smoothlink.fitting.input_kernel import with_width
+from smoothlink.fitting.link import label_totals
+from smoothlink.fitting.prepare import make_problem, number_of_entries, scaled_inputs, start_settings
+from smoothlink.fitting.settings import Choice, Clock, Notify, Problem, Request, Settings, TrainingData
+from smoothlink.fitting.summary import Fitted, summarise
 from smoothlink.machines.arrays import to_host
 from smoothlink.machines.rows import Rows
 from smoothlink.model import Model
-from smoothlink.steps.calibrate import Histogram, no_calibration
-from smoothlink.steps.embed import embed_rows, label_counts, label_means
+from smoothlink.parameters import Values, check_value
+from smoothlink.steps.calibrate import no_calibration
+from smoothlink.steps.embed import embed_rows, label_means
 from smoothlink.steps.featurize import draw_features, parse_kernel
-from smoothlink.steps.infer import f1_thresholds
 from smoothlink.steps.scale import choose_scaling
 from smoothlink.weights import ArrayWeights
 from smoothlink_paper.baselines import LinearLabelSpace, cplst, plst
@@ -49,8 +49,7 @@ class LabelSpace(SmoothLinkClassifier):
     method : {"plst", "cplst"}, default="plst"
         "plst": directions are the top eigenvectors of Yc'Yc (Tai and Lin 2012). "cplst": those of Yc'XX^+Yc (Chen and
         Lin 2012). Yc are the centred labels.
-    rank, ridge, task, class_weight, rank_by, scale, input_kernel, input_bandwidth, input_features, input_map, \
-penalize_constant, solver, device, holdout, block_rows, random_state, verbose
+    rank, ridge, task, class_weight, scale, input_kernel, solver, device, holdout, block_rows, random_state, verbose
         As in SmoothLinkClassifier. `class_weight` is for one class per row. `input_kernel` is None by default.
     """
 
@@ -62,13 +61,8 @@ penalize_constant, solver, device, holdout, block_rows, random_state, verbose
         ridge: Any = "auto",
         task: str = "auto",
         class_weight: Any = None,
-        rank_by: str = "probability",
         scale: str = "auto",
-        input_kernel: str | None = None,
-        input_bandwidth: Any = "auto",
-        input_features: Any = "auto",
-        input_map: str = "auto",
-        penalize_constant: bool = False,
+        input_kernel: Any = None,
         solver: Any = "auto",
         device: str = "cpu",
         holdout: float = 0.1,
@@ -81,16 +75,11 @@ penalize_constant, solver, device, holdout, block_rows, random_state, verbose
             ridge=ridge,
             kernel="linear",
             loss="squared",
+            training="stepwise",
             task=task,
-            negatives="all",
             class_weight=class_weight,
-            rank_by=rank_by,
             scale=scale,
             input_kernel=input_kernel,
-            input_bandwidth=input_bandwidth,
-            input_features=input_features,
-            input_map=input_map,
-            penalize_constant=penalize_constant,
             solver=solver,
             device=device,
             holdout=holdout,
@@ -101,108 +90,91 @@ penalize_constant, solver, device, holdout, block_rows, random_state, verbose
         )
         self.method = method
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Fits to X (n, d) and y, which are as in SmoothLinkClassifier."""
-        one_of("method", self.method, tuple(METHODS))
-        if self.input_kernel == "auto":
+    def _request(self, *, cluster: bool = False) -> Request:
+        check_value("method", self.method, Values(tuple(METHODS)))
+        if isinstance(self.input_kernel, str) and self.input_kernel == "auto":
             raise ValueError("input_kernel is 'auto', which LabelSpace cannot select; possible are None and a kernel.")
-        if current() is not None:
+        if cluster:
             raise ValueError("LabelSpace cannot be fitted on a cluster; fit it outside of `with smoothlink.cluster()`.")
-        return super().fit(X, y, sample_weight)
+        return self._as_classifier()._request()
 
-    def _train(
-        self,
-        X: Any,
-        Y: sp.csr_array,
-        w: Array,
-        options: Options,
-        *,
-        multiclass: bool,
-        label_weight: Array | None,
-        notify: Notify | None,
-    ) -> Trained:
+    def _as_classifier(self) -> SmoothLinkClassifier:
+        """Returns a SmoothLinkClassifier with the same parameters and, once fitted, the same model."""
+        plain = SmoothLinkClassifier()
+        plain.__dict__.update({name: value for name, value in vars(self).items() if name != "method"})
+        return plain
+
+    def _train(self, data: TrainingData, request: Request, notify: Notify | None) -> Fitted:
         """Selects the ridge on held-out rows, then fits all of them; nothing is calibrated."""
-        if label_weight is not None:
+        if data.label_weight is not None:
             raise ValueError("Label weights (class_weight of multilabel y) enter the embedding; LabelSpace has none.")
-        clock = Clock(notify)
-        with clock.stage("scale"):
-            scaling = choose_scaling(X, options.scale, w)
-            A = inputs_for(X, scaling, options, Work().plan)
+        clock, state = Clock(notify), FitState()
+        with clock.step("scale"):
+            scaling = choose_scaling(data.X, request.scale, data.w)
+            A = scaled_inputs(data.X, scaling, request, state.plan)
 
-        def make(options: Options) -> Setup:
-            return set_up(A, Y, w, options, multiclass, None)
+        def pose(request: Request) -> tuple[Problem, Settings]:
+            problem = make_problem(A, data, scaling, request, state)
+            entries = number_of_entries(A) if problem.inputs.kernel is None else problem.rows.n * problem.rows.d
+            return problem, start_settings(problem, request, entries)
 
-        with clock.stage("choose"):
-            setup = make(with_width(options, make))
-            ridge, thresholds, held = choose_ridge(self.method, setup, options)
-        with clock.stage("fit"):
-            space = fit_space(self.method, setup, setup.rows, ridge)
+        with clock.step("choose"):
+            problem, settings = pose(with_width(request, pose))
+            ridge, thresholds, held_rows = choose_ridge(self.method, problem, settings, request)
+        rows = problem.rows
+        with clock.step("fit"):
+            space = fit_space(self.method, settings, rows, ridge)
         rank = space.U.shape[1]
         model = Model(
             scaling=scaling,
-            input_features=setup.inputs.features,
-            W=ArrayWeights(setup.inputs.weights(space.W)),  # as in a model file: BLAS may round another order
+            input_features=problem.inputs.features,
+            W=ArrayWeights(problem.inputs.weights(space.W)),  # as in a model file: BLAS may round another order
             classifier=None,
             normalize=False,
             features=draw_features(parse_kernel("linear"), rank, 0, 1.0, 1.0, np.random.default_rng(0)),
             V=ArrayWeights(np.ascontiguousarray(space.V)),
             loss="squared",
-            multiclass=multiclass,
+            multiclass=data.multiclass,
             calibration=no_calibration(),
-            counts=setup.rows.sum(label_counts, out=(setup.rows.c,), dtype=np.float64),
-            total=float(setup.rows.w.sum(dtype=np.float64)),
             thresholds=thresholds,
+            **label_totals(rows),
         )
-        chosen = Chosen(ridge, rank, 1.0, 0.0, "squared", 0)
-        how = {"ridge": "held-out rows" if options.ridge == "auto" else "given"}
-        first = Embedded(space.U, space.W, None, np.zeros((0, rank)), np.zeros(0), float("nan"))
-        verdict = Verdict(chosen, model.calibration, thresholds, held, {})
-        summary = summarise(chosen, how, first, setup, verdict, clock, scaling.kind)
-        machine = setup.rows.machine
-        return Trained(model, space.U, {**summary, "device": str(machine), "peak_device_mb": machine.peak_mb})
+        settings = replace(settings, ridge=ridge, rank=rank, bandwidth=1.0, final_ridge=0.0)
+        choice = Choice(problem, settings, {"ridge": "held-out rows" if request.ridge == "auto" else "given"})
+        embedded = Embedded(space.U, space.W, None, np.zeros((0, rank)), np.zeros(0), float("nan"))
+        summary = summarise(choice, embedded, held_rows, {}, clock)
+        return Fitted(model, space.U, {**summary, "device": str(rows.machine), "peak_device_mb": rows.machine.peak_mb})
 
     def save(self, path: str | os.PathLike[str], dtype: str | None = None) -> None:
         """Writes the fitted model to a file, which loads as a SmoothLinkClassifier that predicts the same."""
         check_is_fitted(self)
-        plain = SmoothLinkClassifier()
-        plain.__dict__.update({name: value for name, value in vars(self).items() if name != "method"})
-        plain.save(path, dtype)
+        self._as_classifier().save(path, dtype)
 
 
-def fit_space(method: str, setup: Setup, rows: Rows, ridge: float) -> LinearLabelSpace:
-    """Fits the label space of the rows of positive weight."""
-    system = setup.stage.prepare(rows)
+def fit_space(method: str, settings: Settings, rows: Rows, ridge: float) -> LinearLabelSpace:
+    """Returns the label space of the rows of positive weight."""
+    embedder = settings.embedder
+    system = embedder.prepare(rows)
     assert system is not None
-    return METHODS[method](rows, setup.stage.rank, system, ridge, np.random.default_rng([setup.stage.seed, 1]))
+    return METHODS[method](rows, embedder.rank, system, ridge, np.random.default_rng([embedder.seed, 1]))
 
 
-def choose_ridge(method: str, setup: Setup, options: Options) -> tuple[float, Array, int]:
+def choose_ridge(method: str, problem: Problem, settings: Settings, request: Request) -> tuple[float, Array, int]:
     """Returns the ridge of the least held-out Brier score, Algorithm 4's thresholds there, and the rows held out."""
-    grid = [float(v) for v in axis(options.ridge, RIDGES)]
-    held = holdouts(setup.rows.w, options)
-    if not held:
-        return (1.0 if len(grid) > 1 else grid[0]), np.full(setup.rows.c, 0.5), 0
-    w = setup.rows.w
-    weights = np.concatenate([w[h] for h in held]).astype(np.float64)
-    tried = {ridge: held_scores(method, setup, held, ridge) for ridge in grid}
-
-    def loss(ridge: float) -> float:
-        histogram = Histogram("squared")
-        histogram.add(tried[ridge], setup.Y[np.concatenate(held)], weights)
-        return histogram.brier()
-
-    best = min(grid, key=loss)
-    share = np.clip(label_means(setup.rows), 0, 1)
-    return best, f1_thresholds(np.clip(tried[best], 0, 1), share, weights), len(weights)
+    ridges = [float(ridge) for ridge in grid(request.ridge, RIDGES)]
+    folds = holdouts(problem.rows.w, request)
+    if not folds:
+        return (START["ridge"] if len(ridges) > 1 else ridges[0]), not_calibrated(problem.rows.c).thresholds, 0
+    tried = {ridge: [held_out(method, problem, settings, held, ridge) for held in folds] for ridge in ridges}
+    best = min(ridges, key=lambda ridge: criterion(tried[ridge], "squared", multiclass=False)[0])
+    frequencies = np.clip(label_means(problem.rows), 0, 1)
+    found = calibrate(tried[best], frequencies, "squared", multiclass=False, maps=False)
+    return best, found.thresholds, found.rows
 
 
-def held_scores(method: str, setup: Setup, held: list[Array], ridge: float) -> Array:
-    """Returns the scores of the held-out rows of every fold, each from a fit without them."""
-    scores = []
-    for numbers in held:
-        w = setup.rows.w.copy()
-        w[numbers] = 0
-        space = fit_space(method, setup, setup.rows.weighted(w), ridge)
-        H = to_host(setup.rows.take(numbers).map(embed_rows, space.W))
-        scores.append(H @ space.V[:-1] + space.V[-1])
-    return np.concatenate(scores)
+def held_out(method: str, problem: Problem, settings: Settings, held: Array, ridge: float) -> HeldOut:
+    """Returns the rows numbered `held` with their scores from a fit without them."""
+    space = fit_space(method, settings, without(problem.rows, held), ridge)
+    H = to_host(problem.rows.take(held).map(embed_rows, space.W))
+    S = H @ space.V[:-1] + space.V[-1]
+    return HeldOut(lambda labels, count: S[:count, labels], problem.Y[held], problem.rows.w[held].astype(np.float64))

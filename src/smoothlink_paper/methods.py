@@ -1,4 +1,4 @@
-"""What is compared: presets of the classifier, classifiers of scikit-learn, and peer libraries."""
+"""The methods that are compared: presets of the classifier, classifiers of scikit-learn, and peer libraries."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from smoothlink.choices import nest
 from smoothlink.estimator import SmoothLinkClassifier
+from smoothlink.fitting.holdout import fold_numbers
 from smoothlink.labels import is_multiclass
-from smoothlink.machines.rows import folds
 from smoothlink.metrics.evaluate import Predictions, evaluate
 from smoothlink.metrics.names import is_better
 from smoothlink.predict import one_each, predictions
 from smoothlink.steps.calibrate import row_logloss
 from smoothlink.steps.infer import above_half, f1_thresholds, sets_at, top_k, topk_csr
 from smoothlink.steps.scale import choose_scaling
-from smoothlink_paper.data import Split
+from smoothlink_paper.data_sets import Split
 from smoothlink_paper.label_space import LabelSpace
-from smoothlink_paper.runners import NO_PEERS, Peers
+from smoothlink_paper.runners import NO_PEERS, PEER_TIMEOUT, Peers
 
 Array = NDArray[Any]
 
@@ -32,45 +33,45 @@ RIDGE = "scikit-learn ridge on dense unit rows"
 RIDGE_TUNED = f"{RIDGE}, ridge tuned"
 PEERS = ("LibMultiLabel linear", "omikuji", "napkinXC BR", "napkinXC PLT")
 RUN_BY = {RIDGE_TUNED: RIDGE, **{name: name for name in PEERS}}  # a method of the tables -> the peer that runs it
-PATIENCE = 3600.0  # seconds for a peer
 
 LOW_RANK: dict[str, Any] = {"rank": 0.9, "kernel": "linear", "input_kernel": None}
 
 
-class Answer(NamedTuple):
-    """What a method says of the test rows."""
+class Result(NamedTuple):
+    """The predictions of a method for the test rows, and what they cost."""
 
     predictions: Predictions
     seconds: float  # of the fit
     settings: dict[str, Any]
+    peak_mb: float | None = None  # of the process, data included, where it was measured
 
 
-def ours(split: Split, seed: int, **params: Any) -> Answer:
-    """SmoothLinkClassifier with these parameters."""
-    return asked(SmoothLinkClassifier(**{"random_state": seed, **params}), split, params)
+def ours(split: Split, seed: int, **params: Any) -> Result:
+    """Returns the result of SmoothLinkClassifier with these settings, by dotted name ("kernel.bandwidth")."""
+    return fit_and_predict(SmoothLinkClassifier(**nest({"random_state": seed, **params})), split, params)
 
 
-def label_space(split: Split, seed: int, **params: Any) -> Answer:
-    """PLST or CPLST with these parameters."""
-    return asked(LabelSpace(random_state=seed, **params), split, params)
+def label_space(split: Split, seed: int, **params: Any) -> Result:
+    """Returns the result of PLST or CPLST with these parameters."""
+    return fit_and_predict(LabelSpace(random_state=seed, **params), split, params)
 
 
-def asked(classifier: SmoothLinkClassifier, split: Split, params: dict[str, Any]) -> Answer:
+def fit_and_predict(classifier: SmoothLinkClassifier, split: Split, params: dict[str, Any]) -> Result:
     """Fits the classifier and predicts the test rows."""
     began = time.perf_counter()
     fitted = classifier.fit(split.train.X, split.train.Y)
     seconds = time.perf_counter() - began
-    said = fitted._run_prediction(fitted._validated_rows(split.test.X), predictions, split.test.Y)
-    kept = ("rank", "ridge", "kernel", "bandwidth", "random_features", "final_ridge", "loss", "passes")
-    return Answer(said, seconds, {**params, **{k: fitted.summary_[k] for k in kept}})
+    predicted = fitted._run_prediction(fitted._validated_rows(split.test.X), predictions, split.test.Y)
+    shown = ("rank", "ridge", "kernel", "bandwidth", "random_features", "final_ridge", "loss", "passes")
+    return Result(predicted, seconds, {**params, **{k: fitted.summary_[k] for k in shown}})
 
 
-# Baselines by composition of the same steps, as published: x is seen as it is.
-PRESETS: dict[str, Callable[[Split, int], Answer]] = {
+# Baselines composed of the same steps, as published: without a kernel of x.
+PRESETS: dict[str, Callable[[Split, int], Result]] = {
     "independent ridge": partial(label_space, method="plst", rank=1.0),  # every direction: c ridge regressions
     "independent logistic": partial(ours, embedding="none", kernel="linear", loss="logistic"),
     "independent kernel logistic": partial(ours, embedding="none", loss="logistic"),
-    "link over independent ridge (Algorithm 2)": partial(ours, embedding="identity", input_kernel=None),
+    "link over independent ridge (Algorithm 2)": partial(ours, embedding="per_label", input_kernel=None),
     "compressed sensing + logistic": partial(ours, **LOW_RANK, embedding="random", loss="logistic"),
     "PLST": partial(label_space, method="plst", rank=0.9),
     "CPLST": partial(label_space, method="cplst", rank=0.9),
@@ -79,23 +80,23 @@ PRESETS: dict[str, Callable[[Split, int], Answer]] = {
 }
 
 
-def logistic_regressions(split: Split, seed: int, C: float = 1.0) -> Answer:
-    """scikit-learn's LogisticRegression, one a label, on scaled features."""
+def logistic_regressions(split: Split, seed: int, C: float = 1.0) -> Result:
+    """Returns the result of scikit-learn's LogisticRegression, one per label, on scaled features."""
     from sklearn.linear_model import LogisticRegression
 
-    answer = one_vs_rest(split, lambda: LogisticRegression(C=C, max_iter=1000, random_state=seed))
-    return answer._replace(settings={"C": C})
+    result = one_vs_rest(split, lambda: LogisticRegression(C=C, max_iter=1000, random_state=seed))
+    return result._replace(settings={"C": C})
 
 
 def tuned(
-    fit: Callable[[Split, int, float], Answer],
+    fit: Callable[[Split, int, float], Result],
     values: Sequence[float],
     split: Split,
     seed: int,
     metrics: Sequence[str] = ("hamming",),
-) -> dict[str, Answer]:
-    """For each metric a fit with the value, one for all labels, that is best on a tenth of the training rows."""
-    held = folds(split.train.X.shape[0], 0.1, seed) == 0
+) -> dict[str, Result]:
+    """Returns for each metric a fit with the value (one for all labels) best on a tenth of the training rows."""
+    held = fold_numbers(split.train.X.shape[0], 0.1, seed) == 0
     inner = Split(*(split.train._replace(X=split.train.X[part], Y=split.train.Y[part]) for part in (~held, held)))
     counts = np.bincount(inner.train.Y.indices, minlength=inner.train.Y.shape[1])
     known = {"label_counts": counts, "n_train": inner.train.Y.shape[0], "bootstraps": 0}
@@ -105,17 +106,17 @@ def tuned(
         for value, found in tried.items():
             if is_better(metric, found[metric].value, tried[best[metric]][metric].value):
                 best[metric] = value
-    answers = {value: fit(split, seed, value) for value in set(best.values())}
-    return {metric: answers[value] for metric, value in best.items()}
+    results = {value: fit(split, seed, value) for value in set(best.values())}
+    return {metric: results[value] for metric, value in best.items()}
 
 
-def tuned_logistic_regressions(split: Split, seed: int) -> Answer:
-    """Logistic regressions with the C of the least Hamming loss on a tenth of the training rows."""
+def tuned_logistic_regressions(split: Split, seed: int) -> Result:
+    """Returns logistic regressions with the C of the least Hamming loss on a tenth of the training rows."""
     return tuned(logistic_regressions, STRENGTHS, split, seed)["hamming"]
 
 
-def random_forest(split: Split, seed: int) -> Answer:
-    """scikit-learn's RandomForestClassifier with 200 trees, which takes all labels at once."""
+def random_forest(split: Split, seed: int) -> Result:
+    """Returns the result of scikit-learn's RandomForestClassifier with 200 trees, which takes all labels at once."""
     from sklearn.ensemble import RandomForestClassifier
 
     began = time.perf_counter()
@@ -126,11 +127,11 @@ def random_forest(split: Split, seed: int) -> Answer:
     P = np.column_stack(
         [p[:, 1] if p.shape[1] == 2 else np.full(len(p), k[0]) for p, k in zip(found, forest.classes_, strict=True)]
     )
-    return Answer(of_probabilities(P, split), seconds, {"trees": 200})
+    return Result(of_probabilities(P, split), seconds, {"trees": 200})
 
 
-def one_vs_rest(split: Split, make: Callable[[], Any]) -> Answer:
-    """One classifier a label on the same scaled features; a label without both kinds of rows gets its frequency."""
+def one_vs_rest(split: Split, make: Callable[[], Any]) -> Result:
+    """Returns one classifier per label on the same scaled features; a label of all or no rows gets its frequency."""
     scaling = choose_scaling(split.train.X)
     X, X_test = (scaling(part.X)[:, :-1] for part in split)
     Y = split.train.Y.tocsc()
@@ -141,24 +142,24 @@ def one_vs_rest(split: Split, make: Callable[[], Any]) -> Answer:
         y[Y.indices[Y.indptr[label] : Y.indptr[label + 1]]] = 1
         two = 0 < y.sum() < len(y)
         columns.append(make().fit(X, y).predict_proba(X_test)[:, 1] if two else np.full(X_test.shape[0], y.mean()))
-    return Answer(of_probabilities(np.column_stack(columns), split), time.perf_counter() - began, {})
+    return Result(of_probabilities(np.column_stack(columns), split), time.perf_counter() - began, {})
 
 
-def field(peers: Peers) -> dict[str, Callable[[Split, int], Answer]]:
-    """The classifiers of scikit-learn and the peer libraries with their own defaults, by name."""
+def baselines(peers: Peers) -> dict[str, Callable[[Split, int], Result]]:
+    """Returns the classifiers of scikit-learn and the peer libraries with their own defaults, by name."""
     return {
         "scikit-learn one-vs-rest logistic, C = 1": logistic_regressions,
         "scikit-learn random forest": random_forest,
-        **{name: partial(peers.ask, name, limit=PATIENCE) for name in PEERS},
+        **{name: partial(peers.run, name, limit=PEER_TIMEOUT) for name in PEERS},
     }
 
 
-def tuned_field(peers: Peers) -> dict[str, tuple[Callable[[Split, int, float], Answer], Sequence[float]]]:
-    """Name -> fit and the values to choose from, for each metric anew."""
+def tuned_baselines(peers: Peers) -> dict[str, tuple[Callable[[Split, int, float], Result], Sequence[float]]]:
+    """Returns baselines that are tuned for each metric: name -> fit, and the values to choose from."""
 
-    def ridge_regressions(split: Split, seed: int, ridge: float) -> Answer:
-        answer: Answer = peers.ask(RIDGE, split, seed, limit=PATIENCE, ridge=ridge)
-        return answer
+    def ridge_regressions(split: Split, seed: int, ridge: float) -> Result:
+        result: Result = peers.run(RIDGE, split, seed, limit=PEER_TIMEOUT, ridge=ridge)
+        return result
 
     return {
         "scikit-learn one-vs-rest logistic, C tuned": (logistic_regressions, STRENGTHS),
@@ -166,11 +167,11 @@ def tuned_field(peers: Peers) -> dict[str, tuple[Callable[[Split, int, float], A
     }
 
 
-FIELD, TUNED = tuple(field(NO_PEERS)), tuple(tuned_field(NO_PEERS))  # their names
+BASELINES, TUNED = tuple(baselines(NO_PEERS)), tuple(tuned_baselines(NO_PEERS))  # their names
 
 
 def of_probabilities(P: Array, split: Split) -> Predictions:
-    """All that `steps.evaluate` asks for, from probabilities (n, c).
+    """Returns all predictions that `evaluate` takes, from probabilities (n, c).
 
     Where every training row has one label, sets are the arg-max and the log-loss is that of rows made to sum to 1.
     """
@@ -192,7 +193,7 @@ def of_probabilities(P: Array, split: Split) -> Predictions:
 
 
 def of_top(scores: sp.csr_array, split: Split) -> Predictions:
-    """Rankings from the best scores of each row (CSR, n x c), never dense: there are no label sets.
+    """Returns rankings from the best scores of each row (CSR, n x c), never dense: there are no label sets.
 
     Equal scores keep the order in which they come. A row with fewer than 5 labels is filled up with the most frequent
     ones, at score 0.

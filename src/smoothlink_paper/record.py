@@ -1,4 +1,4 @@
-"""What an experiment leaves behind: a JSON record with its circumstances, the page made of it, and its picture.
+"""The files of an experiment: a JSON record with its circumstances, the page made from it, and its picture.
 
 Published are results/NAME/DATE.json, docs/results/NAME.md and .svg. A run that measured less than the published one
 writes all three to results/NAME/, as VARIANT-DATE: it never replaces them.
@@ -16,19 +16,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from smoothlink.fitting.options import peak_memory_mb
 
 from smoothlink.data.atomic import replace_file
+from smoothlink.fitting.settings import peak_memory_mb
 from smoothlink.metrics.evaluate import evaluate
 from smoothlink_paper import experiment
-from smoothlink_paper.data import Split
-from smoothlink_paper.methods import Answer
+from smoothlink_paper.data_sets import Split
+from smoothlink_paper.methods import Result
 
 PACKAGES = ("smoothlink", "numpy", "scipy", "scikit-learn", "numba", "optuna")
 
 
 def circumstances(name: str, seed: int, seconds: float) -> dict[str, Any]:
-    """When, with what and on what an experiment was run."""
+    """Returns the time, the versions and the machine of an experiment."""
     return {
         "experiment": name,
         "date": date.today().isoformat(),
@@ -117,8 +117,8 @@ def publish(record: dict[str, Any], folder: Path, notify: Callable[[str], None])
     return [page, picture]
 
 
-def stated(record: dict[str, Any]) -> str:
-    """The last line of a page."""
+def provenance(record: dict[str, Any]) -> str:
+    """Returns the last line of a page: when, how long, on what machine and with which versions."""
     lacks = f"This is not the published run: {', and '.join(record['lacks'])}. " if "lacks" in record else ""
     versions = ", ".join(f"{name} {number}" for name, number in sorted(record["versions"].items()))
     return (
@@ -127,11 +127,11 @@ def stated(record: dict[str, Any]) -> str:
     )
 
 
-def measure(metric: str, answer: Answer, split: Split, seed: int, bootstraps: int = 1000) -> dict[str, Any]:
-    """One metric of an answer with its interval, the seconds of its fit and its settings."""
-    found = evaluate(split.test.Y, answer.predictions, **training(split), seed=seed, bootstraps=bootstraps)
+def measure(metric: str, result: Result, split: Split, seed: int, bootstraps: int = 1000) -> dict[str, Any]:
+    """Returns one metric of a result with its interval, the seconds of its fit and its settings."""
+    found = evaluate(split.test.Y, result.predictions, **training(split), seed=seed, bootstraps=bootstraps)
     row = found.metrics[metric]._asdict()
-    return {**row, "seconds": round(answer.seconds, 2), "settings": answer.settings}
+    return {**row, "seconds": round(result.seconds, 2), "settings": result.settings}
 
 
 def row_counts(split: Split) -> list[int]:
@@ -140,10 +140,11 @@ def row_counts(split: Split) -> list[int]:
 
 
 def training(split: Split) -> dict[str, Any]:
-    """What metrics need to know of the training rows."""
+    """Returns what metrics need to know of the training rows."""
     Y = split.train.Y
     return {"label_counts": np.bincount(Y.indices, minlength=Y.shape[1]), "n_train": Y.shape[0]}
 
 
 def figure(metric: dict[str, float], digits: int) -> str:
+    """Returns a value and its interval as text."""
     return f"{metric['value']:.{digits}f} [{metric['low']:.{digits}f}, {metric['high']:.{digits}f}]"

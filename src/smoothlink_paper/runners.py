@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 from smoothlink.errors import SmoothLinkError
-from smoothlink_paper.data import Split
+from smoothlink_paper.data_sets import Split
 
+PEER_TIMEOUT = 3600.0  # seconds; a peer that takes longer is stopped, and the page says so
 CHECKOUT = Path(__file__).resolve().parents[2] / "benchmarks"  # not there where the package is installed from a wheel
 
 
@@ -18,22 +19,22 @@ class PeerFailed(SmoothLinkError, RuntimeError):  # noqa: N818
 
 
 class Peers(Protocol):
-    """What an experiment needs of the runners."""
+    """The functions of the runners that experiments call."""
 
     def absent(self, name: str) -> str | None:
         """Returns None where the peer can be run, else one sentence that says why not."""
 
-    def ask(self, name: str, split: Split, seed: int, *, limit: float | None = None, **settings: Any) -> Any:
-        """Returns the peer's `methods.Answer` to the test rows, or raises `PeerFailed`."""
+    def run(self, name: str, split: Split, seed: int, *, limit: float | None = None, **settings: Any) -> Any:
+        """Returns the peer's `methods.Result`, or raises `PeerFailed`."""
 
     def report(
         self, name: str, split: Split, seed: int, *, top: int | None = None, limit: float | None = None, **settings: Any
     ) -> Any:
-        """Returns the answer with its costs, or raises `PeerFailed`."""
+        """Returns the result with its costs, or raises `PeerFailed`."""
 
 
 class NoPeers:
-    """Stands in for the runners where there is no checkout: every peer is left out, and the reason is recorded."""
+    """Replaces the runners where there is no checkout: every peer is left out, and the reason is recorded."""
 
     def absent(self, name: str) -> str:
         return f"{name} was left out: a checkout of the project runs it; pass its benchmarks folder as --peers."
@@ -41,7 +42,7 @@ class NoPeers:
     def report(self, name: str, *_: Any, **__: Any) -> NoReturn:
         raise PeerFailed(self.absent(name))
 
-    ask = report
+    run = report
 
 
 NO_PEERS = NoPeers()

@@ -45,7 +45,7 @@ def test_a_run_stores_its_cells_writes_the_page_and_measures_nothing_twice(place
         assert cell["load_before"] is None or cell["load_before"] >= 0
         assert not any(word in json.dumps(cell) for word in (str(place), str(Path.home()), platform.node() or "?"))
     assert cells["smoothlink"]["data"] == cells["sklearn-ridge"]["data"]
-    assert cells["smoothlink"]["settled"]["compiled"] == 0
+    assert cells["smoothlink"]["selected"]["compiled"] == 0
     assert {"smoothlink", "source", "numba"} <= set(cells["smoothlink"]["versions"])
     assert "## tiny" in (place / "page.md").read_text()
     assert "](page.svg)" in (place / "page.md").read_text()

@@ -186,12 +186,12 @@ def test_small_parts_store_cells_without_places_and_print_their_tables_last(devi
 
 
 def test_sizes_shrink_with_the_scale_and_stay_possible():
-    asked = gpu_parts.Asked(scale=0.01, passes=2)
-    found = asked.settings(gpu_parts.LSHTC)
+    options = gpu_parts.RunOptions(scale=0.01, passes=2)
+    found = options.settings(gpu_parts.LSHTC)
     shrunk = {"rank": 80, "kernel.features": 400, "loss.batch_rows": 655, "loss.passes": 2}
     assert {name: found[name] for name in shrunk} == shrunk
-    assert asked.settings(gpu_parts.QUICK) == gpu_parts.QUICK
-    assert gpu_parts.Asked().settings(gpu_parts.LSHTC) == gpu_parts.LSHTC
+    assert options.settings(gpu_parts.QUICK) == gpu_parts.QUICK
+    assert gpu_parts.RunOptions().settings(gpu_parts.LSHTC) == gpu_parts.LSHTC
     assert gpu_parts.LSHTC_SIZES.scaled(1) == gpu_parts.LSHTC_SIZES
 
 
@@ -247,7 +247,7 @@ def test_the_page_has_a_row_for_every_figure_and_says_with_what():
     text = page({"aloi": cell})
     assert "| fit | 412.0 s | at most 480: met |" in text
     assert "| P@1 | 31.50 % |  |" in text
-    assert "1,000 training rows, 10 test rows, 20 features and 30 labels, 4.25 and 1 of them a row." in text
+    assert "1,000 training rows, 10 test rows, 20 features and 30 labels, 4.25 and 1 of them per row." in text
     assert "2 checks passed; nearest to its limit: V, 1.0e-03 of 0.02." in text
     assert "- fit: n features 16000, ridge 1.0e-05." in text
     assert "torch 2.11.0, CUDA 13.0." in text

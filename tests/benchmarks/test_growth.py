@@ -78,8 +78,8 @@ def test_points_that_are_stored_are_not_measured_again(tmp_path, monkeypatch, ca
 
     def report(name, split, seed, **given):
         asked.append((split.train.X.shape, split.train.Y.shape[1], given["rank"], given["kernel.features"]))
-        settled = {"seconds": {"embed": 1.0}, "solver": "Cholesky"}
-        return peers.Report(None, "", 0.0, 2.0, 0.0, 0.0, 200.0 + len(asked), 0, settled)
+        selected = {"seconds": {"embed": 1.0}, "solver": "Cholesky"}
+        return peers.Report(None, "", 0.0, 2.0, 0.0, 0.0, 200.0 + len(asked), 0, selected)
 
     monkeypatch.setattr(peers, "report", report)
     words = ["--shrink", "400", "--steps", "2", "--results", str(tmp_path), "--page", str(tmp_path / "page.md")]
@@ -98,8 +98,8 @@ def test_a_point_during_which_kernels_were_compiled_is_measured_again(monkeypatc
 
     def report(*args, **given):
         left = compiled.pop(0)
-        settled = {"seconds": {}, "solver": "Cholesky", "compiled": left}
-        return peers.Report(None, "", 0.0, 10.0 if left else 2.0, 0.0, 0.0, 200.0, 0, settled)
+        selected = {"seconds": {}, "solver": "Cholesky", "compiled": left}
+        return peers.Report(None, "", 0.0, 10.0 if left else 2.0, 0.0, 0.0, 200.0, 0, selected)
 
     monkeypatch.setattr(peers, "report", report)
     assert growth.measured(growth.TINY, 0, 2)["seconds"] == 2.0

@@ -12,9 +12,9 @@ from bench.page import NOTHING, page, publish
 from bench.pictures import LOOKS, accuracy_against_seconds
 from commands import labelled
 
-from smoothlink_paper.data import Split
+from smoothlink_paper.data_sets import Split
 
-SETTLED = {
+SELECTED = {
     "rank": 7,
     "ridge": 0.5,
     "final_ridge": 0.1,
@@ -45,12 +45,12 @@ def cell(method, p1, *, low=0.02, high=0.02, seconds=2.0, run="now", **changes):
         "versions": {"python": "3.11.7", method: "1.2.3"},
         "metrics": dict.fromkeys(METRICS, metric),
         "costs": {**costs, "peak_mb": 100.0 * seconds, "model_mb": 3.0},
-        "settled": SETTLED if method == "smoothlink" else {},
+        "selected": SELECTED if method == "smoothlink" else {},
     } | changes
 
 
 def without_figures(method, note):
-    return {k: v for k, v in cell(method, 0.5).items() if k not in ("metrics", "costs", "settled")} | {"note": note}
+    return {k: v for k, v in cell(method, 0.5).items() if k not in ("metrics", "costs", "selected")} | {"note": note}
 
 
 def test_a_row_for_every_cell_and_the_best_of_each_column_in_bold():
@@ -61,13 +61,13 @@ def test_a_row_for_every_cell_and_the_best_of_each_column_in_bold():
     assert "| omikuji | 2.00 | 1,000 | 0.50 | 200 | 3.0 | 0.2 to 1.8 | 0.04 |" in text
     assert "4,880 training rows, 2,515 test rows, 1,836 features, 159 labels. Time limit: 3,600 s per method." in text
     chosen = "rank 7, ridge 0.5, final ridge 0.1, loss squared; seconds: choose 1.50, fit 0.25."
-    assert f"smoothlink's learner: Algorithm 3. It settled on {chosen}" in text
+    assert f"smoothlink's learner: Algorithm 3. It selected {chosen}" in text
     for said in ("Measured 2026-01-02 on 2 cores, 2 threads each, seed 0", "omikuji 1.2.3", "--methods smoothlink"):
         assert said in text
 
 
 def test_joint_training_is_named_as_the_learner_of_a_set():
-    ours = cell("smoothlink", 0.66, settled=SETTLED | {"final_ridge": 0.0})
+    ours = cell("smoothlink", 0.66, selected=SELECTED | {"final_ridge": 0.0})
     assert "smoothlink's learner: joint, sampled negatives." in page({"bibtex": {"smoothlink": ours}}, None)
 
 
@@ -143,7 +143,9 @@ def test_without_cells_the_page_says_what_to_type():
 def test_the_page_of_this_project_is_what_its_cells_say():
     remedy = "write it again: python benchmarks/compare_peers.py --page-only"
     assert PAGE.read_text() == page(
-        stored_cells(RESULTS), read(RESULTS / "growth" / "figures.json"), drawn=read(RESULTS / "drawn" / "figures.json")
+        stored_cells(RESULTS),
+        read(RESULTS / "growth" / "figures.json"),
+        negatives=read(RESULTS / "sampled_negatives" / "figures.json"),
     ), remedy
     for picture in ("benchmarks", "benchmarks-growth"):
         assert (f"]({picture}.svg)" in PAGE.read_text()) == PAGE.with_name(f"{picture}.svg").exists(), remedy
@@ -222,9 +224,7 @@ def test_an_absent_stopped_or_failed_peer_becomes_a_note(rng, monkeypatch):
 
     stopped = outcome(peers.PeerStopped("It was stopped after 5 s."))
     assert (stopped["note"], stopped["stopped_after"]) == ("stopped after 5 s", 5.0)
-    failed = outcome(
-        peers.PeerFailed(f"{METHODS['sklearn-ridge']} failed.\n  It said:\n  File /a/b/c.py\n  ValueError: no luck")
-    )
+    failed = outcome(peers.PeerFailed(f"{METHODS['sklearn-ridge']} failed.\n  Its last lines:\n  ValueError: no luck"))
     assert failed["note"] == "failed. ValueError: no luck"
     assert "metrics" not in failed
     monkeypatch.setattr(peers, "absent", lambda name: f"{name} cannot be run (/a/b/python: none): install it.")
@@ -232,12 +232,17 @@ def test_an_absent_stopped_or_failed_peer_becomes_a_note(rng, monkeypatch):
     json.dumps(stopped)
 
 
-def test_drawn_labels_stand_beside_all_of_them():
+def test_sampled_negatives_are_compared_with_all_labels():
     rows = [
         {"negatives": 30, "p@1": 0.78, "p@5": 0.45, "logloss": 8.4, "seconds": 3.0},
         {"negatives": 600, "p@1": 0.79, "p@5": 0.46, "logloss": 8.0, "seconds": 9.0},
     ]
-    record = {"date": "2026-01-02", "seed": 0, "command": "python benchmarks/drawn.py", "sets": {"debtags": rows}}
-    text = page({}, None, drawn=record)
+    record = {
+        "date": "2026-01-02",
+        "seed": 0,
+        "command": "python benchmarks/sampled_negatives.py",
+        "sets": {"debtags": rows},
+    }
+    text = page({}, None, negatives=record)
     assert "| debtags | 30 | 78.00 | -1.00 | 45.00 | 8.400 | +5.0 % | 3.0 |" in text
     assert "| debtags | all 600 | 79.00 |  | 46.00 | 8.000 |  | 9.0 |" in text

@@ -17,8 +17,8 @@ from smoothlink.data.read import write
 from smoothlink.metrics.evaluate import evaluate
 from smoothlink.search import Space
 from smoothlink.steps.scale import choose_scaling
-from smoothlink_paper import mulan
-from smoothlink_paper.data import Split
+from smoothlink_paper import reproduce_mulan as mulan
+from smoothlink_paper.data_sets import Split
 from smoothlink_paper.methods import of_probabilities, of_top, tuned
 from smoothlink_paper.record import training
 
@@ -68,11 +68,11 @@ def frequencies(split):
 def test_a_peer_answers_with_its_scores_and_their_cost(split, known):
     found = peers.report(known(), split, 0)
     order = np.argsort(-frequencies(split), kind="stable")
-    np.testing.assert_array_equal(found.answer.predictions.topk.indices.reshape(30, -1)[0], order[:5])
-    np.testing.assert_allclose(found.answer.predictions.top_probability, frequencies(split).max(), rtol=1e-6)
+    np.testing.assert_array_equal(found.result.predictions.topk.indices.reshape(30, -1)[0], order[:5])
+    np.testing.assert_allclose(found.result.predictions.top_probability, frequencies(split).max(), rtol=1e-6)
     assert found.version == f"numpy {np.__version__}"
-    assert found.answer.settings == {"version": found.version}
-    assert found.answer.seconds == found.fit_seconds >= 0
+    assert found.result.settings == {"version": found.version}
+    assert found.result.seconds == found.fit_seconds >= 0
     assert min(found.prepare_seconds, found.predict_seconds, found.row_milliseconds) >= 0
     assert found.model_bytes > 5 * 4
     assert found.memory_mb is None or found.memory_mb > 1
@@ -94,9 +94,9 @@ def predict(model, X, job):
     assert X.shape[1] == job["settings"]["columns"]
     return np.tile(np.sqrt(X.multiply(X).sum(axis=1)) / 2, (1, job["labels"]))
 """)
-    answer = peers.ask(name, split, 0, columns=split.train.X.shape[1])
+    result = peers.run(name, split, 0, columns=split.train.X.shape[1])
     filled = np.diff(split.test.X.indptr) > 0
-    np.testing.assert_allclose(answer.predictions.top_probability, filled / 2, rtol=1e-6)
+    np.testing.assert_allclose(result.predictions.top_probability, filled / 2, rtol=1e-6)
 
 
 def test_a_peer_that_scales_by_itself_sees_the_rows_as_they_are(split, known):
@@ -107,15 +107,15 @@ def predict(model, X, job):
 """,
         own_scaling=True,
     )
-    answer = peers.ask(name, split, 0)
+    result = peers.run(name, split, 0)
     sums = np.asarray(split.test.X.sum(axis=1)).ravel()
-    np.testing.assert_allclose(answer.predictions.top_probability, sums / 100, rtol=1e-6)
+    np.testing.assert_allclose(result.predictions.top_probability, sums / 100, rtol=1e-6)
 
 
 def test_what_a_peer_settled_is_reported(split, known):
-    assert peers.report(known(), split, 0).settled == {}
-    name = known("def settled(model, job):\n    return {'labels': len(model), 'seed': job['seed']}\n", "telling")
-    assert peers.report(name, split, 0).settled == {"labels": 5, "seed": 0}
+    assert peers.report(known(), split, 0).selected == {}
+    name = known("def selected(model, job):\n    return {'labels': len(model), 'seed': job['seed']}\n", "telling")
+    assert peers.report(name, split, 0).selected == {"labels": 5, "seed": 0}
 
 
 def test_versions_are_known_before_anything_is_run(known):
@@ -136,11 +136,11 @@ def test_smoothlink_as_a_peer_answers_as_it_does_here(split):
     found = peers.report(OURS, split, 3, top=5, **given)
     fitted = SmoothLinkClassifier(random_state=3, **nest(given)).fit(split.train.X, split.train.Y)
     expected = fitted.predict_topk(split.test.X, 5)
-    np.testing.assert_array_equal(found.answer.predictions.topk.indices, expected.indices)
-    np.testing.assert_allclose(found.answer.predictions.topk.data, expected.data, rtol=1e-5)
-    assert found.settled["rank"] == 4
-    assert sum(found.settled["seconds"].values()) <= found.fit_seconds + 0.01
-    assert found.settled["compiled"] >= 0
+    np.testing.assert_array_equal(found.result.predictions.topk.indices, expected.indices)
+    np.testing.assert_allclose(found.result.predictions.topk.data, expected.data, rtol=1e-5)
+    assert found.selected["rank"] == 4
+    assert sum(found.selected["seconds"].values()) <= found.fit_seconds + 0.01
+    assert found.selected["compiled"] >= 0
     assert peers.versions(OURS)["smoothlink"]
 
 
@@ -151,7 +151,7 @@ def test_scikit_learns_ridge_is_its_own_unless_one_is_given(split):
     X, X_test = (scaling(part.X)[:, :-1].toarray() for part in split)
     for given, alpha in (({}, 1.0), ({"ridge": 3.0}, 3.0 * np.vdot(X, X) / X.shape[1])):
         expected = Ridge(alpha=alpha).fit(X, split.train.Y.toarray()).predict(X_test)
-        found = peers.ask(name, split, 0, **given).predictions
+        found = peers.run(name, split, 0, **given).predictions
         np.testing.assert_allclose(found.top_probability, expected.max(axis=1).clip(0, 1), rtol=1e-4)
 
 
@@ -162,9 +162,9 @@ def predict(model, X, job):
     assert os.environ["OMP_NUM_THREADS"] == "1"
     return np.full((X.shape[0], job["labels"]), (job["seed"] + job["threads"] + job["settings"]["level"]) / 100)
 """)
-    answer = peers.ask(name, split, 7, threads=1, level=12)
-    assert answer.settings["level"] == 12
-    np.testing.assert_allclose(answer.predictions.top_probability, 0.2, rtol=1e-6)
+    result = peers.run(name, split, 7, threads=1, level=12)
+    assert result.settings["level"] == 12
+    np.testing.assert_allclose(result.predictions.top_probability, 0.2, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def predict(model, X, job):
     S = (np.asarray(X.sum(axis=1)) + np.arange(job["labels"]) * 7.3) % 1
     return {form}
 """)
-    found = peers.ask(name, split, 0, top=top).predictions
+    found = peers.run(name, split, 0, top=top).predictions
     X = np.asarray((split.test.X / np.sqrt(split.test.X.power(2).sum(axis=1).clip(1e-9))[:, None]).sum(axis=1))
     S = (X.reshape(-1, 1) + np.arange(5) * 7.3) % 1
     ranked = np.argsort(-S, axis=1)[:, : top or 5]
@@ -193,37 +193,37 @@ def predict(model, X, job):
 
 def test_a_failed_peer_is_quoted(split, known):
     with pytest.raises(peers.PeerFailed, match=r"made up failed.\n.*(\n.*)*ValueError: no such luck"):
-        peers.ask(known("def fit(data, job):\n    raise ValueError('no such luck')\n"), split, 0)
+        peers.run(known("def fit(data, job):\n    raise ValueError('no such luck')\n"), split, 0)
 
 
 def test_a_peer_that_is_killed_is_told_from_one_that_fails(split, known):
     if sys.platform == "win32":
         pytest.skip("there are no signals")
     with pytest.raises(peers.PeerFailed, match="ended by signal 9"):
-        peers.ask(known("def fit(data, job):\n    import os\n    os.kill(os.getpid(), 9)\n"), split, 0)
+        peers.run(known("def fit(data, job):\n    import os\n    os.kill(os.getpid(), 9)\n"), split, 0)
 
 
 def test_a_peer_out_of_time_is_stopped(split, known):
     with pytest.raises(peers.PeerStopped, match=r"made up was stopped after 0\.2 s"):
-        peers.ask(known("time.sleep(60)\n"), split, 0, limit=0.2)
+        peers.run(known("time.sleep(60)\n"), split, 0, limit=0.2)
 
 
 def test_scores_that_are_no_numbers_are_refused(split, known):
     name = known("def predict(model, X, job):\n    return np.full((X.shape[0], job['labels']), np.nan)\n")
     with pytest.raises(peers.PeerFailed, match="150 infinite or NaN scores"):
-        peers.ask(name, split, 0)
+        peers.run(name, split, 0)
 
 
 def test_what_does_not_fit_is_refused_before_it_is_tried(split, known):
     with pytest.raises(
         peers.PeerFailed, match=r"does not fit: 60 rows, 12 features and 5 labels mean dense arrays of 1000000000"
     ):
-        peers.ask(known("1 / 0\n", dense=lambda n, d, c: 10**18), split, 0)
+        peers.run(known("1 / 0\n", dense=lambda n, d, c: 10**18), split, 0)
 
 
 def test_a_multiclass_peer_refuses_rows_of_several_labels(split, known):
-    with pytest.raises(peers.PeerFailed, match="one label a row"):
-        peers.ask(known("1 / 0\n", one_label_only=True), split, 0)
+    with pytest.raises(peers.PeerFailed, match="one label per row"):
+        peers.run(known("1 / 0\n", one_label_only=True), split, 0)
 
 
 def test_an_absent_peer_says_what_to_install(known):
@@ -242,7 +242,7 @@ def test_the_environment_names_the_interpreter(split, known, monkeypatch, tmp_pa
     monkeypatch.setenv("FIRST", str(tmp_path / "python"))
     assert f"{tmp_path / 'python'}: No such file" in peers.absent(name)
     with pytest.raises(peers.PeerFailed, match="cannot be started"):
-        peers.ask(name, split, 0)
+        peers.run(name, split, 0)
 
 
 def test_every_peer_has_a_script_and_a_line():
@@ -262,14 +262,14 @@ def test_each_real_peer_beats_label_frequencies(rng, name, task):
     split = with_gaps(labelled(rng, 400, 30, 6) if task == "multilabel" else one_label_each(rng, 400), task)
     if task == "multilabel" and PEERS[name].one_label_only:
         with pytest.raises(peers.PeerFailed):
-            peers.ask(name, split, 0)
+            peers.run(name, split, 0)
         return
     plain = of_probabilities(np.tile(frequencies(split), (100, 1)), split)
     known = {**training(split), "bootstraps": 0, "task": task}
     chance = evaluate(split.test.Y, plain, **known).metrics["p@1"].value
     for top in (None, 5):
-        answer = peers.ask(name, split, 0, top=top, limit=300)
-        assert evaluate(split.test.Y, answer.predictions, **known).metrics["p@1"].value > chance + 0.1
+        result = peers.run(name, split, 0, top=top, limit=300)
+        assert evaluate(split.test.Y, result.predictions, **known).metrics["p@1"].value > chance + 0.1
     assert not {"omikuji", "napkinxc", "libmultilabel", "vowpalwabbit", "pecos"} & set(sys.modules)
 
 
@@ -319,10 +319,10 @@ def test_a_value_is_chosen_for_each_metric_on_training_rows(split):
     rare = Split(split.train._replace(Y=rare), split.test)
 
     def fit(part, seed, value):
-        return mulan.Answer(of_probabilities(np.full(part.test.Y.shape, value), part), 0.0, {"value": value})
+        return mulan.Result(of_probabilities(np.full(part.test.Y.shape, value), part), 0.0, {"value": value})
 
     found = tuned(fit, (0.0, 0.7), rare, 0, ("hamming", "macro_f1_alg4"))
-    assert {metric: answer.settings["value"] for metric, answer in found.items()} == {
+    assert {metric: result.settings["value"] for metric, result in found.items()} == {
         "hamming": 0.0,
         "macro_f1_alg4": 0.7,
     }
@@ -342,9 +342,9 @@ def test_an_experiment_names_the_peers_it_lacks_and_goes_on(rng, known, monkeypa
     monkeypatch.setattr(mulan, "PRESETS", {})
     monkeypatch.setattr(mulan, "TUNED", ())
     names = (failing, lacking, there)
-    monkeypatch.setattr(mulan, "FIELD", names)
+    monkeypatch.setattr(mulan, "BASELINES", names)
     monkeypatch.setattr(mulan, "RUN_BY", {name: name for name in names})
-    monkeypatch.setattr(mulan, "field", lambda peers: {name: partial(peers.ask, name) for name in names})
+    monkeypatch.setattr(mulan, "baselines", lambda peers: {name: partial(peers.run, name) for name in names})
     said = []
     record = mulan.run(tmp_path, trials=1, quick=False, seed=0, notify=said.append, peers=peers)
     assert sum("pip install it" in line for line in said) == 1
@@ -363,5 +363,5 @@ def test_no_child_outlives_its_folder(split, known, tmp_path):
     place = tmp_path / "place"
     name = known(f"def fit(data, job):\n    open({str(place)!r}, 'w').write(job['folder'])\n    raise ValueError\n")
     with pytest.raises(peers.PeerFailed):
-        peers.ask(name, split, 0)
+        peers.run(name, split, 0)
     assert not os.path.exists(place.read_text())

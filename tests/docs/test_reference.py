@@ -12,7 +12,7 @@ from generate.figures import ABOUT, BEGIN, END, measured, row, with_table
 from generate.parameters_page import parameters_page, with_former
 
 from smoothlink.parameters import FORMER
-from smoothlink_paper.odp import LARGE, LINK, NEAREST
+from smoothlink_paper.reproduce_odp import LARGE, LINK, NEAREST
 
 ANEW = "python docs/generate"
 
@@ -61,7 +61,7 @@ def test_figures_in_the_readme_table_are_on_the_page_of_the_benchmarks():
 
 @pytest.mark.parametrize("name", ABOUT)
 def test_the_highest_precision_of_a_set_is_in_bold_whoever_reached_it(name):
-    cells = measured(ROOT / "benchmarks" / "results" / "peers" / name)
+    cells = measured(ROOT / "results" / "peers" / name)
     bold = re.findall(r"\*\*(\d+\.\d) / ", row(name, cells))
     highest = max(cell["metrics"]["p@1"]["value"] for cell in cells.values())
     assert set(bold) == {f"{100 * highest:.1f}"}

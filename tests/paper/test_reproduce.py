@@ -12,11 +12,11 @@ from commands import labelled, run, succeed
 
 from smoothlink.data.read import write
 from smoothlink_paper import NAMES, experiment
-from smoothlink_paper.data import Split, load
-from smoothlink_paper.flexibility import kernel_inputs
+from smoothlink_paper.data_sets import Split, load
 from smoothlink_paper.methods import PRESETS, of_probabilities
-from smoothlink_paper.mulan import DEFAULTS, METRICS, SEARCHED
 from smoothlink_paper.record import compared, publish, published, stem, store
+from smoothlink_paper.reproduce_flexibility import kernel_inputs
+from smoothlink_paper.reproduce_mulan import DEFAULTS, METRICS, SEARCHED
 from smoothlink_paper.runners import NO_PEERS, load_peers
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -83,11 +83,11 @@ def test_flexibility_compares_kernels_on_the_inputs_with_kernels_in_the_link(fol
 
 def test_the_bandwidth_of_input_kernels_is_chosen_on_training_rows(folder):
     split = load(folder, "rcv1-subset1")
-    params = {"loss": "squared", "input_kernel": "gaussian", "input_features": 30}
-    answer = kernel_inputs(split, 0, (0.5, 2.0), params)
-    assert answer.settings["input_bandwidth"] in (0.5, 2.0)
+    params = {"loss": "squared", "input_kernel": "gaussian", "input_kernel.features": 30}
+    result = kernel_inputs(split, 0, (0.5, 2.0), params)
+    assert result.settings["input_kernel.bandwidth"] in (0.5, 2.0)
     blind = Split(split.train, split.test._replace(Y=split.test.Y[::-1]))
-    assert kernel_inputs(blind, 0, (0.5, 2.0), params).settings == answer.settings
+    assert kernel_inputs(blind, 0, (0.5, 2.0), params).settings == result.settings
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))

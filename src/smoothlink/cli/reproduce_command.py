@@ -64,7 +64,7 @@ def reproduce(
         raise typer.BadParameter(f"{name!r} is none of {', '.join(NAMES)}.", param_hint="NAME")
     if peers is not None and name not in WITH_PEERS:
         raise typer.BadParameter(f"{name} runs no peers; {', '.join(WITH_PEERS)} do.", param_hint="--peers")
-    from smoothlink_paper.data import root
+    from smoothlink_paper.data_sets import root
     from smoothlink_paper.record import compared, publish, store
     from smoothlink_paper.runners import load_peers
 

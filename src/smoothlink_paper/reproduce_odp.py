@@ -15,24 +15,24 @@ from smoothlink.errors import DataError
 from smoothlink.metrics.evaluate import evaluate, paired_difference
 from smoothlink.solve import ConjugateGradient
 from smoothlink.synth import Shape, synthesise
-from smoothlink_paper.apart import (
+from smoothlink_paper.data_sets import ENDINGS, Split, find, load
+from smoothlink_paper.large_sets import (
     QUICK_NOTE,
-    Asked,
     Method,
-    ask_apart,
-    ask_peer,
     best_labels,
     costs,
-    crowd,
     listed,
     load_average,
+    load_note,
     nearest_neighbour,
     percent,
+    run_in_subprocesses,
+    run_peer,
     some_rows,
 )
-from smoothlink_paper.data import ENDINGS, Split, find, load
+from smoothlink_paper.methods import Result
 from smoothlink_paper.plots import canvas, dot, image, intervals, styled
-from smoothlink_paper.record import circumstances, row_counts, stated, stem, training
+from smoothlink_paper.record import circumstances, provenance, row_counts, stem, training
 from smoothlink_paper.runners import NO_PEERS, Peers
 
 if TYPE_CHECKING:
@@ -50,12 +50,12 @@ ORDER = (OURS, SENSING, TREE, SQUARED, LINK, LARGE, NEAREST)  # of the rows of a
 LARGE_SETTINGS: dict[str, Any] = {
     "rank": 128,
     "ridge": 1.0,
-    "bandwidth": 0.5,
-    "n_features": 8000,
+    "kernel.bandwidth": 0.5,
+    "kernel.features": 8000,
     "final_ridge": 1e-5,
     "label_smoothing": 0.95,
     "loss": "softmax",
-    "passes": 14,
+    "loss.passes": 14,
     "calibrate": False,
 }
 
@@ -66,11 +66,11 @@ PAPER = {
 }
 RANK = {"odp": 300, "aloi": 50, "synthetic": 300}
 LOOSE = ConjugateGradient(tol=1e-2, iterations=40)
-PASSES, PASSES_MADE = 25, 10  # of the softmax; the authors' validation error on ODP turned up after 30
+PASSES, SYNTHETIC_PASSES = 25, 10  # of the softmax; the authors' validation error on ODP turned up after 30
 SOFTMAX_FLOPS = 1e13  # a pass of the softmax that costs more, a minute on two cores, gives way to the squared loss
 
-# ODP as the paper has it, and by how much the made set is smaller. Words a row are a guess.
-ODP_ROWS, ODP_TEST_ROWS, ODP_FEATURES, ODP_CLASSES, WORDS_A_ROW = 866_000, 493_000, 423_000, 105_000, 100
+# ODP as the paper has it, and by how much the synthetic set is smaller. Words per row are a guess.
+ODP_ROWS, ODP_TEST_ROWS, ODP_FEATURES, ODP_CLASSES, WORDS_PER_ROW = 866_000, 493_000, 423_000, 105_000, 100
 FACTOR = 20
 QUICK_ROWS = 600
 
@@ -86,8 +86,8 @@ def run(
     factor: int = FACTOR,
     softmax_flops: float = SOFTMAX_FLOPS,
 ) -> dict[str, Any]:
-    """ODP and aloi where they are at hand, and a made set of ODP's shape. Nothing here draws `trials`."""
-    began, crowded = time.perf_counter(), load_average()
+    """Runs ODP and aloi where they are there, and a synthetic set of ODP's shape; `trials` is not used."""
+    began, load_before = time.perf_counter(), load_average()
     sets: dict[str, Callable[[], Split]] = {}
     if find_odp(folder, "train"):
         sets["odp"] = partial(load_odp, folder)
@@ -100,7 +100,7 @@ def run(
             "aloi/train.txt and aloi/test.txt, plain or compressed."
         )
     factor = 20 * factor if quick else factor
-    sets["synthetic"] = partial(made, factor, seed)
+    sets["synthetic"] = partial(synthetic, factor, seed)
     found: dict[str, Any] = {}
     rows = {}
     for name, split_of in sets.items():
@@ -115,20 +115,20 @@ def run(
         "factor": factor,
         "quick": quick,
         "softmax_flops": softmax_flops,
-        "load_average": crowded,
+        "load_average": load_before,
         "rows": rows,
         "sets": found,
     }
 
 
 def find_odp(folder: Path, part: str) -> Path | None:
-    """odp/train.vw or odp/test.vw, plain or compressed."""
+    """Returns the path of odp/train.vw or odp/test.vw, plain or compressed."""
     paths = (folder / "odp" / f"{part}.vw{ending}" for ending in ENDINGS)
     return next((path for path in paths if path.exists()), None)
 
 
 def load_odp(folder: Path) -> Split:
-    """ODP with the columns of the training file; classes that only the test file has come behind, and are misses."""
+    """Returns ODP with the columns of the training file; classes that only the test file has come last, as misses."""
     paths = [find_odp(folder, part) for part in ("train", "test")]
     if None in paths:
         raise DataError(f"odp/train.vw is in {folder}, but odp/test.vw is not.\nPut it there, plain or compressed.")
@@ -137,12 +137,12 @@ def load_odp(folder: Path) -> Split:
     return Split(train, test._replace(X=csr_array(test.X[:, : train.X.shape[1]]), feature_names=train.feature_names))
 
 
-def made(factor: int, seed: int) -> Split:
-    """A made set with ODP's shape, every size divided by `factor`."""
+def synthetic(factor: int, seed: int) -> Split:
+    """Returns a synthetic set with ODP's shape, every size divided by `factor`."""
     shape = Shape(
         features=ODP_FEATURES // factor,
         labels=ODP_CLASSES // factor,
-        features_per_row=WORDS_A_ROW,
+        features_per_row=WORDS_PER_ROW,
         multiclass=True,
         seed=seed,
     )
@@ -159,22 +159,22 @@ def one_set(
     notify: Callable[[str], None],
     peers: Peers = NO_PEERS,
 ) -> dict[str, Any]:
-    """All methods on one set, their costs, and ours minus the best of the others."""
+    """Returns all methods on one set, their costs, and ours minus the best of the others."""
     (n, d), c, k = split.train.X.shape, split.train.Y.shape[1], RANK[name]
     loss = "softmax" if 4.0 * n * k * c <= softmax_flops else "squared"
     methods = methods_for(name, loss, quick)
     if quick:  # processes take seconds to start
-        asked = {method: Asked(ask(split, seed), None) for method, ask in methods.items()}
+        results = {method: fit(split, seed) for method, fit in methods.items()}
     else:
-        asked = ask_apart(split, methods, seed, lambda what: notify(f"{name}: {what}"))
-    tree = ask_peer(TREE, split, seed, peers, lambda what: notify(f"{name}: {what}"))
+        results = run_in_subprocesses(split, methods, seed, lambda what: notify(f"{name}: {what}"))
+    tree = run_peer(TREE, split, seed, peers, lambda what: notify(f"{name}: {what}"))
     notes = [tree] if isinstance(tree, str) else []
     if not isinstance(tree, str):
-        asked[TREE] = tree
-    rows = {method: measured(found, split, seed) for method, found in asked.items()}
+        results[TREE] = tree
+    rows = {method: measured(found, split, seed) for method, found in results.items()}
     ours = next(m for m in (LARGE, LINK, OURS) if m in rows)
     rival = min((m for m in rows if m not in (OURS, LINK, LARGE, SQUARED)), key=lambda m: float(rows[m]["value"]))
-    pair = [asked[m].answer.predictions for m in (ours, rival)]
+    pair = [results[m].predictions for m in (ours, rival)]
     difference = paired_difference("error", split.test.Y, *pair, **task(split, seed))
     return {
         "shape": [n, split.test.X.shape[0], d, c],
@@ -187,22 +187,26 @@ def one_set(
 
 
 def methods_for(name: str, loss: str, quick: bool) -> dict[str, Method]:
-    """What is compared on a set. On the made one settings are fixed: it is there for time and memory."""
+    """Returns what is compared on a set. On the synthetic one settings are fixed: it is there for time and memory."""
     low: dict[str, Any] = {"rank": RANK[name], "kernel": "linear", "task": "multiclass", "loss": loss}
-    low |= {"passes": PASSES, "calibrate": False}  # the error does not depend on the temperature
+    low |= {"calibrate": False}  # the error does not depend on the temperature
+    passes = 2 if quick else SYNTHETIC_PASSES if name == "synthetic" else PASSES
+    low |= {"loss.passes": passes} if loss == "softmax" else {}
     if name != "aloi":
         low["solver"] = LOOSE
     if name == "synthetic" or quick:
-        low |= {"ridge": 1.0, "final_ridge": 1e-3, "passes": 2 if quick else PASSES_MADE}
+        low |= {"ridge": 1.0, "final_ridge": 1e-3}
     methods: dict[str, Method] = {
         OURS: partial(best_labels, **low),
         SENSING: partial(best_labels, **{**low, "embedding": "random"}),
     }
     if loss != "squared":
-        methods[SQUARED] = partial(best_labels, **{**low, "loss": "squared"})
+        squared = {key: value for key, value in low.items() if key != "loss.passes"}
+        methods[SQUARED] = partial(best_labels, **{**squared, "loss": "squared"})
     if name == "aloi":
-        few: dict[str, Any] = {"n_features": 50, "ridge": 1.0, "bandwidth": 1.0, "loss": "squared"} if quick else {}
-        large = LARGE_SETTINGS | ({"n_features": 60, "passes": 2} if quick else {})
+        few: dict[str, Any] = {"ridge": 1.0, "loss": "squared"} if quick else {}
+        few |= {"kernel.features": 50, "kernel.bandwidth": 1.0} if quick else {}
+        large = LARGE_SETTINGS | ({"kernel.features": 60, "loss.passes": 2} if quick else {})
         methods |= {
             LINK: partial(best_labels, **few, task="multiclass"),
             LARGE: partial(best_labels, **large, task="multiclass"),
@@ -215,16 +219,15 @@ def task(split: Split, seed: int) -> dict[str, Any]:
     return {**training(split), "ks": (1,), "task": "multiclass", "seed": seed}
 
 
-def measured(asked: Asked, split: Split, seed: int) -> dict[str, Any]:
-    """The error of an answer with its interval, and what it cost."""
-    answer = asked.answer
-    error = evaluate(split.test.Y, answer.predictions, **task(split, seed)).metrics["error"]
-    cost = {"seconds": round(answer.seconds, 2), "peak_memory_mb": asked.peak_mb}
-    return {**error._asdict(), **cost, "settings": answer.settings}
+def measured(result: Result, split: Split, seed: int) -> dict[str, Any]:
+    """Returns the error of a result with its interval, and what it cost."""
+    error = evaluate(split.test.Y, result.predictions, **task(split, seed)).metrics["error"]
+    cost = {"seconds": round(result.seconds, 2), "peak_memory_mb": result.peak_mb}
+    return {**error._asdict(), **cost, "settings": result.settings}
 
 
 def page(record: dict[str, Any]) -> str:
-    """The record as a page."""
+    """Returns the record as a page."""
     lines = [
         "# Section 7.3: ODP",
         "",
@@ -237,17 +240,17 @@ def page(record: dict[str, Any]) -> str:
     if "odp" not in record["sets"]:
         lines += [
             "",
-            "ODP itself was not at hand (it goes to odp/train.vw and odp/test.vw). The paper reports there:",
+            "ODP itself was not there (it goes to odp/train.vw and odp/test.vw). The paper reports there:",
             "",
         ]
         lines += [f"- {method}: {figures}" for method, figures in PAPER["odp"].items()]
     for name in (name for name in RANK if name in record["sets"]):
         lines += ["", *section(name, record["sets"][name], record)]
-    return "\n".join([*lines, *crowd(record), "", stated(record), ""])
+    return "\n".join([*lines, *load_note(record), "", provenance(record), ""])
 
 
 def section(name: str, found: dict[str, Any], record: dict[str, Any]) -> list[str]:
-    """One data set: its table, the difference, the settings."""
+    """Returns the section of one data set: its table, the difference, the settings."""
     n, n_test, d, c = found["shape"]
     lines = [
         f"## {name}",
@@ -263,9 +266,9 @@ def section(name: str, found: dict[str, Any], record: dict[str, Any]) -> list[st
         ]
     if name == "synthetic":
         lines += [
-            "A made set for time and memory (`smoothlink synth`): ODP's shape with every size divided by "
+            "A synthetic set for time and memory (`smoothlink synth`): ODP's shape with every size divided by "
             f"{record['factor']},",
-            f"about {WORDS_A_ROW} words a row, fixed settings. Its errors say nothing of ODP's.",
+            f"about {WORDS_PER_ROW} words per row, fixed settings. Its errors say nothing of ODP's.",
         ]
     beside, title = PAPER.get(name, {}), {"odp": " paper |", "aloi": " the authors' code |"}.get(name, "")
     lines += ["", f"| method | error % |{title} fit s | peak MB |", "|---|---|---|---|" + ("---|" if beside else "")]
@@ -296,13 +299,13 @@ def measured_again(found: dict[str, Any]) -> list[str]:
 
 @styled
 def plot(record: dict[str, Any]) -> Figure:
-    """The error of all methods on each real set; of the made one only time and memory mean something."""
+    """Draws the error of all methods on each real set; of the synthetic one only time and memory mean something."""
     names = [name for name in RANK if name in record["sets"] and name != "synthetic"]
     methods = [m for m in ORDER if any(m in record["sets"][name]["methods"] for name in names)]
-    made, axes = canvas(1, len(names), 3.0 + 3.5 * len(names), 0.8 + 0.27 * len(methods))
+    drawing, axes = canvas(1, len(names), 3.0 + 3.5 * len(names), 0.8 + 0.27 * len(methods))
     for across, name in enumerate(names):
         found = record["sets"][name]["methods"]
         rows = [dot(m, found.get(m), strong=m in (OURS, LINK, LARGE), scale=100) for m in methods]
         intervals(axes[0, across], rows, names=across == 0, ticks=6)
         axes[0, across].set_xlabel(f"error on {name} in % (less is better), 90 % intervals")
-    return made
+    return drawing

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from smoothlink.metrics.evaluate import paired_difference
 from smoothlink.metrics.names import is_better, metric_of
 from smoothlink.search import Space, tune
-from smoothlink_paper.data import Split, find, load
-from smoothlink_paper.methods import FIELD, PRESETS, RUN_BY, TUNED, Answer, field, ours, tuned, tuned_field
+from smoothlink_paper.data_sets import Split, find, load
+from smoothlink_paper.methods import BASELINES, PRESETS, RUN_BY, TUNED, Result, baselines, ours, tuned, tuned_baselines
 from smoothlink_paper.plots import band, canvas, dot, image, intervals, legend, styled
-from smoothlink_paper.record import circumstances, figure, measure, row_counts, stated, stem, training
+from smoothlink_paper.record import circumstances, figure, measure, provenance, row_counts, stem, training
 from smoothlink_paper.runners import NO_PEERS, PeerFailed, Peers
 
 if TYPE_CHECKING:
@@ -60,24 +60,24 @@ def run(
     notify: Callable[[str], None],
     peers: Peers = NO_PEERS,
 ) -> dict[str, Any]:
-    """Every data set at hand: searches on the training part, each test set read once at the end."""
+    """Runs every data set that is there: searches on the training part, each test set read once at the end."""
     began = time.perf_counter()
     present = [name for name in SETS if find(folder, name, "train")]
     if not present:
-        load(folder, SETS[0])  # says where the files go
+        load(folder, SETS[0])  # raises an error that says where the files go
     missing = {} if quick else {name: why for name, peer in RUN_BY.items() if (why := peers.absent(peer))}
     for reason in missing.values():
         notify(reason)
-    results: dict[str, Any] = {}
+    sets: dict[str, Any] = {}
     rows: dict[str, list[int]] = {}
     failed: dict[str, dict[str, str]] = {}  # set -> method -> why
     for name in present:
         split = smaller(load(folder, name)) if quick else load(folder, name)
         rows[name] = row_counts(split)
-        others = [] if quick else [method for method in (*TUNED, *FIELD) if method not in missing]
-        results[name], failed[name] = one_set(split, name, 2 if quick else trials, others, quick, seed, peers, notify)
+        others = [] if quick else [method for method in (*TUNED, *BASELINES) if method not in missing]
+        sets[name], failed[name] = one_set(split, name, 2 if quick else trials, others, quick, seed, peers, notify)
     record = circumstances("mulan", seed, time.perf_counter() - began)
-    record |= {"trials_allowed": 2 if quick else trials, "quick": quick, "rows": rows, "sets": results}
+    record |= {"trials_allowed": 2 if quick else trials, "quick": quick, "rows": rows, "sets": sets}
     return {**record, "absent": missing, "failed": {name: why for name, why in failed.items() if why}}
 
 
@@ -95,61 +95,59 @@ def one_set(
     peers: Peers,
     notify: Callable[[str], None],
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """The answers of all methods to one data set, measured alike, and the differences to the best baseline.
-
-    Beside them the peers that failed, each with its reason.
-    """
-    answers: dict[str, dict[str, Answer]] = {metric: {} for metric in METRICS}
-    for method, asked in SEARCHES.items():
+    """Returns the figures of all methods on one data set with the differences to the best baseline, and the peers that
+    failed, each with its reason."""
+    results: dict[str, dict[str, Result]] = {metric: {} for metric in METRICS}
+    for method, search in SEARCHES.items():
         notify(f"{name}: {method}")
-        for metric, answer in searched(split, trials, quick, seed, asked).items():
-            answers[metric][method] = answer
-    others: dict[str, Callable[[], dict[str, Answer]]] = {DEFAULTS: partial(alike, ours, split, seed)}
-    others |= {method: partial(alike, fit, split, seed) for method, fit in PRESETS.items()}
+        for metric, result in searched(split, trials, quick, seed, search).items():
+            results[metric][method] = result
+    others: dict[str, Callable[[], dict[str, Result]]] = {DEFAULTS: partial(for_all_metrics, ours, split, seed)}
+    others |= {method: partial(for_all_metrics, fit, split, seed) for method, fit in PRESETS.items()}
     others |= {method: partial(baseline, method, split, seed, peers) for method in methods}
     failed = {}
-    for method, answers_of in others.items():
+    for method, fit in others.items():
         notify(f"{name}: {method}")
         try:
-            for metric, answer in answers_of().items():
-                answers[metric][method] = answer
+            for metric, result in fit().items():
+                results[metric][method] = result
         except PeerFailed as failure:
             failed[method] = str(failure)
             notify(failed[method])
-    return {metric: measured(metric, found, split, seed) for metric, found in answers.items()}, failed
+    return {metric: measured(metric, found, split, seed) for metric, found in results.items()}, failed
 
 
-def searched(split: Split, trials: int, quick: bool, seed: int, asked: dict[str, Any]) -> dict[str, Answer]:
-    """What the best settings for each metric say of the test rows.
+def searched(split: Split, trials: int, quick: bool, seed: int, search: dict[str, Any]) -> dict[str, Result]:
+    """Returns for each metric the result of the best settings that a search found.
 
-    Draws at random serve all metrics alike; draws that follow a metric are made for each.
+    Random search serves all metrics at once; TPE, which follows a metric, runs for each.
     """
     if quick:
-        asked = asked | {"space": replace(asked["space"], n_features=(20, 40), passes=2)}
+        search = search | {"space": replace(search["space"], n_features=(20, 40), passes=2)}
     jobs = 1 if quick else JOBS
-    steered = [[metric] for metric in METRICS] if asked.get("sampler") == "tpe" else [list(METRICS)]
-    answers: dict[str, Answer] = {}
+    steered = [[metric] for metric in METRICS] if search.get("sampler") == "tpe" else [list(METRICS)]
+    results: dict[str, Result] = {}
     for metrics in steered:
-        found = tune(split.train.X, split.train.Y, metrics=metrics, trials=trials, seed=seed, jobs=jobs, **asked)
-        answers |= {metric: ours(split, seed, **best.params) for metric, best in found.best.items()}
-    return answers
+        found = tune(split.train.X, split.train.Y, metrics=metrics, trials=trials, seed=seed, jobs=jobs, **search)
+        results |= {metric: ours(split, seed, **best.params) for metric, best in found.best.items()}
+    return results
 
 
-def alike(fit: Callable[[Split, int], Answer], split: Split, seed: int) -> dict[str, Answer]:
-    """One answer for every metric."""
+def for_all_metrics(fit: Callable[[Split, int], Result], split: Split, seed: int) -> dict[str, Result]:
+    """Returns one result for every metric."""
     return dict.fromkeys(METRICS, fit(split, seed))
 
 
-def baseline(method: str, split: Split, seed: int, peers: Peers) -> dict[str, Answer]:
-    """A method of the field, tuned for each metric where it has something to tune."""
+def baseline(method: str, split: Split, seed: int, peers: Peers) -> dict[str, Result]:
+    """Returns the result of a baseline, tuned for each metric where it has something to tune."""
     if method in TUNED:
-        return tuned(*tuned_field(peers)[method], split, seed, tuple(METRICS))
-    return alike(field(peers)[method], split, seed)
+        return tuned(*tuned_baselines(peers)[method], split, seed, tuple(METRICS))
+    return for_all_metrics(baselines(peers)[method], split, seed)
 
 
-def measured(metric: str, answers: dict[str, Answer], split: Split, seed: int) -> dict[str, Any]:
-    """One metric of all methods with intervals, and of ours minus the best baseline under the same draws."""
-    rows = {method: measure(metric, answer, split, seed) for method, answer in answers.items()}
+def measured(metric: str, results: dict[str, Result], split: Split, seed: int) -> dict[str, Any]:
+    """Returns one metric of all methods with intervals, and of ours minus the best baseline under the same draws."""
+    rows = {method: measure(metric, result, split, seed) for method, result in results.items()}
     rival = ""
     for method, row in rows.items():
         if method not in OURS and (not rival or is_better(metric, row["value"], rows[rival]["value"])):
@@ -158,8 +156,8 @@ def measured(metric: str, answers: dict[str, Answer], split: Split, seed: int) -
         method: paired_difference(
             metric,
             split.test.Y,
-            answers[method].predictions,
-            answers[rival].predictions,
+            results[method].predictions,
+            results[rival].predictions,
             **training(split),
             seed=seed,
         )._asdict()
@@ -169,7 +167,7 @@ def measured(metric: str, answers: dict[str, Answer], split: Split, seed: int) -
 
 
 def page(record: dict[str, Any]) -> str:
-    """The record as a page."""
+    """Returns the record as a page."""
     names, trials = [name for name in SETS if name in record["sets"]], record["trials_allowed"]
     lines = [
         "# The paper's Table 2: mulan data sets",
@@ -194,7 +192,7 @@ def page(record: dict[str, Any]) -> str:
         lines += ["", f"## {title} ({arrow})", "", f"| method | {' | '.join(names)} |", "|---|" + "---|" * len(names)]
         lines.append("| the paper | " + " | ".join(PAPER[metric].get(name, "") for name in names) + " |")
         rows = {n: record["sets"][n][metric]["methods"] for n in names}
-        for method in (m for m in (*OURS, *PRESETS, *TUNED, *FIELD) if any(m in rows[n] for n in names)):
+        for method in (m for m in (*OURS, *PRESETS, *TUNED, *BASELINES) if any(m in rows[n] for n in names)):
             cells = [figure(rows[n][method], DIGITS[metric]) if method in rows[n] else "failed" for n in names]
             label = f"**{method}**" if method in OURS else method
             lines.append(f"| {label} | {' | '.join(cells)} |")
@@ -212,16 +210,16 @@ def page(record: dict[str, Any]) -> str:
                     f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in sorted(settings.items())
                 )
                 lines.append(f"- {name}, {title}, {method}: {shown}.")
-    return "\n".join([*lines, "", stated(record), ""])
+    return "\n".join([*lines, "", provenance(record), ""])
 
 
 @styled
 def plot(record: dict[str, Any]) -> Figure:
-    """A panel for each metric (down) and data set (across): all methods with intervals, the paper's as a band."""
+    """Draws a panel for each metric (down) and data set (across): all methods with intervals, the paper's as a band."""
     names = [name for name in SETS if name in record["sets"]]
     known = {m for name in names for metric in METRICS for m in record["sets"][name][metric]["methods"]}
-    methods = [m for m in (*OURS, *PRESETS, *TUNED, *FIELD) if m in known]
-    made, axes = canvas(len(METRICS), len(names), 3.2 + 1.7 * len(names), 1.2 + len(METRICS) * 0.19 * len(methods))
+    methods = [m for m in (*OURS, *PRESETS, *TUNED, *BASELINES) if m in known]
+    drawing, axes = canvas(len(METRICS), len(names), 3.2 + 1.7 * len(names), 1.2 + len(METRICS) * 0.19 * len(methods))
     for down, (metric, title) in enumerate(METRICS.items()):
         arrow = "less is better" if metric_of(metric).lower_is_better else "more is better"
         for across, name in enumerate(names):
@@ -232,12 +230,12 @@ def plot(record: dict[str, Any]) -> Figure:
                 band(ax, float(low), float(high), "the paper's interval")
             ax.set_title(name)
             ax.set_xlabel(f"{title}\n({arrow})")
-    legend(made, axes.flat, 3)
-    return made
+    legend(drawing, axes.flat, 3)
+    return drawing
 
 
 def lacking(record: dict[str, Any]) -> list[str]:
-    """What a table lacks and why, one paragraph each."""
+    """Returns what a table lacks and why, one paragraph each."""
     why = [f"Not run: {reason}" for _, reason in sorted(record.get("absent", {}).items())]
     for name, reasons in sorted(record.get("failed", {}).items()):
         why += [f"{name}: {' '.join(reason.split())}" for _, reason in sorted(reasons.items())]

@@ -9,9 +9,9 @@ from commands import labelled, succeed
 
 from smoothlink.data.read import write
 from smoothlink_paper import experiment
-from smoothlink_paper.data import Split, load
-from smoothlink_paper.fixed import fixed_link, g0, identity
-from smoothlink_paper.link import (
+from smoothlink_paper.data_sets import Split, load
+from smoothlink_paper.fixed_links import fixed_link, g0, identity
+from smoothlink_paper.reproduce_link import (
     G0,
     IDENTITY,
     KERNELS,
@@ -20,8 +20,8 @@ from smoothlink_paper.link import (
     METRICS,
     QUICK_SIZES,
     best_of,
-    seen,
-    verdict,
+    decided_sign,
+    findings,
 )
 
 
@@ -52,13 +52,13 @@ def test_g0_weighs_the_labels_of_each_training_row_by_their_inner_product_with_t
 
 def test_through_the_identity_the_ranking_is_that_of_the_activations(folder):
     split = load(folder, "corel5k")
-    answer = fixed_link(split, 0, identity, ridge=1.0)
+    result = fixed_link(split, 0, identity, ridge=1.0)
     X, X_test = (unit(part.X.toarray()) for part in split)
     P = ridge_activations(X, split.train.Y.toarray(), X_test)
     some = X_test.any(axis=1)  # a row without features gets the label frequencies
-    ranked = answer.predictions.topk.indices.reshape(len(P), -1)
+    ranked = result.predictions.topk.indices.reshape(len(P), -1)
     np.testing.assert_array_equal(ranked[some], np.argsort(-P, axis=1)[some, :5])
-    assert answer.settings == {"ridge": 1.0}
+    assert result.settings == {"ridge": 1.0}
 
 
 def test_fixed_links_are_chosen_without_a_look_at_test_labels(folder):
@@ -157,7 +157,7 @@ def test_the_sentences_name_the_best_link_and_from_where_on_it_leads():
     values = dict(zip(LINKS, [5, 1, 6, 9, 8, 7, 6, 5], strict=True))
     record = made(values)
     assert {best_of(record["sets"]["corel5k"]["links"], metric) for metric in METRICS} == {KERNELS[0]}
-    said = "\n".join(seen(record))
+    said = "\n".join(findings(record))
     assert f"the best link is {KERNELS[0]}" in said
     assert "from 2 random features or 2 directions on" in said
     assert f"{KERNELS[0]} is better than linear at 3 of 3 ranks" in said
@@ -168,7 +168,7 @@ def test_the_sentences_name_the_best_link_and_from_where_on_it_leads():
 
 def test_the_sentences_do_not_favour_kernels():
     values = dict.fromkeys(LINKS, 1) | {IDENTITY: 3, G0: 2}
-    said = "\n".join(seen(made(values)))
+    said = "\n".join(findings(made(values)))
     assert "a kernel is best in 0" in said
     assert f"the best link is {IDENTITY}" in said
     assert "ahead" not in said
@@ -176,7 +176,7 @@ def test_the_sentences_do_not_favour_kernels():
     assert "better than the learned linear link in 0 and worse in\n0" in said
 
 
-def test_a_verdict_needs_the_whole_interval():
+def test_a_decided_sign_needs_the_whole_interval():
     gain, loss, unclear = ({"value": v, "low": v - 1, "high": v + 1} for v in (2, -2, 0.5))
-    assert [verdict(d, "p@1") for d in (gain, loss, unclear)] == [1, -1, 0]
-    assert [verdict(d, "hamming") for d in (gain, loss, unclear)] == [-1, 1, 0]
+    assert [decided_sign(d, "p@1") for d in (gain, loss, unclear)] == [1, -1, 0]
+    assert [decided_sign(d, "hamming") for d in (gain, loss, unclear)] == [-1, 1, 0]

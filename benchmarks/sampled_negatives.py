@@ -1,6 +1,6 @@
-"""Drawn labels against all of them: the same joint descent on sets where every batch can see every label.
+"""Sampled negatives against all labels: the same joint training on sets where every batch can have every label.
 
-python benchmarks/drawn.py [--sets debtags cooking-stackexchange] [--vectorised FOLDER]
+python benchmarks/sampled_negatives.py [--sets debtags cooking-stackexchange] [--vectorised FOLDER]
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from bench.page import publish
 from compare_peers import rows_of
 
 from smoothlink import Joint, SmoothLinkClassifier
-from smoothlink_paper.data import Split
+from smoothlink_paper.data_sets import Split
 
-SHARES = (16, 4)  # of the labels, one in so many is drawn; then all
+SHARES = (16, 4)  # of the labels, one in so many is sampled; then all
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -33,15 +33,15 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--page", type=Path, default=PAGE, metavar="FILE")
     given = parser.parse_args(words)
     record: dict[str, Any] = {"date": date.today().isoformat(), "seed": given.seed, "sets": {}}
-    record["command"] = f"python benchmarks/drawn.py --seed {given.seed}"
+    record["command"] = f"python benchmarks/sampled_negatives.py --seed {given.seed}"
     for name in given.sets:
         record["sets"][name] = compared(rows_of(name, given), given.seed)
-    store(record, given.results / "drawn" / "figures.json")
+    store(record, given.results / "sampled_negatives" / "figures.json")
     publish(given.results, given.page, print)
 
 
 def compared(split: Split, seed: int) -> list[dict[str, Any]]:
-    """A row for each number of drawn labels, all of them last."""
+    """Returns a row for each number of sampled negatives, all labels last."""
     c = split.train.Y.shape[1]
     return [measured(split, negatives, seed) for negatives in (*(max(1, c // share) for share in SHARES), c)]
 

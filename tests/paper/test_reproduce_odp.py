@@ -14,19 +14,19 @@ from smoothlink.data.read import write
 from smoothlink.errors import SmoothLinkError
 from smoothlink.metrics.evaluate import Predictions
 from smoothlink.synth import Shape, synthesise
-from smoothlink_paper import experiment, odp, runners
-from smoothlink_paper.apart import (
-    Asked,
-    ask_apart,
-    ask_peer,
+from smoothlink_paper import experiment, runners
+from smoothlink_paper import reproduce_odp as odp
+from smoothlink_paper.data_sets import Split
+from smoothlink_paper.large_sets import (
     best_labels,
-    crowd,
+    load_note,
     nearest_neighbour,
+    run_in_subprocesses,
+    run_peer,
     some_rows,
 )
-from smoothlink_paper.data import Split
-from smoothlink_paper.methods import Answer
-from smoothlink_paper.odp import LARGE, LINK, NEAREST, OURS, SENSING, SQUARED, TREE
+from smoothlink_paper.methods import Result
+from smoothlink_paper.reproduce_odp import LARGE, LINK, NEAREST, OURS, SENSING, SQUARED, TREE
 from smoothlink_paper.runners import NoPeers, PeerFailed
 
 SHAPE = Shape(60, 8, 6, multiclass=True)
@@ -116,8 +116,8 @@ def test_absent_data_are_named_with_their_place(tmp_path):
         assert words in ran.err
 
 
-def test_the_made_set_has_the_shape_of_odp_divided():
-    split = odp.made(400, 0)
+def test_the_synthetic_set_has_the_shape_of_odp_divided():
+    split = odp.synthetic(400, 0)
     assert (split.train.X.shape, split.test.X.shape[0]) == ((2165, 1057), 1232)
     assert split.train.Y.shape[1] == 262
 
@@ -125,16 +125,16 @@ def test_the_made_set_has_the_shape_of_odp_divided():
 def test_a_process_of_its_own_gives_the_same_answer_and_its_peak_memory():
     method = partial(best_labels, **FIXED)
     told = []
-    asked = ask_apart(SPLIT, {"ours": method}, 0, told.append)["ours"]
+    found = run_in_subprocesses(SPLIT, {"ours": method}, 0, told.append)["ours"]
     here = method(SPLIT, 0)
     assert told == ["ours"]
-    np.testing.assert_array_equal(asked.answer.predictions.topk.indices, here.predictions.topk.indices)
-    assert 20 < asked.peak_mb < 5000
+    np.testing.assert_array_equal(found.predictions.topk.indices, here.predictions.topk.indices)
+    assert 20 < found.peak_mb < 5000
 
 
 def test_the_nearest_neighbour_of_a_training_row_is_itself():
-    answer = nearest_neighbour(Split(SPLIT.train, SPLIT.train), 0)
-    same = SPLIT.train.Y[np.arange(300), answer.predictions.topk.indices]
+    result = nearest_neighbour(Split(SPLIT.train, SPLIT.train), 0)
+    same = SPLIT.train.Y[np.arange(300), result.predictions.topk.indices]
     assert same.mean() > 0.97  # equal rows may have other labels
 
 
@@ -149,9 +149,9 @@ class OnePeer:
 
 
 def test_a_peer_that_is_there_becomes_a_row():
-    answer = Answer(Predictions(topk=best_labels(SPLIT, 0, **FIXED).predictions.topk), 1.5, {})
-    peers = OnePeer(lambda name, split, seed, **how: SimpleNamespace(answer=answer, memory_mb=77.0))
-    assert ask_peer(TREE, SPLIT, 0, peers, lambda what: None) == Asked(answer, 77.0)
+    result = Result(Predictions(topk=best_labels(SPLIT, 0, **FIXED).predictions.topk), 1.5, {})
+    peers = OnePeer(lambda name, split, seed, **how: SimpleNamespace(result=result, memory_mb=77.0))
+    assert run_peer(TREE, SPLIT, 0, peers, lambda what: None) == result._replace(peak_mb=77.0)
     one = odp.one_set(SPLIT, "synthetic", True, 0, 1e13, lambda what: None, peers)
     assert one["methods"][TREE]["peak_memory_mb"] == 77.0
     assert one["notes"] == []
@@ -175,7 +175,7 @@ def test_a_peer_that_fails_becomes_a_line():
     def fail(*_, **__):
         raise PeerFailed("it does not fit:\nsorry")
 
-    assert ask_peer(TREE, SPLIT, 0, OnePeer(fail), lambda what: None) == "it does not fit: sorry"
+    assert run_peer(TREE, SPLIT, 0, OnePeer(fail), lambda what: None) == "it does not fit: sorry"
 
 
 def test_some_rows_are_the_same_for_the_same_seed():
@@ -191,9 +191,9 @@ def test_a_process_that_is_killed_is_reported_with_its_method(monkeypatch):
 
     monkeypatch.setattr(ProcessPoolExecutor, "submit", killed)
     with pytest.raises(SmoothLinkError, match="ours was ended from outside"):
-        ask_apart(SPLIT, {"ours": partial(best_labels, **FIXED)}, 0, lambda what: None)
+        run_in_subprocesses(SPLIT, {"ours": partial(best_labels, **FIXED)}, 0, lambda what: None)
 
 
 @pytest.mark.parametrize(("load", "lines"), [(None, 0), (0.1, 0), (5.0, 2)])
 def test_seconds_measured_in_a_crowd_are_marked(load, lines):
-    assert len(crowd({"load_average": load})) == lines
+    assert len(load_note({"load_average": load})) == lines

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from smoothlink.fitting.choose import BANDWIDTHS
 from smoothlink.metrics.evaluate import evaluate, paired_difference
 from smoothlink.metrics.names import is_better, metric_of
-from smoothlink_paper.data import Split, find, load
-from smoothlink_paper.fixed import fixed_link, g0, identity
-from smoothlink_paper.methods import Answer, ours
+from smoothlink_paper.data_sets import Split, find, load
+from smoothlink_paper.fixed_links import fixed_link, g0, identity
+from smoothlink_paper.methods import Result, ours
 from smoothlink_paper.plots import COLOURS, GREY, MARKERS, Curve, canvas, curves, image, legend, level, styled
-from smoothlink_paper.record import circumstances, figure, row_counts, stated, stem, training
+from smoothlink_paper.record import circumstances, figure, provenance, row_counts, stem, training
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,15 +33,16 @@ FEATURES = 2000  # of the table and of the curves over ranks
 SIZES = (125, 250, 500, 1000, 2000, 4000)
 RANKS = (5, 10, 20, 40, 80, 160, 320)  # those below the number of labels, which comes last
 QUICK_SIZES, QUICK_RANKS = (10, 20), (2,)
-QUICK: dict[str, Any] = {"holdout": 0.5, "ridge": 1.0, "bandwidth": 2.0}  # two folds in place of ten, little to choose
+QUICK: dict[str, Any] = {"holdout": 0.5, "ridge": 1.0}  # two folds in place of ten, little to choose
+QUICK_BANDWIDTH = 2.0
 
 
 def run(folder: Path, *, trials: int, quick: bool, seed: int, notify: Callable[[str], None]) -> dict[str, Any]:
-    """All links on every set at hand, and curves on the first; nothing is drawn at random, so `trials` is not used."""
+    """Runs all links on every set that is there, and curves on the first; `trials` is not used."""
     began = time.perf_counter()
     present = [name for name in SETS if find(folder, name, "train")]
     if not present:
-        load(folder, SETS[0])  # says where the files go
+        load(folder, SETS[0])  # raises an error that says where the files go
     sets: dict[str, Any] = {}
     grown: dict[str, Any] = {}
     rows = {}
@@ -58,26 +59,26 @@ def run(folder: Path, *, trials: int, quick: bool, seed: int, notify: Callable[[
 
 
 def one_set(split: Split, name: str, quick: bool, seed: int, notify: Callable[[str], None]) -> dict[str, Any]:
-    """Every link over the activations of independent ridge classifiers, and what each gains on the linear link."""
+    """Returns every link over the activations of independent ridge classifiers, and its gain on the linear link."""
     features, common = (QUICK_SIZES[-1], QUICK) if quick else (FEATURES, {})
-    fits: dict[str, Callable[[], Answer]] = {
+    fits: dict[str, Callable[[], Result]] = {
         link: partial(fixed_link, split, seed, operator, **common) for link, operator in FIXED.items()
     }
     for link in (LINEAR, *KERNELS):
-        params = {"embedding": "identity", "kernel": link, "n_features": features}
+        params = {"embedding": "per_label", **kernel_settings(link, features, QUICK_BANDWIDTH if quick else "auto")}
         fits[link] = partial(ours, split, seed, **LEARNED, **params, **common)
-    answers: dict[str, Answer] = {}
+    results: dict[str, Result] = {}
     for link, fit in fits.items():
         notify(f"{name}: {link}")
-        answers[link] = fit()
-    said = answers[LINEAR].predictions
+        results[link] = fit()
+    linear = results[LINEAR].predictions
     return {
         "features": features,
-        "links": {link: measured(answer, split, seed) for link, answer in answers.items()},
+        "links": {link: measured(result, split, seed) for link, result in results.items()},
         "difference": {  # to the linear link, under the same draws of test rows
             link: {
                 metric: paired_difference(
-                    metric, split.test.Y, answers[link].predictions, said, **training(split), seed=seed
+                    metric, split.test.Y, results[link].predictions, linear, **training(split), seed=seed
                 )._asdict()
                 for metric in METRICS
             }
@@ -86,17 +87,17 @@ def one_set(split: Split, name: str, quick: bool, seed: int, notify: Callable[[s
     }
 
 
-def measured(answer: Answer, split: Split, seed: int) -> dict[str, Any]:
-    """The metrics of an answer with intervals, the seconds of its fit and its settings."""
-    found = evaluate(split.test.Y, answer.predictions, **training(split), seed=seed).metrics
+def measured(result: Result, split: Split, seed: int) -> dict[str, Any]:
+    """Returns the metrics of a result with intervals, the seconds of its fit and its settings."""
+    found = evaluate(split.test.Y, result.predictions, **training(split), seed=seed).metrics
     metrics = {metric: found[metric]._asdict() for metric in METRICS}
-    return {"metrics": metrics, "seconds": round(answer.seconds, 2), "settings": answer.settings}
+    return {"metrics": metrics, "seconds": round(result.seconds, 2), "settings": result.settings}
 
 
 def grow(split: Split, links: dict[str, Any], quick: bool, seed: int, notify: Callable[[str], None]) -> dict[str, Any]:
-    """Each learned link with more and more random features, and over more and more directions.
+    """Returns each learned link with more and more random features, and over more and more directions.
 
-    The ridge of the first stage is the table's, the final ridge is chosen anew. So is the bandwidth along ranks, since
+    The ridge of the embedding is the table's, the final ridge is chosen anew. So is the bandwidth along ranks, since
     distances in few and in many directions are not alike (the laplacian's best width grows as the root of the rank).
     """
     sizes, features = (QUICK_SIZES, QUICK_SIZES[-1]) if quick else (SIZES, FEATURES)
@@ -105,42 +106,49 @@ def grow(split: Split, links: dict[str, Any], quick: bool, seed: int, notify: Ca
     by_rank: dict[str, Any] = {}
     for link in (LINEAR, *KERNELS):
         notify(f"curves: {link}")
-        settled = links[link]["settings"]
-        params = {**LEARNED, "kernel": link, "ridge": settled["ridge"], **(QUICK if quick else {})}
-        wide = {**params, "embedding": "identity", "bandwidth": settled["bandwidth"]}
+        chosen = links[link]["settings"]
+        params = {**LEARNED, "ridge": chosen["ridge"], **(QUICK if quick else {})}
+        narrow = {**params, **kernel_settings(link, features, QUICK_BANDWIDTH if quick else "auto")}
+        by_rank[link] = points(split, seed, "rank", ranks, narrow)
         if link != LINEAR:
-            by_features[link] = points(split, seed, "n_features", sizes, wide)
-        by_rank[link] = points(split, seed, "rank", ranks, {**params, "n_features": features})
+            wide = {**params, "embedding": "per_label", **kernel_settings(link, features, chosen["bandwidth"])}
+            by_features[link] = points(split, seed, "kernel.features", sizes, wide)
     return {"by_features": by_features, "by_rank": by_rank, "features": features}
 
 
+def kernel_settings(kernel: str, features: int, bandwidth: Any) -> dict[str, Any]:
+    """Returns the settings of a kernel; the linear one has none of its own."""
+    own = {} if kernel == LINEAR else {"kernel.features": features, "kernel.bandwidth": bandwidth}
+    return {"kernel": kernel, **own}
+
+
 def points(split: Split, seed: int, name: str, values: Sequence[int], params: dict[str, Any]) -> list[dict[str, Any]]:
-    """The link at each value of one parameter."""
+    """Returns the link at each value of one setting."""
     return [{"at": v, **measured(ours(split, seed, **{**params, name: v}), split, seed)} for v in values]
 
 
 def page(record: dict[str, Any]) -> str:
-    """The record as a page."""
+    """Returns the record as a page."""
     grown = record["curves"]
     lines = [
         "# Section 3: which link function?",
         "",
         f"Written by `smoothlink reproduce link --seed {record['seed']}`. A link function turns the activations of",
-        "independent ridge classifiers, one a label, into joint predictions: as they are (identity), through the fixed",
-        "g0(p) = Cp with C = Y'Y/n, through a learned linear map, or through random features of a kernel. Ridges,",
-        "bandwidths and one calibration map a link were chosen on held-out training rows, by the same criterion; each",
-        "test set was used only to measure. 90 % bootstrap intervals over test rows.",
+        "independent ridge classifiers, one per label, into joint predictions: as they are (identity), through the",
+        "fixed g0(p) = Cp with C = Y'Y/n, through a learned linear map, or through random features of a kernel.",
+        "Ridges, bandwidths and one calibration map per link were chosen on held-out training rows, by the same",
+        "criterion; each test set was used only to measure. 90 % bootstrap intervals over test rows.",
         "",
         image(
             stem(record),
-            f"Accuracy on {grown['set']} against the number of random features and the rank, a curve a link",
+            f"Accuracy on {grown['set']} against the number of random features and the rank, one curve per link",
         ),
         "",
         "Bars at the right of a panel are the intervals of the last points. Along the number of random features, ridge",
         "and bandwidth are those of the table; along ranks (directions of Algorithm 1) the bandwidth is chosen anew.",
         "The final ridge is chosen anew everywhere. Each point is one draw of random features.",
         "",
-        *seen(record),
+        *findings(record),
     ]
     for name, found in ((n, record["sets"][n]) for n in SETS if n in record["sets"]):
         lines += ["", f"## {name}", "", f"Kernels with {found['features']} random features.", ""]
@@ -153,11 +161,11 @@ def page(record: dict[str, Any]) -> str:
         "",
         *along(grown, "by_rank", "rank", f"More directions: {grown['set']}, {grown['features']} random features"),
     ]
-    return "\n".join([*lines, "", stated(record), ""])
+    return "\n".join([*lines, "", provenance(record), ""])
 
 
 def best_of(links: dict[str, Any], metric: str) -> str:
-    """The link of the best value."""
+    """Returns the link of the best value."""
     best = LINKS[0]
     for link in LINKS:
         if is_better(metric, links[link]["metrics"][metric]["value"], links[best]["metrics"][metric]["value"]):
@@ -166,7 +174,7 @@ def best_of(links: dict[str, Any], metric: str) -> str:
 
 
 def in_order(by_link: dict[str, Any]) -> list[tuple[str, Any]]:
-    """What is said of each link, in the order of LINKS; a stored record has them by name."""
+    """Returns the entries of all links in the order of LINKS; a stored record has them by name."""
     return [(link, by_link[link]) for link in LINKS if link in by_link]
 
 
@@ -174,24 +182,24 @@ def arrow(metric: str) -> str:
     return "less is better" if metric_of(metric).lower_is_better else "more is better"
 
 
-def seen(record: dict[str, Any]) -> list[str]:
-    """What the figures say, in sentences."""
+def findings(record: dict[str, Any]) -> list[str]:
+    """Returns the findings in sentences."""
     cases = [(name, metric) for name in SETS if name in record["sets"] for metric in METRICS]
     best = {case: best_of(record["sets"][case[0]]["links"], case[1]) for case in cases}
     worst_g0 = sum(is_worst(record["sets"][name]["links"], G0, metric) for name, metric in cases)
-    verdicts = [verdict(record["sets"][name]["difference"][KERNELS[0]][metric], metric) for name, metric in cases]
+    signs = [decided_sign(record["sets"][name]["difference"][KERNELS[0]][metric], metric) for name, metric in cases]
     kernels = sum(link in KERNELS for link in best.values())
     lines = [
         f"Of {len(cases)} columns below (a set and a metric each), a kernel is best in {kernels} and g0 is worst in",
         f"{worst_g0}. The {KERNELS[0]} kernel, the default, is better than the learned linear link in "
-        f"{verdicts.count(1)} and worse in",
-        f"{verdicts.count(-1)} by a paired difference whose interval lies on one side of 0; the rest are undecided.",
+        f"{signs.count(1)} and worse in",
+        f"{signs.count(-1)} by a paired difference whose interval lies on one side of 0; the rest are undecided.",
         "",
     ]
     grown = record["curves"]
     for metric, title in METRICS.items():
         link, found = best[grown["set"], metric], record["sets"][grown["set"]]
-        shown = f"{figure(found['links'][link]['metrics'][metric], DIGITS[metric])}{passes(record, link, metric)}"
+        shown = f"{figure(found['links'][link]['metrics'][metric], DIGITS[metric])}{lead(record, link, metric)}"
         if link in KERNELS:
             shown += f" ({figure(found['difference'][link][metric], DIGITS[metric])} minus the linear link, paired)"
         lines.append(f"- {title} on {grown['set']}: the best link is {link}, {shown}. {at_equal_rank(grown, metric)}")
@@ -199,7 +207,7 @@ def seen(record: dict[str, Any]) -> list[str]:
 
 
 def at_equal_rank(grown: dict[str, Any], metric: str) -> str:
-    """How the default kernel compares with the linear link over the same directions."""
+    """Returns a sentence on the default kernel against the linear link over the same directions."""
     pairs = {
         one["at"]: (one["metrics"][metric]["value"], other["metrics"][metric]["value"])
         for one, other in zip(grown["by_rank"][KERNELS[0]], grown["by_rank"][LINEAR], strict=True)
@@ -219,15 +227,15 @@ def is_worst(links: dict[str, Any], link: str, metric: str) -> bool:
     return not any(is_better(metric, values[link], value) for name, value in values.items() if name != link)
 
 
-def verdict(difference: dict[str, float], metric: str) -> int:
-    """1 where the whole interval of a difference is for the better, -1 for the worse, 0 where it holds 0."""
+def decided_sign(difference: dict[str, float], metric: str) -> int:
+    """Returns 1 where the whole interval of a difference is for the better, -1 for the worse, 0 where it holds 0."""
     if difference["low"] <= 0 <= difference["high"]:
         return 0
     return 1 if is_better(metric, difference["value"], 0.0) else -1
 
 
-def passes(record: dict[str, Any], link: str, metric: str) -> str:
-    """From how many random features on a kernel beats the linear link, and from which rank on linear's full rank."""
+def lead(record: dict[str, Any], link: str, metric: str) -> str:
+    """Returns from how many random features, and from which rank on, a kernel beats the linear link of full rank."""
     if link not in KERNELS:
         return ""
     grown = record["curves"]
@@ -245,7 +253,7 @@ def passes(record: dict[str, Any], link: str, metric: str) -> str:
 
 
 def table(found: dict[str, Any]) -> list[str]:
-    """All links of one set, and the kernels' paired differences to the linear link."""
+    """Returns the table of one set, and the kernels' paired differences to the linear link."""
     heads = [f"{title} ({arrow(metric)})" for metric, title in METRICS.items()]
     lines = [f"| link | {' | '.join(heads)} | ridge | bandwidth | final ridge | fit s |", "|---|" + "---|" * 7]
     best = {metric: best_of(found["links"], metric) for metric in METRICS}
@@ -270,7 +278,7 @@ def table(found: dict[str, Any]) -> list[str]:
 
 
 def along(grown: dict[str, Any], curve: str, unit: str, title: str) -> list[str]:
-    """The values of the curves in numbers."""
+    """Returns the values of the curves in tables."""
     at = [point["at"] for point in grown[curve][KERNELS[0]]]
     lines = [f"## {title}"]
     for metric, name in METRICS.items():
@@ -283,10 +291,10 @@ def along(grown: dict[str, Any], curve: str, unit: str, title: str) -> list[str]
 
 @styled
 def plot(record: dict[str, Any]) -> Figure:
-    """The metrics of the first set against the number of random features (above) and the rank (below)."""
+    """Draws the metrics of the first set against the number of random features (above) and the rank (below)."""
     grown = record["curves"]
     links = record["sets"][grown["set"]]["links"]
-    made, axes = canvas(2, len(METRICS), 9.5, 5.6)
+    drawing, axes = canvas(2, len(METRICS), 9.5, 5.6)
     looks = dict(zip((*KERNELS, LINEAR), zip((*COLOURS[:5], GREY), MARKERS, strict=True), strict=True))
     for across, (metric, title) in enumerate(METRICS.items()):
         for down, curve in enumerate(("by_features", "by_rank")):
@@ -304,6 +312,6 @@ def plot(record: dict[str, Any]) -> Figure:
         axes[0, across].set_title(f"{title} ({arrow(metric)})")
         axes[0, across].set_xlabel("random features s, all directions")
         axes[1, across].set_xlabel(f"rank k, {grown['features']} random features")
-    legend(made, axes.flat, 8)
-    made.suptitle(f"{grown['set']}: link functions over independent ridge classifiers", fontsize=10)
-    return made
+    legend(drawing, axes.flat, 8)
+    drawing.suptitle(f"{grown['set']}: link functions over independent ridge classifiers", fontsize=10)
+    return drawing

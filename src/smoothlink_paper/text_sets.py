@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from smoothlink.data.files_on_disk import load
 from smoothlink.data.read import Data
 from smoothlink.errors import DataError
-from smoothlink_paper.data import ENDINGS, Split
+from smoothlink_paper.data_sets import ENDINGS, Split
 
 Array = NDArray[Any]
 MARK = "__label__"
 
 
-class Said(NamedTuple):
-    """What one line says."""
+class LabelledText(NamedTuple):
+    """One line of a file: a text with its labels."""
 
     labels: list[str]
     text: str
@@ -31,67 +31,67 @@ class Said(NamedTuple):
 class Form(NamedTuple):
     """How the files of a set are written."""
 
-    said: Callable[[str], Said]
+    parse: Callable[[str], LabelledText]
     line: str  # what a line looks like
     ending: str = ".tsv"
     listed: bool = False  # labels are ids, and labels.tsv (id, URI, name, ...) lists them
 
     @property
     def parts(self) -> dict[str, str]:
-        """The files that must be there, by what they hold."""
+        """Returns the names of the files that must be there, by what they hold."""
         files = {"train": f"train{self.ending}", "test": f"test{self.ending}"}
         return files | ({"labels": "labels.tsv"} if self.listed else {})
 
 
-def by_id(line: str) -> Said:
+def parse_by_id(line: str) -> LabelledText:
     ids, _, text = line.partition("\t")
-    return Said([i for i in ids.split(",") if i.strip()], text)
+    return LabelledText([i for i in ids.split(",") if i.strip()], text)
 
 
-def described(line: str, only: str = "") -> Said:
-    """Four columns; of the labels those that begin with `only`."""
+def parse_described(line: str, only: str = "") -> LabelledText:
+    """Returns the text of a line of four columns; of its labels those that begin with `only`."""
     columns = line.split("\t")
     if len(columns) != 4:
         raise DataError(f"a line has {len(columns)} columns, not 4.\nIt begins: {line[:60]}")
     _, labels, short, long = columns
-    return Said([name for name in labels.split(",") if name and name.startswith(only)], f"{short} {long}")
+    return LabelledText([name for name in labels.split(",") if name and name.startswith(only)], f"{short} {long}")
 
 
-def marked(line: str) -> Said:
-    """fastText's form."""
+def parse_marked(line: str) -> LabelledText:
+    """Returns the text of a line of fastText's form."""
     words = line.split()
-    return Said(
+    return LabelledText(
         [word.removeprefix(MARK) for word in words if word.startswith(MARK)],
         " ".join(word for word in words if not word.startswith(MARK)),
     )
 
 
-BY_ID = Form(by_id, "`label ids,comma` TAB `text`", listed=True)
+BY_ID = Form(parse_by_id, "`label ids,comma` TAB `text`", listed=True)
 FORMS = {
     "yso-finna-en": BY_ID,
-    "debtags": Form(described, "`package` TAB `tags,comma` TAB `short` TAB `long description`"),
-    "cooking-stackexchange": Form(marked, f"`{MARK}x {MARK}y text`", ".txt"),
-    "reuters21578": Form(partial(described, only="topics:"), "`id` TAB `labels,comma` TAB `title` TAB `body`"),
+    "debtags": Form(parse_described, "`package` TAB `tags,comma` TAB `short` TAB `long description`"),
+    "cooking-stackexchange": Form(parse_marked, f"`{MARK}x {MARK}y text`", ".txt"),
+    "reuters21578": Form(partial(parse_described, only="topics:"), "`id` TAB `labels,comma` TAB `title` TAB `body`"),
 }
 
 
 def find_text(folder: Path, name: str) -> dict[str, Path]:
-    """The files of a set, plain or compressed: those that exist."""
+    """Returns the files of a set, plain or compressed: those that exist."""
     parts = FORMS.get(name, BY_ID).parts
     paths = {part: [folder / name / f"{file}{ending}" for ending in ENDINGS] for part, file in parts.items()}
     return {part: path for part, among in paths.items() for path in among if path.exists()}
 
 
 def vectorised(folder: Path, name: str, rows: int | None = None) -> Split:
-    """TF-IDF of the words of each text, fitted to the training rows, in unit rows; labels by their ids.
+    """Returns TF-IDF of the words of each text, fitted to the training rows, in unit rows; labels by their ids.
 
     Labels that are not listed anywhere are numbered in the order of their names, those of the test rows included.
     `rows` takes only as many lines of each part.
     """
     from sklearn.feature_extraction.text import TfidfVectorizer
 
-    form, paths = FORMS.get(name, BY_ID), found(folder, name)
-    train, test = (list(islice(said(paths[part], form), rows)) for part in ("train", "test"))
+    form, paths = FORMS.get(name, BY_ID), all_files(folder, name)
+    train, test = (list(islice(read_texts(paths[part], form), rows)) for part in ("train", "test"))
     if form.listed:
         names = [line.split("\t")[2] for line in lines(paths["labels"])]
         numbers = {str(i): i for i in range(len(names))}
@@ -106,8 +106,8 @@ def vectorised(folder: Path, name: str, rows: int | None = None) -> Split:
     return Split(*(Data(tidy(M), indicator(part, numbers, path), names, features) for M, part, path in parts))
 
 
-def found(folder: Path, name: str) -> dict[str, Path]:
-    """All files of a set; where one is absent, a message with what goes where."""
+def all_files(folder: Path, name: str) -> dict[str, Path]:
+    """Returns all files of a set; where one is absent, raises an error that says what goes where."""
     form, paths = FORMS.get(name, BY_ID), find_text(folder, name)
     for part, file in form.parts.items():
         if part not in paths:
@@ -119,30 +119,30 @@ def found(folder: Path, name: str) -> dict[str, Path]:
     return paths
 
 
-def said(path: Path, form: Form) -> Iterator[Said]:
+def read_texts(path: Path, form: Form) -> Iterator[LabelledText]:
     for line in lines(path):
         try:
-            yield form.said(line)
+            yield form.parse(line)
         except DataError as error:
             raise DataError(f"{path}: {error}\nA line is {form.line}.") from error
 
 
 def lines(path: Path) -> Iterator[str]:
-    """The lines of a file that say something."""
+    """Yields the lines of a file that are not blank."""
     for line in load(str(path)).data.tobytes().decode().split("\n"):
         if line.strip():
             yield line.rstrip("\r")
 
 
 def tidy(X: Any) -> sp.csr_array:
-    """CSR with sorted 32-bit columns."""
+    """Returns a CSR array with sorted 32-bit columns."""
     A = sp.csr_array(X)
     A.sort_indices()
     return A
 
 
-def indicator(rows: list[Said], numbers: dict[str, int], path: Path) -> sp.csr_array:
-    """Y (n, c) of the labels of each row."""
+def indicator(rows: list[LabelledText], numbers: dict[str, int], path: Path) -> sp.csr_array:
+    """Returns Y (n, c) of the labels of each row."""
     try:
         ids = [sorted({numbers[label.strip()] for label in row.labels}) for row in rows]
     except KeyError as error:

@@ -1,20 +1,20 @@
-"""The section on drawn labels: what seeing some labels instead of all costs."""
+"""The section on sampled negatives: what it costs to train each batch on some labels instead of all."""
 
 from __future__ import annotations
 
 from typing import Any
 
 
-def drawn_lines(record: dict[str, Any]) -> list[str]:
-    """A table from the record of benchmarks/drawn.py."""
+def negatives_section(record: dict[str, Any]) -> list[str]:
+    """Returns a table from the record of benchmarks/sampled_negatives.py."""
     lines = [
-        "## Drawn labels against all",
+        "## Sampled negatives against all labels",
         "",
-        "The joint descent of W, V and D (`negatives`, docs/decisions/0012) on sets small enough to show every batch",
-        "every label. The same fit, rows, passes and seed; only how many labels are drawn for each batch differs. (The",
-        'defaults do better on these sets, see above: "auto" draws labels from 2000 labels on.)',
+        "Joint training of embedding, decoder and sparse weights (docs/decisions/0012) on sets small enough to give",
+        "every batch every label. The same fit, rows, passes and seed; only the number of negatives sampled for each",
+        'batch differs. (The defaults do better on these sets, see above: "auto" trains jointly from 2000 labels on.)',
         "",
-        "| set | labels drawn | P@1 | beside all | P@5 | log-loss | beside all | train s |",
+        "| set | negatives | P@1 | minus all | P@5 | log-loss | against all | train s |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for name, rows in record["sets"].items():

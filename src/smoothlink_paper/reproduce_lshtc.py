@@ -16,28 +16,28 @@ import scipy.sparse as sp
 from smoothlink.data.read import read
 from smoothlink.errors import DataError
 from smoothlink.fitting.choose import climb
-from smoothlink.machines.rows import folds
+from smoothlink.fitting.holdout import fold_numbers
 from smoothlink.metrics.evaluate import evaluate, paired_difference
 from smoothlink.solve import ConjugateGradient
-from smoothlink_paper.apart import (
+from smoothlink_paper.data_sets import ENDINGS, Split
+from smoothlink_paper.large_sets import (
     QUICK_NOTE,
-    Asked,
     Method,
-    ask_apart,
-    ask_peer,
     best_labels,
     costs,
-    crowd,
     listed,
     load_average,
+    load_note,
     percent,
+    run_in_subprocesses,
+    run_peer,
     some_rows,
 )
-from smoothlink_paper.data import ENDINGS, Split
+from smoothlink_paper.methods import Result
 from smoothlink_paper.plots import canvas, dot, image, intervals, styled
-from smoothlink_paper.record import circumstances, row_counts, stated, stem, training
+from smoothlink_paper.record import circumstances, provenance, row_counts, stem, training
 from smoothlink_paper.runners import NO_PEERS, Peers
-from smoothlink_paper.text import find_text, vectorised
+from smoothlink_paper.text_sets import find_text, vectorised
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,7 +49,7 @@ PEER = "omikuji"
 KERNELS = {LAPLACIAN: "laplacian", GAUSSIAN: "gaussian", LINEAR: "linear"}
 METRICS = ("p@1", "p@3", "p@5")
 PAPER = {LAPLACIAN: "53.39 (logistic loss)", "FastXML": "49.78", "LPSR-NB": "27.91"}  # P@1 in % on LSHTC
-STAND_IN = "yso-finna-en"
+SUBSTITUTE = "yso-finna-en"
 
 # Grids of the search. The authors' settings for LSHTC, in our terms ridge 128, bandwidth 10, final ridge 5e-4, lie in
 # them; the climb starts a step off theirs, since TF-IDF rows need less ridge than word counts.
@@ -82,7 +82,7 @@ def run(
     peers: Peers = NO_PEERS,
     most_features: int = MOST_FEATURES,
 ) -> dict[str, Any]:
-    """LSHTC where it is at hand, else yso-finna-en; `trials` caps the settings tried for each kernel."""
+    """Runs LSHTC where it is there, else yso-finna-en; `trials` caps the settings tried for each kernel."""
     began, load = time.perf_counter(), load_average()
     name, split, scale = data(folder, quick, seed)
     (n, d), c = split.train.X.shape, split.train.Y.shape[1]
@@ -95,11 +95,11 @@ def run(
         settings, tried[method] = chosen(split, kernel, scale, trials, seed)
         fixed = common(kernel, min(sizes.rank, c, d), sizes.features, scale)
         methods[method] = partial(best_labels, **fixed, **settings)
-    asked = answers(split, methods, quick, seed, lambda what: notify(f"{name}: {what}"))
-    peer = ask_peer(PEER, split, seed, peers, lambda what: notify(f"{name}: {what}"))
+    results = results_of(split, methods, quick, seed, lambda what: notify(f"{name}: {what}"))
+    peer = run_peer(PEER, split, seed, peers, lambda what: notify(f"{name}: {what}"))
     if not isinstance(peer, str):
-        asked[PEER] = peer
-    rows = {method: measured(found, split, seed) for method, found in asked.items()}
+        results[PEER] = peer
+    rows = {method: measured(found, split, seed) for method, found in results.items()}
     record = circumstances("lshtc", seed, time.perf_counter() - began)
     return {
         **record,
@@ -113,39 +113,39 @@ def run(
         "trials": {method: len(values) for method, values in tried.items()},
         "search_rows": min(SEARCH_ROWS, n),
         "methods": rows,
-        "difference": difference(asked, rows, split, seed),
+        "difference": difference(results, rows, split, seed),
         "notes": [peer] if isinstance(peer, str) else [],
     }
 
 
 def data(folder: Path, quick: bool, seed: int) -> tuple[str, Split, str]:
-    """The set at hand: its name, its rows, and how the classifier is to scale them."""
+    """Returns the set that is there: its name, its rows, and how the classifier is to scale them."""
     paths = (folder / "lshtc" / f"train.csv{ending}" for ending in ENDINGS)
     path = next((path for path in paths if path.exists()), None)
     if path is not None:
         split = load_lshtc(path, seed)
         cut = [some_rows(part, QUICK_ROWS if quick else 2**31, seed) for part in split]
         return "lshtc", Split(*cut), "none"
-    if not find_text(folder, STAND_IN):
+    if not find_text(folder, SUBSTITUTE):
         raise DataError(
-            f"Neither lshtc nor {STAND_IN} is in {folder}.\n"
-            f"Put Kaggle's LSHTC4 training file there as lshtc/train.csv, or {STAND_IN}'s train.tsv, test.tsv and "
-            f"labels.tsv in {STAND_IN}/, plain or compressed."
+            f"Neither lshtc nor {SUBSTITUTE} is in {folder}.\n"
+            f"Put Kaggle's LSHTC4 training file there as lshtc/train.csv, or {SUBSTITUTE}'s train.tsv, test.tsv and "
+            f"labels.tsv in {SUBSTITUTE}/, plain or compressed."
         )
-    return STAND_IN, vectorised(folder, STAND_IN, QUICK_ROWS if quick else None), "auto"
+    return SUBSTITUTE, vectorised(folder, SUBSTITUTE, QUICK_ROWS if quick else None), "auto"
 
 
 def load_lshtc(path: Path, seed: int) -> Split:
-    """Kaggle's training file cut 75:25 by a hash of the row number, each row divided by its number of words."""
+    """Returns Kaggle's training file split 75:25 by a hash of the row number; rows are divided by their word counts."""
     whole = read(path, format="lshtc")
     words = np.asarray(whole.X.sum(axis=1)).ravel()
     X = sp.csr_array(sp.diags_array((1 / np.maximum(words, 1e-30)).astype(np.float32)) @ whole.X)
-    test = folds(X.shape[0], 0.25, seed) == 0
+    test = fold_numbers(X.shape[0], 0.25, seed) == 0
     return Split(*(whole._replace(X=X[part], Y=whole.Y[part]) for part in (~test, test)))
 
 
 def affordable(n: int, d: int, c: int, most_bytes: float, most_features: int) -> Sizes:
-    """The largest link within memory: s random features and s/5 label directions, the authors' proportion (4000, 800).
+    """Returns the largest link within memory: s random features and s/5 directions, as the authors' 4000 and 800.
 
     Bytes: conjugate gradients hold about six arrays of d + c rows and k + 20 columns, the embedding of all rows twice,
     Phi'Phi in float64 with its factor and a copy, and three arrays of the size of the decoder.
@@ -162,7 +162,7 @@ def affordable(n: int, d: int, c: int, most_bytes: float, most_features: int) ->
 
 
 def free_memory() -> float:
-    """Bytes that are free now; where the system does not say, those it has, else 8 GB."""
+    """Returns the bytes that are free now; where the system does not say, those it has, else 8 GB."""
     try:
         found = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
         if found:
@@ -176,16 +176,19 @@ def free_memory() -> float:
 
 
 def common(kernel: str, rank: int, features: int, scale: str) -> dict[str, Any]:
-    """What is not searched. The loss is squared: a logistic pass costs 4 n s c operations, an hour and more here."""
-    link: dict[str, Any] = {} if kernel == "linear" else {"n_features": features}
+    """Returns the settings that are not searched.
+
+    The loss is squared: a logistic pass costs 4 n s c operations, an hour and more on these sets.
+    """
+    link: dict[str, Any] = {} if kernel == "linear" else {"kernel.features": features}
     fixed: dict[str, Any] = {"task": "multilabel", "loss": "squared", "calibrate": False, "solver": LOOSE}
     return {**link, **fixed, "kernel": kernel, "rank": rank, "scale": scale}
 
 
 def chosen(split: Split, kernel: str, scale: str, trials: int, seed: int) -> tuple[dict[str, Any], dict[Any, float]]:
-    """Ridge, bandwidth and final ridge of the highest P@1 on a tenth of some training rows, and all that was tried."""
+    """Returns the settings of the highest P@1 on a tenth of some training rows, and all that were tried."""
     some = some_rows(split.train, SEARCH_ROWS, seed + 1)
-    held = folds(some.X.shape[0], 0.1, seed) == 0
+    held = fold_numbers(some.X.shape[0], 0.1, seed) == 0
     inner = Split(*(some._replace(X=some.X[part], Y=some.Y[part]) for part in (~held, held)))
     sizes = min(SEARCH_RANK, *some.X.shape, some.Y.shape[1]), SEARCH_FEATURES
     tried: dict[Any, float] = {}
@@ -193,48 +196,50 @@ def chosen(split: Split, kernel: str, scale: str, trials: int, seed: int) -> tup
     def loss(point: tuple[Any, ...]) -> float:
         if len(tried) >= trials:
             return float("inf")
-        answer = best_labels(inner, seed, **common(kernel, *sizes, scale), **named(point))
-        tried[point] = -measured(Asked(answer, None), inner, seed, bootstraps=0)["p@1"]["value"]
+        result = best_labels(inner, seed, **common(kernel, *sizes, scale), **named(kernel, point))
+        tried[point] = -measured(result, inner, seed, bootstraps=0)["p@1"]["value"]
         return tried[point]
 
     axes = (BANDWIDTHS[kernel], RIDGES, FINAL_RIDGES)
     ridge, bandwidth, final = START[kernel]
     best = climb(loss, axes, (bandwidth, ridge, final)) if trials > 1 else None
-    return named((bandwidth, ridge, final) if best is None else best.point), tried
+    return named(kernel, (bandwidth, ridge, final) if best is None else best.point), tried
 
 
-def named(point: tuple[Any, ...]) -> dict[str, Any]:
-    return dict(zip(("bandwidth", "ridge", "final_ridge"), map(float, point), strict=True))
+def named(kernel: str, point: tuple[Any, ...]) -> dict[str, Any]:
+    """Returns a point of the search as settings; the linear kernel has no bandwidth."""
+    bandwidth, ridge, final_ridge = map(float, point)
+    own = {} if kernel == "linear" else {"kernel.bandwidth": bandwidth}
+    return {**own, "ridge": ridge, "final_ridge": final_ridge}
 
 
-def answers(
+def results_of(
     split: Split, methods: dict[str, Method], quick: bool, seed: int, notify: Callable[[str], None]
-) -> dict[str, Asked]:
-    """Of each method in a process of its own; quick runs stay in this one."""
+) -> dict[str, Result]:
+    """Returns the results of all methods, each from a subprocess; quick runs stay in this process."""
     if quick:
-        return {method: Asked(ask(split, seed), None) for method, ask in methods.items()}
-    return ask_apart(split, methods, seed, notify)
+        return {method: fit(split, seed) for method, fit in methods.items()}
+    return run_in_subprocesses(split, methods, seed, notify)
 
 
-def measured(asked: Asked, split: Split, seed: int, bootstraps: int = 1000) -> dict[str, Any]:
-    """P@k of an answer with intervals, and what it cost."""
-    answer = asked.answer
-    found = evaluate(split.test.Y, answer.predictions, **training(split), seed=seed, bootstraps=bootstraps).metrics
-    cost = {"seconds": round(answer.seconds, 2), "peak_memory_mb": asked.peak_mb, "settings": answer.settings}
+def measured(result: Result, split: Split, seed: int, bootstraps: int = 1000) -> dict[str, Any]:
+    """Returns P@k of a result with intervals, and what it cost."""
+    found = evaluate(split.test.Y, result.predictions, **training(split), seed=seed, bootstraps=bootstraps).metrics
+    cost = {"seconds": round(result.seconds, 2), "peak_memory_mb": result.peak_mb, "settings": result.settings}
     return {**{metric: found[metric]._asdict() for metric in METRICS}, **cost}
 
 
-def difference(asked: dict[str, Asked], rows: dict[str, Any], split: Split, seed: int) -> dict[str, Any]:
-    """P@1 of the better kernel link minus that of the best other method, under the same draws."""
+def difference(results: dict[str, Result], rows: dict[str, Any], split: Split, seed: int) -> dict[str, Any]:
+    """Returns P@1 of the better kernel link minus that of the best other method, under the same draws."""
     ours = max((LAPLACIAN, GAUSSIAN), key=lambda m: rows[m]["p@1"]["value"])
     rival = max((m for m in rows if m not in (LAPLACIAN, GAUSSIAN)), key=lambda m: rows[m]["p@1"]["value"])
-    pair = [asked[m].answer.predictions for m in (ours, rival)]
+    pair = [results[m].predictions for m in (ours, rival)]
     found = paired_difference("p@1", split.test.Y, *pair, **training(split), seed=seed)
     return {"of": ours, "to": rival, **found._asdict()}
 
 
 def page(record: dict[str, Any]) -> str:
-    """The record as a page."""
+    """Returns the record as a page."""
     s, on_lshtc = record["difference"], record["set"] == "lshtc"
     lines = [
         *introduction(record),
@@ -254,12 +259,19 @@ def page(record: dict[str, Any]) -> str:
         count = record["trials"].get(method)
         lines.append(f"- {method}: {listed(row['settings'])}{f' (of {count} tried)' if count else ''}.")
     return "\n".join(
-        [*lines, *(line for note in record["notes"] for line in ("", note)), *crowd(record), "", stated(record), ""]
+        [
+            *lines,
+            *(line for note in record["notes"] for line in ("", note)),
+            *load_note(record),
+            "",
+            provenance(record),
+            "",
+        ]
     )
 
 
 def introduction(record: dict[str, Any]) -> list[str]:
-    """What was measured, on what, and what differs from the paper."""
+    """Returns what was measured, on what, and what differs from the paper."""
     (n, n_test, d, c), sizes = record["shape"], record["sizes"]
     lines = [
         "# Section 7.4: LSHTC",
@@ -271,7 +283,7 @@ def introduction(record: dict[str, Any]) -> list[str]:
     ]
     if record["set"] != "lshtc":
         lines += [
-            "LSHTC itself was not at hand (Kaggle's file goes to lshtc/train.csv): these are titles of books and their",
+            "LSHTC itself was not there (Kaggle's file goes to lshtc/train.csv): these are titles of books and their",
             "subjects, as TF-IDF of words. The paper reports a P@1 on LSHTC of",
             f"{', '.join(f'{value} for {method}' for method, value in PAPER.items())}:",
             "other data, not to be compared.",
@@ -291,13 +303,13 @@ def introduction(record: dict[str, Any]) -> list[str]:
 
 @styled
 def plot(record: dict[str, Any]) -> Figure:
-    """The precision of all methods, a panel for each cut-off."""
+    """Draws the precision of all methods, a panel for each cut-off."""
     methods = [m for m in (*KERNELS, PEER) if m in record["methods"]]
-    made, axes = canvas(1, len(METRICS), 9.0, 0.9 + 0.27 * len(methods))
+    drawing, axes = canvas(1, len(METRICS), 9.0, 0.9 + 0.27 * len(methods))
     for ax, metric in zip(axes[0], METRICS, strict=True):
         found = {m: record["methods"][m][metric] for m in methods}
         rows = [dot(m, found[m], strong=m in (LAPLACIAN, GAUSSIAN), scale=100) for m in methods]
         intervals(ax, rows, names=metric == METRICS[0])
         ax.set_xlabel(f"{metric.upper()} in % (more is better)")
-    made.suptitle(f"{record['set']}, 90 % intervals", fontsize=9)
-    return made
+    drawing.suptitle(f"{record['set']}, 90 % intervals", fontsize=9)
+    return drawing

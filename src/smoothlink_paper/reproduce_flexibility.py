@@ -8,12 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from smoothlink.machines.rows import folds
+from smoothlink.fitting.holdout import fold_numbers
 from smoothlink.metrics.evaluate import paired_difference
-from smoothlink_paper.data import Split, find, load
-from smoothlink_paper.methods import Answer, ours, tuned_logistic_regressions
+from smoothlink_paper.data_sets import Split, find, load
+from smoothlink_paper.methods import Result, ours, tuned_logistic_regressions
 from smoothlink_paper.plots import canvas, dot, image, intervals, styled
-from smoothlink_paper.record import circumstances, figure, measure, row_counts, stated, stem, training
+from smoothlink_paper.record import circumstances, figure, measure, provenance, row_counts, stem, training
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,21 +26,25 @@ PAPER = {
 }
 METHODS = (*PAPER, "the link over a kernel first stage")
 BANDWIDTHS = (0.5, 1.0, 2.0, 4.0)
-KERNEL_INPUTS: dict[str, Any] = {"input_kernel": "gaussian", "input_features": 2000, "input_map": "random"}
+KERNEL_INPUTS: dict[str, Any] = {
+    "input_kernel": "gaussian",
+    "input_kernel.features": 2000,
+    "input_kernel.map": "random",
+}
 INDEPENDENT_KERNEL: dict[str, Any] = {"embedding": "none", "kernel": "linear", "loss": "logistic", **KERNEL_INPUTS}
 LINK: dict[str, Any] = {"loss": "squared"}
 
 
 def run(folder: Path, *, trials: int, quick: bool, seed: int, notify: Callable[[str], None]) -> dict[str, Any]:
-    """The four methods on the first RCV1 set at hand; `trials` caps the bandwidths tried for kernels on the inputs."""
+    """Runs the four methods on the first RCV1 set that is there; `trials` caps the input bandwidths tried."""
     began = time.perf_counter()
     name = next((n for n in (reversed(SETS) if quick else SETS) if find(folder, n, "train")), SETS[-1])
     split = load(folder, name)
-    inputs: dict[str, Any] = {"input_features": 40} if quick else {}
+    inputs: dict[str, Any] = {"input_kernel.features": 40} if quick else {}
     if quick:
         split = Split(*(part._replace(X=part.X[:150], Y=part.Y[:150]) for part in split))
     bandwidths = BANDWIDTHS[: min(trials, 1 if quick else len(BANDWIDTHS))]
-    methods: dict[str, Callable[[], Answer]] = {
+    methods: dict[str, Callable[[], Result]] = {
         "independent logistic": partial(tuned_logistic_regressions, split, seed),
         "independent kernel logistic": partial(kernel_inputs, split, seed, bandwidths, INDEPENDENT_KERNEL | inputs),
         "the link, squared loss (Algorithm 3)": partial(ours, split, seed, **LINK),
@@ -48,12 +52,12 @@ def run(folder: Path, *, trials: int, quick: bool, seed: int, notify: Callable[[
             kernel_inputs, split, seed, bandwidths, LINK | KERNEL_INPUTS | inputs
         ),
     }
-    answers = {}
-    for method, answer in methods.items():
+    results = {}
+    for method, result in methods.items():
         notify(f"{name}: {method}")
-        answers[method] = answer()
-    rows = {method: measure("hamming", answer, split, seed) for method, answer in answers.items()}
-    first, link = answers["independent logistic"], answers["the link, squared loss (Algorithm 3)"]
+        results[method] = result()
+    rows = {method: measure("hamming", result, split, seed) for method, result in results.items()}
+    first, link = results["independent logistic"], results["the link, squared loss (Algorithm 3)"]
     difference = paired_difference(
         "hamming",
         split.test.Y,
@@ -67,20 +71,21 @@ def run(folder: Path, *, trials: int, quick: bool, seed: int, notify: Callable[[
     return {**record, "methods": rows, "difference": difference._asdict()}
 
 
-def kernel_inputs(split: Split, seed: int, bandwidths: tuple[float, ...], params: dict[str, Any]) -> Answer:
-    """Random features of x; their bandwidth is the one of the least Hamming loss on a tenth of the training rows."""
-    held = folds(split.train.X.shape[0], 0.1, seed) == 0
+def kernel_inputs(split: Split, seed: int, bandwidths: tuple[float, ...], params: dict[str, Any]) -> Result:
+    """Returns the result with random features of x, whose bandwidth has the least Hamming loss on a tenth of the
+    training rows."""
+    held = fold_numbers(split.train.X.shape[0], 0.1, seed) == 0
     inner = Split(*(split.train._replace(X=split.train.X[part], Y=split.train.Y[part]) for part in (~held, held)))
     tried = {}
     for bandwidth in bandwidths if len(bandwidths) > 1 else ():
-        answer = ours(inner, seed, **params, input_bandwidth=bandwidth)
-        tried[bandwidth] = measure("hamming", answer, inner, seed, bootstraps=0)["value"]
+        result = ours(inner, seed, **params, **{"input_kernel.bandwidth": bandwidth})
+        tried[bandwidth] = measure("hamming", result, inner, seed, bootstraps=0)["value"]
     best = min(tried, key=lambda b: tried[b]) if tried else bandwidths[0]
-    return ours(split, seed, **params, input_bandwidth=best)
+    return ours(split, seed, **params, **{"input_kernel.bandwidth": best})
 
 
 def page(record: dict[str, Any]) -> str:
-    """The record as a page."""
+    """Returns the record as a page."""
     lines = [
         "# Section 7.2: is it just about flexibility?",
         "",
@@ -100,7 +105,7 @@ def page(record: dict[str, Any]) -> str:
         "",
         f"The link minus independent logistic regressions, paired: {figure(record['difference'], 5)}.",
         "",
-        stated(record),
+        provenance(record),
         "",
     ]
     return "\n".join(lines)
@@ -108,9 +113,9 @@ def page(record: dict[str, Any]) -> str:
 
 @styled
 def plot(record: dict[str, Any]) -> Figure:
-    """The four methods with intervals."""
-    made, axes = canvas(1, 1, 6.5, 1.9)
+    """Draws the four methods with intervals."""
+    drawing, axes = canvas(1, 1, 6.5, 1.9)
     rows = record["methods"]
     intervals(axes[0, 0], [dot(method, rows[method], strong="the link" in method) for method in METHODS], ticks=6)
     axes[0, 0].set_xlabel(f"Hamming loss on {record['set']} (less is better), 90 % intervals")
-    return made
+    return drawing

@@ -13,14 +13,14 @@ ENDINGS = ("", ".xz", ".gz", ".bz2", ".zst")
 
 
 class Split(NamedTuple):
-    """A data set as its authors cut it."""
+    """A data set as its authors split it."""
 
     train: Data
     test: Data
 
 
 def root(given: str | None) -> Path:
-    """The folder of all data sets: the one given, or $SMOOTHLINK_DATA."""
+    """Returns the folder of all data sets: the one given, or $SMOOTHLINK_DATA."""
     place = given or os.environ.get("SMOOTHLINK_DATA")
     if place is None:
         raise DataError("Where are the data sets? Pass --data FOLDER, or set SMOOTHLINK_DATA.")
@@ -28,13 +28,13 @@ def root(given: str | None) -> Path:
 
 
 def find(folder: Path, name: str, part: str) -> Path | None:
-    """NAME/train.txt or NAME/test.txt, plain or compressed."""
+    """Returns the path of NAME/train.txt or NAME/test.txt, plain or compressed; None where there is none."""
     paths = (folder / name / f"{part}.txt{ending}" for ending in ENDINGS)
     return next((path for path in paths if path.exists()), None)
 
 
 def load(folder: Path, name: str) -> Split:
-    """One data set; where it is absent, a message with where its files go."""
+    """Returns one data set; where it is absent, raises an error that says where its files go."""
     parts = [find(folder, name, part) for part in ("train", "test")]
     if None in parts:
         raise DataError(

@@ -8,12 +8,13 @@ import pytest
 from commands import run, succeed
 
 from smoothlink.errors import DataError
-from smoothlink.machines.rows import folds
+from smoothlink.fitting.holdout import fold_numbers
 from smoothlink.synth import Shape, synthesise
-from smoothlink_paper import experiment, lshtc, runners
-from smoothlink_paper.lshtc import GAUSSIAN, LAPLACIAN, LINEAR, METRICS, PEER, affordable, chosen, load_lshtc
+from smoothlink_paper import experiment, runners
+from smoothlink_paper import reproduce_lshtc as lshtc
+from smoothlink_paper.reproduce_lshtc import GAUSSIAN, LAPLACIAN, LINEAR, METRICS, PEER, affordable, chosen, load_lshtc
 from smoothlink_paper.runners import NoPeers
-from smoothlink_paper.text import vectorised
+from smoothlink_paper.text_sets import vectorised
 
 NAME = "yso-finna-en"
 
@@ -70,7 +71,7 @@ def test_kaggles_file_is_cut_by_hash_and_divided_by_words(tmp_path):
     for part in split:
         np.testing.assert_allclose(np.asarray(part.X.sum(axis=1)).ravel(), 1, rtol=1e-6)
         np.testing.assert_array_equal(part.Y.sum(axis=1), 2)
-    first = int(np.flatnonzero(folds(40, 0.25, 0) == 0)[0])
+    first = int(np.flatnonzero(fold_numbers(40, 0.25, 0) == 0)[0])
     assert split.test.Y.toarray()[0, first % 3] == 1
 
 
@@ -123,7 +124,7 @@ def test_settings_are_chosen_on_training_rows_within_the_trials(tmp_path):
     settings, tried = chosen(split, "gaussian", "auto", 4, 0)
     assert 1 < len(tried) <= 4
     best = min(tried, key=lambda point: tried[point])
-    assert tried[tuple(settings[name] for name in ("bandwidth", "ridge", "final_ridge"))] == tried[best]
+    assert tried[tuple(settings[name] for name in ("kernel.bandwidth", "ridge", "final_ridge"))] == tried[best]
     blind = split._replace(test=split.test._replace(Y=split.test.Y[::-1]))
     assert chosen(blind, "gaussian", "auto", 4, 0)[0] == settings
 

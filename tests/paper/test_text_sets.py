@@ -8,7 +8,7 @@ import pytest
 
 from smoothlink import read
 from smoothlink.errors import DataError
-from smoothlink_paper.text import FORMS, vectorised
+from smoothlink_paper.text_sets import FORMS, vectorised
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 TEXTS = ["red red apple", "green apple", "red wine", "green wine wine", "blue sky"]
