@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from smoothlink.machines.arrays import Array, add_product, astype, like, take_rows, to_host
+from smoothlink.machines.arrays import Array, add_product, astype, like, on_host, take_rows, to_host
 
 if TYPE_CHECKING:
     from smoothlink.machines.kernels import CSR
@@ -163,6 +163,9 @@ class Dense:
 
     def add_square_sums(self, w: Array, out: Array) -> None:
         """Adds the diagonal of X' diag(w) X to out (d,)."""
+        if on_host(self.array):  # a third of the time of the loop, without copies in float64
+            out += np.einsum("ij,ij,i->j", self.array, self.array, w.astype(np.float64))
+            return
         for start in range(0, len(self.array), GRAM_ROWS):
             part = astype(self.array[start : start + GRAM_ROWS], np.float64)
             out += astype(w[start : start + GRAM_ROWS], np.float64) @ (part * part)
