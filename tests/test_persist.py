@@ -36,7 +36,7 @@ from smoothlink import (
     Softmax,
 )
 from smoothlink import safetensors_file as files
-from smoothlink.distributed.decoder import open_shards, write_shard
+from smoothlink.distributed.shard_files import open_shards, write_shard
 from smoothlink.modelfile import DIRECT, SCALES, model_arrays, model_meta
 
 DOCS = Path(__file__).parents[1] / "docs" / "file-format.md"

@@ -6,9 +6,8 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from smoothlink.fitting.cluster import PREPARED_BYTES
-
 from bench.scaling import Shape, bar, rows_held
+from smoothlink.distributed.distributed_fit import PREPARED_BYTES
 
 Cells = dict[tuple[str, int], dict[str, Any]]
 

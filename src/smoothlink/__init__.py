@@ -36,8 +36,8 @@ _PLACES = {
     "cluster": "smoothlink.distributed.client",
     "Files": "smoothlink.distributed.input_files",
     "Reading": "smoothlink.data.matching",
-    "predict_files": "smoothlink.predict_files",
-    "evaluate_files": "smoothlink.evaluate_files",
+    "predict_files": "smoothlink.file_predictions",
+    "evaluate_files": "smoothlink.file_evaluation",
     "tune": "smoothlink.search",
     "stratified_split": "smoothlink.steps.split",
     "Cholesky": "smoothlink.solve",
@@ -84,12 +84,12 @@ if TYPE_CHECKING:
     from smoothlink.errors import ModelFileError as ModelFileError
     from smoothlink.errors import SmoothLinkError as SmoothLinkError
     from smoothlink.estimator import SmoothLinkClassifier as SmoothLinkClassifier
-    from smoothlink.evaluate_files import evaluate_files as evaluate_files
     from smoothlink.explanation import explain as explain
     from smoothlink.explanation import neighbours as neighbours
+    from smoothlink.file_evaluation import evaluate_files as evaluate_files
+    from smoothlink.file_predictions import predict_files as predict_files
     from smoothlink.metrics.evaluate import evaluate as evaluate
     from smoothlink.modelfile import load as load
-    from smoothlink.predict_files import predict_files as predict_files
     from smoothlink.reports.comparison import compare as compare
     from smoothlink.reports.report_page import report as report
     from smoothlink.search import tune as tune

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothlink.choices import from_former, from_json, to_json
-from smoothlink.distributed.decoder import open_shards, write_shard
+from smoothlink.distributed.shard_files import open_shards, write_shard
 from smoothlink.errors import ModelFileError
 from smoothlink.machines.half_precision import Half, to_half
 from smoothlink.machines.shards import RUN, Shards, shard_names

@@ -16,7 +16,7 @@ from smoothlink.fitting.options import Chosen, Clock, Notify, Options, Setup
 from smoothlink.fitting.setup import inputs_for, set_up
 from smoothlink.fitting.train import Trained, summarise
 
-from smoothlink.distributed.rows_on_workers import current
+from smoothlink.distributed.client import current
 from smoothlink.estimator import SmoothLinkClassifier
 from smoothlink.fitting.checkpoint import Work
 from smoothlink.fitting.checks import one_of

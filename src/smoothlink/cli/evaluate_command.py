@@ -53,7 +53,7 @@ def evaluate(
     Example: smoothlink evaluate model.safetensors test.txt.xz
     """
     from smoothlink.data.files_on_disk import expanded
-    from smoothlink.evaluate_files import evaluate_files
+    from smoothlink.file_evaluation import evaluate_files
 
     screen = Screen(quiet)
     load_model(model, rank_by, device)  # so that a wrong option is called by its name

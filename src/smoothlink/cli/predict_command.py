@@ -93,9 +93,9 @@ def predict(
     asked_format = "jsonl" if as_json else output_format
     if asked_format not in (None, *WRITERS):
         raise typer.BadParameter(f"{asked_format!r} is none of {'|'.join(WRITERS)}.", param_hint="--output-format")
-    form = format_of(output, asked_format)
     paths = expanded(data)
     check_target(paths, output, output_folder, cluster)
+    form = format_of(output, asked_format)
     if output is not None:
         writable(output, model, *paths, kind="data", force=force)
     screen = Screen(quiet)
@@ -131,7 +131,7 @@ def into_folder(
     model: str, paths: list[str], folder: str, screen: Screen, *, ask: LabelRequest, form: str, **given: Any
 ) -> None:
     """A file of predictions for each input, on the cluster if there is one; what was written is told as it comes."""
-    from smoothlink.predict_files import Written, predict_files
+    from smoothlink.file_predictions import Written, predict_files
 
     dashboard(screen)
     with screen.files("predicting", len(paths)) as advance:

@@ -61,7 +61,8 @@ def train(
     ] = False,
     cluster: Cluster = None,
     cluster_plan: Annotated[
-        str | None, typer.Option(metavar="auto|rows|columns", help="What its workers share out, if not by sizes.")
+        str | None,
+        typer.Option(metavar="auto|rows|columns", help="What is partitioned among its workers, if not by sizes."),
     ] = None,
     shards: Annotated[
         bool, typer.Option("--shards", help="Let the workers of a cluster write the decoder in parts beside the model.")

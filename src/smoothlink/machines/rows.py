@@ -45,7 +45,8 @@ class Rows:
     """
 
     remote = False  # whether blocks are in other processes
-    shares_columns = False  # whether `over_columns` does
+    partitions_columns = False  # whether `over_columns` does
+    writes_decoder = False  # whether `write_decoder` fits V where the blocks are
 
     def __init__(self, blocks: list[Block], d: int, c: int, table: Any = None, machine: Machine = HOST) -> None:
         self.blocks, self.d, self.c = blocks, d, c
@@ -113,6 +114,15 @@ class Rows:
             blocks.append(b._replace(X=inputs if isinstance(H, FileArray) else self.machine.matrix(inputs)))
         return Rows(blocks, H.shape[1], self.c, H, self.machine)
 
+    def with_scaled_labels(self, scale: Array) -> Rows:
+        """Returns the same rows with column l of Y multiplied by scale[l]: label weights in the embedding."""
+        blocks = []
+        for b in self.blocks:
+            Y = b.Y.csr
+            Y = sp.csr_array((Y.data * scale[Y.indices], Y.indices, Y.indptr), Y.shape)
+            blocks.append(b._replace(Y=self.machine.matrix(Y)))
+        return Rows(blocks, self.d, self.c, machine=self.machine)
+
     def take(self, numbers: Array) -> Rows:
         """Some of the rows, by number ascending, as one block of their own."""
         parts = [numbers[(numbers >= b.start) & (numbers < b.start + len(b.w))] - b.start for b in self.blocks]
@@ -167,8 +177,19 @@ class Rows:
 
     def over_columns(self, f: Callable[..., Any], B: Any, *arguments: Any) -> Any:
         """f(rows, B, *arguments), a tuple of arrays whose columns belong to those of B, one by one: other kinds of rows
-        may share them out."""
+        may partition them."""
         return f(self, B, *arguments)
+
+    def decoder_passes(
+        self, sgd_passes: Callable[..., Iterator[Any]], features: Any, sums: Any, ridge: float, **settings: Any
+    ) -> Iterator[Any]:
+        """Returns sgd_passes(rows, features, sums, ridge, **settings), V after each pass over rows whose inputs are
+        embeddings: other kinds of rows may partition the labels."""
+        return sgd_passes(self, features, sums, ridge, **settings)
+
+    def write_decoder(self, features: Any, sums: Any, settings: Any) -> Any:
+        """Fits V where the blocks are, and returns it; only for rows with `writes_decoder`."""
+        raise NotImplementedError("V is fitted by the caller")
 
     def columns(self, d: int) -> int:
         """That conjugate gradients advance together."""

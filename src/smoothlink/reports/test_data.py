@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import scipy.sparse as sp
 
 from smoothlink.data.matching import Reading, inside, unnamed
-from smoothlink.distributed.tasks import fetched
-from smoothlink.evaluate_files import all_labels, read_test
+from smoothlink.distributed.input_files import local_copy
+from smoothlink.file_evaluation import all_labels, read_test
+from smoothlink.file_predictions import FileRequest, file_request
 from smoothlink.machines.rows import stack
-from smoothlink.predict_files import FileRequest, file_request
 from smoothlink.reports.lists import Case
 from smoothlink.text.documents import from_meta, read_documents
 
@@ -60,5 +60,5 @@ def trial_in_files(
 def texts_in(path: str, question: FileRequest) -> list[str]:
     """The documents of a file, in the order of its rows."""
     trained = from_meta(getattr(question.whole(), "source_", None))
-    local = fetched(path)
+    local = local_copy(path)
     return read_documents(local, question.how.source(local, trained), labels_matter=False).texts

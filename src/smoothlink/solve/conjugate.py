@@ -107,8 +107,8 @@ class GradientSolve:
 
     def __call__(self, B: Array, start: Array | None = None, *, overwrite: bool = False) -> Array:
         """Z (d, m), in place of B if asked; `start` is a guess of it, such as the solution at a neighbouring ridge."""
-        if self.rows.shares_columns and start is None:
-            return self._shared_out(B)
+        if self.rows.partitions_columns and start is None:
+            return self._partitioned(B)
         self.iterations, self.products, self.residual, unfinished = 0, 0, 0.0, 0
         Z, m, width = B if overwrite else empty_as(B), B.shape[1], self.knobs.group or self.rows.columns(len(B))
         for c in range(0, m, width):
@@ -119,7 +119,7 @@ class GradientSolve:
         self._warn(unfinished)
         return Z
 
-    def _shared_out(self, B: Array) -> Array:
+    def _partitioned(self, B: Array) -> Array:
         """The same, some columns on each machine that has all rows."""
         effort, Z = self.rows.over_columns(solved_columns, B, self.recipe)
         self.took(effort)

@@ -116,7 +116,7 @@ def project(rows: Rows, solve: Solve, Q: Array) -> Projected:
     were 6e-3 (the sine of an angle) apart for sums in another order.
     """
     recipe = getattr(solve, "recipe", None)
-    if rows.shares_columns and recipe is not None:
+    if rows.partitions_columns and recipe is not None:
         effort, T, Z = rows.over_columns(projected_columns, Q, recipe)
         solve.took(effort)  # type: ignore[attr-defined]
         return Projected(Z, T)
@@ -128,9 +128,9 @@ def project(rows: Rows, solve: Solve, Q: Array) -> Projected:
 
 
 def image(rows: Rows, solve: Solve, Q: Array) -> Array:
-    """T = Y'PYQ alone: where columns are shared out, Z stays there."""
+    """T = Y'PYQ alone: where columns are partitioned, Z stays there."""
     recipe = getattr(solve, "recipe", None)
-    if rows.shares_columns and recipe is not None:
+    if rows.partitions_columns and recipe is not None:
         effort, T = rows.over_columns(image_columns, Q, recipe)
         solve.took(effort)  # type: ignore[attr-defined]
         return T

@@ -1,0 +1,191 @@
+"""Files of rows -> files of predictions, one for each: on the workers of a cluster, or here one after the other."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from smoothlink.data.files_on_disk import bare_name, expanded
+from smoothlink.data.matching import Note, Reading, inside, matched, read_for, unnamed
+from smoothlink.data.overwrite import writable
+from smoothlink.data.predictions import WRITERS, LabelRequest, check_library, write
+from smoothlink.distributed.client import Cluster, current, raise_error
+from smoothlink.distributed.input_files import absolute_paths, check_visible, local_copy
+from smoothlink.errors import ClusterError, DataError
+from smoothlink.machines.shards import Shards
+from smoothlink.modelfile import load
+from smoothlink.parameters import RANK_BY, Values, check_value
+
+if TYPE_CHECKING:
+    from smoothlink.data.read import Data
+    from smoothlink.estimator import SmoothLinkClassifier
+    from smoothlink.text.classifier import TextSmoothLink
+
+
+class FileRequest(NamedTuple):
+    """The model that every file is read for, and how; it goes to workers, which open the model themselves."""
+
+    model: str  # its path
+    rank_by: str
+    how: Reading
+    strict: bool  # whether features unknown to the model are refused
+    device: str = "cpu"
+
+    def whole(self) -> SmoothLinkClassifier | TextSmoothLink:
+        """Returns the model with the features of its texts, if it has any."""
+        return open_model(self.model, self.device)
+
+    def classifier(self) -> SmoothLinkClassifier:
+        """Returns the classifier, without the features of texts."""
+        return inside(self.whole())
+
+    def read(self, path: str, *, labels_matter: bool = True, note: Note) -> Data:
+        """Returns the rows of a file for the model."""
+        return read_for(self.whole(), path, self.how, labels_matter=labels_matter, note=note)
+
+
+def open_model(path: str | os.PathLike[str], device: str) -> SmoothLinkClassifier | TextSmoothLink:
+    """Returns the model in a file, memory-mapped. It stays open: a second call loads it again only if it changed."""
+    if not os.path.isfile(path):
+        return load(path)  # which says what is wrong
+    stamp = os.stat(path)
+    return load_once(os.path.abspath(path), (stamp.st_mtime_ns, stamp.st_size), device)
+
+
+@functools.lru_cache(maxsize=1)
+def load_once(path: str, stamp: tuple[int, int], device: str) -> SmoothLinkClassifier | TextSmoothLink:
+    """Returns the model in a file of this time and size."""
+    return load(path).set_params(device=device)
+
+
+class Written(NamedTuple):
+    """The predictions of one file."""
+
+    path: str
+    rows: int
+    notes: list[str]  # what there was to say of the input
+
+
+def predict_files(
+    model: str | os.PathLike[str],
+    paths: Any,
+    folder: str | os.PathLike[str],
+    *,
+    k: int | None = None,
+    threshold: float | None = None,
+    f1: bool = False,
+    sets: bool = False,
+    only: Sequence[Any] = (),
+    rank_by: str = "probability",
+    output_format: str = "jsonl",
+    how: Reading | None = None,
+    strict: bool = False,
+    device: str = "cpu",
+    force: bool = False,
+    notify: Callable[[Written], None] | None = None,
+) -> list[Written]:
+    """Predicts the labels of each row of each file, into a file of its own in `folder`: a.txt.xz -> a.jsonl.
+
+    Within `with smoothlink.cluster(...)` the files are distributed among the workers: each reads the model, which is
+    mapped, and its files, and writes its predictions. All must see model, files and folder under the same names. A file
+    of predictions appears when it is complete.
+
+    model, paths: a model file; one data file or several, * in a name fitting anything. k, threshold, f1, sets, only,
+    rank_by, output_format, strict, device, force: as for the command `smoothlink predict`. how: `smoothlink.Reading`,
+    where files do not speak for themselves. notify: called with each file that was written.
+    """
+    check_value("output_format", output_format, Values(tuple(WRITERS)))
+    check_library(output_format)
+    check_value("rank_by", rank_by, RANK_BY)
+    request, inputs = file_request(model, paths, rank_by, how, strict, device)
+    cluster = current()
+    if cluster is not None:
+        folder = os.path.abspath(folder)
+    outputs = output_names(inputs, os.fspath(folder), output_format)
+    for path in outputs if os.path.isdir(folder) else ():  # a new folder holds nothing to be overwritten
+        writable(path, request.model, *inputs, kind="data", force=force)
+    names = tuple(str(name) for name in only)
+    labels = LabelRequest(k, threshold, f1, sets, names, rank_by).resolved(request.classifier())
+    if cluster is not None:
+        check_workers(cluster, request, inputs)
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"{os.fspath(folder)}: {error.strerror}.\nName a folder of yours, or a new one.") from error
+    files = [(request, labels, output_format, *names) for names in zip(inputs, outputs, strict=True)]
+    results: Iterator[Written]
+    if cluster is None:
+        results = (predict_file(*file) for file in files)
+    else:
+        check_folder(cluster, folder)
+        cluster.step = "predict"
+        tasks = [
+            cluster.submit_checked(f"file {i}/{len(files)}", predict_file, *file) for i, file in enumerate(files, 1)
+        ]
+        results = cluster.results_as_completed(tasks)
+    found = {}
+    for written in results:
+        found[written.path] = written
+        if notify is not None:
+            notify(written)
+    return [found[path] for path in outputs]
+
+
+def predict_file(request: FileRequest, labels: LabelRequest, form: str, path: str, output: str) -> Written:
+    """Predicts one file; the output appears when it is complete."""
+    model, notes = request.classifier(), list[str]()
+    local = local_copy(path)
+    data = request.read(local, labels_matter=False, note=notes.append)
+    X = matched(data, local, request.how, model, strict=request.strict, note=notes.append).X
+    with unnamed():
+        write(output, model, X, labels, form, lambda rows: None)
+    return Written(output, X.shape[0], notes)
+
+
+def file_request(
+    model: str | os.PathLike[str], paths: Any, rank_by: str, how: Reading | None, strict: bool, device: str
+) -> tuple[FileRequest, list[str]]:
+    """Returns the request for all files and their paths, on a cluster as all machines know them."""
+    inputs = expanded(paths)
+    reading = (how or Reading()).for_many(inputs)
+    request = FileRequest(os.fspath(model), rank_by, reading, strict, device)
+    if current() is None:
+        for path in inputs:
+            reading.format_of(path)  # which says what is wrong with a file that is not there
+        return request, inputs
+    if device != "cpu":
+        raise ValueError(f"device is {device!r}, which a cluster cannot do; leave device as it is by default.")
+    return request._replace(model=os.path.abspath(model), how=reading.absolute()), absolute_paths(inputs)
+
+
+def output_names(inputs: list[str], folder: str, form: str) -> list[str]:
+    """Returns where the predictions of each file go: under its name, without what says how the data are written."""
+    known: dict[str, str] = {}
+    for path in inputs:
+        output = os.path.join(folder, Path(bare_name(path)).stem + WRITERS[form].suffixes[0])
+        if output in known:
+            raise DataError(
+                f"{known[output]} and {path} would both be written to {output}.\n"
+                "Rename one, or predict them into two folders."
+            )
+        known[output] = path
+    return list(known)
+
+
+def check_workers(cluster: Cluster, request: FileRequest, inputs: list[str]) -> None:
+    """Raises ClusterError where a worker does not see the model, with the files that its decoder may be in, or an
+    input."""
+    V = request.classifier().model_.V
+    shards = [str(path) for path in V.files] if isinstance(V, Shards) else []
+    check_visible(cluster, [request.model, *shards, *request.how.others, *inputs])
+
+
+def check_folder(cluster: Cluster, folder: Any) -> None:
+    """Raises ClusterError where a worker cannot write to the folder."""
+    check_visible(cluster, [folder])
+    for worker, fine in cluster.run_on_each(os.access, folder, os.W_OK).items():
+        if not raise_error(fine):
+            raise ClusterError(f"The worker {worker} cannot write to {folder}.\nName a folder where all may.")
