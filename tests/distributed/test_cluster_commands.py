@@ -86,8 +86,8 @@ def test_several_files_without_a_cluster_are_one(folder, tmp_path):
     succeed("train", folder / "train-*.txt", "-o", tmp_path / "m", *FIXED)
     found, known = (np.asarray(smoothlink.load(p).model_.V) for p in (tmp_path / "m", folder / "model.safetensors"))
     np.testing.assert_array_equal(found, known)
-    said = refused("train", folder / "train-*.txt", "-o", tmp_path / "m", "--memory", "2G", *FIXED)
-    assert "--memory plans the reading of one file, and there are 3" in said
+    message = refused("train", folder / "train-*.txt", "-o", tmp_path / "m", "--memory", "2G", *FIXED)
+    assert "--memory plans the reading of one file, and there are 3" in message
 
 
 def test_what_is_partitioned_can_be_forced(folder, address, tmp_path):
@@ -141,16 +141,16 @@ def test_each_input_has_its_own_output_whoever_predicts_it(folder, address, tmp_
     for i, name in enumerate(names):
         expected = succeed("predict", model, folder / f"test-{i}.txt", "-k", 3).out
         assert (tmp_path / "here" / name).read_text() == expected
-        said = [json.loads(line) for line in (tmp_path / "there" / name).read_text().splitlines()]
-        assert [row["labels"][0]["label"] for row in said] == [
+        predicted = [json.loads(line) for line in (tmp_path / "there" / name).read_text().splitlines()]
+        assert [row["labels"][0]["label"] for row in predicted] == [
             json.loads(line)["labels"][0]["label"] for line in expected.splitlines()
         ]
-        assert f"{name}: {len(said)} rows." in there.err
-        assert f"{name}: {len(said)} rows." in here.err
+        assert f"{name}: {len(predicted)} rows." in there.err
+        assert f"{name}: {len(predicted)} rows." in here.err
 
 
 def test_outputs_are_returned_in_the_order_of_their_inputs(workers, folder, tmp_path):
-    told = []
+    notified = []
     with smoothlink.cluster(workers.client):
         found = smoothlink.predict_files(
             folder / "model.safetensors",
@@ -158,11 +158,11 @@ def test_outputs_are_returned_in_the_order_of_their_inputs(workers, folder, tmp_
             tmp_path / "out",
             sets=True,
             output_format="tsv",
-            notify=told.append,
+            notify=notified.append,
         )
     assert [os.path.basename(w.path) for w in found] == ["test-0.tsv", "test-1.tsv", "test-2.tsv", "train.tsv"]
     assert [w.rows for w in found] == [5, 25, 20, 100]
-    assert sorted(told) == sorted(found)
+    assert sorted(notified) == sorted(found)
     assert all(os.path.exists(w.path) for w in found)
 
 
@@ -189,8 +189,8 @@ def test_a_bad_file_is_named_and_leaves_nothing_half_written(folder, address, tm
     (tmp_path / "bad.txt").write_text("1 12 5\n0 0:x\n")
     extra = ["--cluster", address] if where == "there" else []
     args = ["predict", folder / "model.safetensors", folder / "test-0.txt", tmp_path / "bad.txt"]
-    said = refused(*args, "--output-folder", tmp_path / "out", *extra)
-    assert f"{tmp_path / 'bad.txt'}, line 2" in said
+    message = refused(*args, "--output-folder", tmp_path / "out", *extra)
+    assert f"{tmp_path / 'bad.txt'}, line 2" in message
     for _ in range(100):  # a worker that has begun the other file ends it
         if left(tmp_path / "out") in ([], ["test-0.jsonl"]):
             break
@@ -199,16 +199,16 @@ def test_a_bad_file_is_named_and_leaves_nothing_half_written(folder, address, tm
 
 
 @pytest.mark.parametrize(
-    ("extra", "said"),
+    ("extra", "message"),
     [
         ([], "3 inputs: name a folder"),
         (["--output", "x", "--output-folder", "y"], "exclude each other"),
     ],
 )
-def test_several_inputs_go_to_a_folder(folder, extra, said):
+def test_several_inputs_go_to_a_folder(folder, extra, message):
     ran = run("predict", folder / "model.safetensors", folder / "test-*.txt", *extra)
     assert ran.code == 2
-    assert said in " ".join(ran.err.replace("│", " ").split())
+    assert message in " ".join(ran.err.replace("│", " ").split())
 
 
 def test_outputs_that_cannot_be_are_refused_before_work_starts(folder, tmp_path):
@@ -234,9 +234,9 @@ def metrics(ran):
 @pytest.mark.parametrize("where", ["here", "there"])
 def test_metrics_are_those_of_all_rows_together(folder, address, where):
     """Among them Algorithm 4, whose cuts depend on every row, and intervals, which draw from all rows."""
-    asked = ["evaluate", folder / "model.safetensors", "--json", "--bootstraps", 50]
+    command = ["evaluate", folder / "model.safetensors", "--json", "--bootstraps", 50]
     extra = ["--cluster", address] if where == "there" else []
-    known, found = succeed(*asked, folder / "test.txt"), succeed(*asked, folder / "test-*.txt", *extra)
+    known, found = succeed(*command, folder / "test.txt"), succeed(*command, folder / "test-*.txt", *extra)
     assert metrics(found) == pytest.approx(metrics(known), rel=1e-5)
     assert found.json["macro_f1_alg4"] == pytest.approx(known.json["macro_f1_alg4"], rel=1e-5)
     assert found.json["rows"] == 50
@@ -294,8 +294,8 @@ def test_a_fit_whose_client_is_killed_goes_on_from_its_checkpoint(folder, worker
     settings = [word if word != "squared" else "logistic" for word in FIXED]
     args = ["train", folder / "train-*.txt", *settings, "--set", "loss.passes=3"]
     state = ["--checkpoint", tmp_path / "state", "--cluster", address]
-    said = refused(*args, "-o", tmp_path / "m", *state, "--ridge", 2)
-    assert "is of another fit: ridge was 1.0 and is 2.0" in said
+    message = refused(*args, "-o", tmp_path / "m", *state, "--ridge", 2)
+    assert "is of another fit: ridge was 1.0 and is 2.0" in message
     succeed(*args, "-o", tmp_path / "m", *state)
     assert (tmp_path / "state" / "embed.npz").stat().st_mtime_ns == kept
     succeed(*args, "-o", tmp_path / "undisturbed", "--cluster", address)
@@ -313,13 +313,13 @@ def blind(found, path):
     """One worker does not see a file."""
 
     def hide(name):
-        input_files.real, input_files.unseen_paths = (
-            input_files.unseen_paths,
+        input_files.real, input_files.missing_paths = (
+            input_files.missing_paths,
             lambda paths: [p for p in paths if p == name],
         )
 
     def restore():
-        input_files.unseen_paths = input_files.real
+        input_files.missing_paths = input_files.real
 
     first = found.workers[0]
     found.client.run(hide, str(path), workers=[first])
@@ -341,25 +341,25 @@ def commands(folder, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["train", "predict", "evaluate"])
 def test_an_address_without_a_scheduler_is_named(folder, tmp_path, command):
-    said = refused(*commands(folder, tmp_path)[command], "--cluster", "tcp://127.0.0.1:9")
-    assert "No scheduler responds at tcp://127.0.0.1:9" in said
-    assert "dask scheduler" in said
+    message = refused(*commands(folder, tmp_path)[command], "--cluster", "tcp://127.0.0.1:9")
+    assert "No scheduler responds at tcp://127.0.0.1:9" in message
+    assert "dask scheduler" in message
     assert left(tmp_path) == []
 
 
 @pytest.mark.parametrize("command", ["train", "predict", "evaluate"])
 def test_a_file_that_only_some_workers_see_is_named_with_one_that_does_not(folder, workers, address, tmp_path, command):
     with blind(workers, folder / "train-1.txt") as worker:
-        said = refused(*commands(folder, tmp_path)[command], "--cluster", address)
-    assert f"The worker {worker} does not see {folder / 'train-1.txt'}.\nPut it where all workers" in said
+        message = refused(*commands(folder, tmp_path)[command], "--cluster", address)
+    assert f"The worker {worker} does not see {folder / 'train-1.txt'}.\nPut it where all workers" in message
     assert left(tmp_path) == []
 
 
 @pytest.mark.parametrize("command", ["predict", "evaluate"])
 def test_a_model_that_only_some_workers_see_is_named(folder, workers, address, tmp_path, command):
     with blind(workers, folder / "model.safetensors") as worker:
-        said = refused(*commands(folder, tmp_path)[command], "--cluster", address)
-    assert f"The worker {worker} does not see {folder / 'model.safetensors'}." in said
+        message = refused(*commands(folder, tmp_path)[command], "--cluster", address)
+    assert f"The worker {worker} does not see {folder / 'model.safetensors'}." in message
     assert left(tmp_path) == []
 
 
@@ -378,8 +378,8 @@ def test_a_part_of_a_model_that_only_some_workers_see_is_named(folder, workers, 
 
 def test_a_folder_that_only_some_workers_see_is_named(folder, workers, address, tmp_path):
     with blind(workers, tmp_path / "out") as worker:
-        said = refused(*commands(folder, tmp_path)["predict"], "--cluster", address)
-    assert f"The worker {worker} does not see {tmp_path / 'out'}." in said
+        message = refused(*commands(folder, tmp_path)["predict"], "--cluster", address)
+    assert f"The worker {worker} does not see {tmp_path / 'out'}." in message
 
 
 def test_workers_with_another_version_are_named_with_both(folder, workers, address, tmp_path):
@@ -393,10 +393,10 @@ def test_workers_with_another_version_are_named_with_both(folder, workers, addre
 
     workers.client.run(change)
     try:
-        said = refused(*commands(folder, tmp_path)["train"], "--cluster", address)
+        message = refused(*commands(folder, tmp_path)["train"], "--cluster", address)
     finally:
         workers.client.run(restore)
-    assert f"has smoothlink 0.0.1, and the client has {ours}.\nInstall the same version on both." in said
+    assert f"has smoothlink 0.0.1, and the client has {ours}.\nInstall the same version on both." in message
     assert left(tmp_path) == []
 
 
@@ -405,8 +405,8 @@ def test_without_dask_that_is_said(folder, tmp_path, monkeypatch):
         raise ImportError(name)
 
     monkeypatch.setattr("smoothlink.distributed.importlib.import_module", absent)
-    said = refused(*commands(folder, tmp_path)["train"], "--cluster", "local:2")
-    assert "Dask is not installed.\npip install 'smoothlink[cluster]'" in said
+    message = refused(*commands(folder, tmp_path)["train"], "--cluster", "local:2")
+    assert "Dask is not installed.\npip install 'smoothlink[cluster]'" in message
 
 
 @pytest.mark.parametrize("where", ["here", "there"])
@@ -416,13 +416,13 @@ def test_files_with_other_headers_are_refused_by_what_differs(folder, address, t
     write(Data(data.X, data.Y), tmp_path / "a.txt")
     write(Data(data.X[:, :9], data.Y), tmp_path / "b.txt")
     args = ["train", "-o", tmp_path / "m", *FIXED, *extra]
-    said = refused(*args, tmp_path / "a.txt", tmp_path / "b.txt")
-    assert "a.txt has 12 features and " in said
-    assert "b.txt has 9; the files of one fit must agree" in said
+    message = refused(*args, tmp_path / "a.txt", tmp_path / "b.txt")
+    assert "a.txt has 12 features and " in message
+    assert "b.txt has 9; the files of one fit must agree" in message
     for name, labels in (("c", data.label_names), ("d", data.label_names[::-1])):
         write(data._replace(label_names=labels), tmp_path / f"{name}.npz")
-    said = refused(*args, tmp_path / "c.npz", tmp_path / "d.npz")
-    assert "d.npz have different label names; the files of one fit must agree" in said
+    message = refused(*args, tmp_path / "c.npz", tmp_path / "d.npz")
+    assert "d.npz have different label names; the files of one fit must agree" in message
     assert "m" not in left(tmp_path)
 
 
@@ -433,11 +433,11 @@ NOTHING = {
 }
 
 
-@pytest.mark.parametrize(("content", "said"), NOTHING.values(), ids=NOTHING)
-def test_files_that_teach_nothing_are_refused(address, tmp_path, content, said):
+@pytest.mark.parametrize(("content", "message"), NOTHING.values(), ids=NOTHING)
+def test_files_that_teach_nothing_are_refused(address, tmp_path, content, message):
     (tmp_path / "t.txt").write_text(content)
     args = ["train", tmp_path / "t.txt", "-o", tmp_path / "m", "--scale", "unit"]
-    assert said in refused(*args, "--cluster", address)
+    assert message in refused(*args, "--cluster", address)
     assert left(tmp_path) == ["t.txt"]
 
 
@@ -452,8 +452,8 @@ def test_options_that_mean_one_file_or_no_cluster_are_refused(folder, address, t
 @pytest.mark.torch
 def test_a_device_is_refused_on_a_cluster(folder, address, tmp_path):
     for args in (commands(folder, tmp_path)[name] for name in ("predict", "evaluate")):
-        said = refused(*args, "--cluster", address, "--device", "torch")
-        assert "device is 'torch', which a cluster cannot do" in said
+        message = refused(*args, "--cluster", address, "--device", "torch")
+        assert "device is 'torch', which a cluster cannot do" in message
 
 
 def test_no_data_file_is_refused(folder, tmp_path):

@@ -1,4 +1,4 @@
-"""Workers that die do not change a model; what ends a fit is said with what to do."""
+"""Workers that die do not change a model; an error that ends a fit says what to do."""
 
 import asyncio
 import json

@@ -103,14 +103,15 @@ def copies_folder() -> tempfile.TemporaryDirectory[str]:
 
 def check_visible(cluster: Cluster, paths: Sequence[str]) -> None:
     """Raises ClusterError where a worker does not see one of the files."""
-    found = {worker: raise_error(unseen) for worker, unseen in cluster.run_on_each(unseen_paths, list(paths)).items()}
-    for worker, unseen in found.items():
-        if unseen:
+    results = cluster.run_on_each(missing_paths, list(paths))
+    found = {worker: raise_error(missing) for worker, missing in results.items()}
+    for worker, missing in found.items():
+        if missing:
             who = "No worker sees" if all(found.values()) else f"The worker {worker} does not see"
-            raise ClusterError(f"{who} {unseen[0]}.\nPut it where all workers can read it, under the same name.")
+            raise ClusterError(f"{who} {missing[0]}.\nPut it where all workers can read it, under the same name.")
 
 
-def unseen_paths(paths: list[str]) -> list[str]:
+def missing_paths(paths: list[str]) -> list[str]:
     """Returns those paths that this worker does not see."""
     return [path for path in paths if not exists(path)]
 
