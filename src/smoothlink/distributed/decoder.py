@@ -93,9 +93,21 @@ def logistic_passes(
     """Yields V on the client after each pass, and keeps `run` up to date."""
     cluster = rows.cluster
     parts = split_labels(rows.c, len(cluster.workers))
-    targets = [cluster.send(np.ascontiguousarray(sums.targets[:, labels])) for labels in parts]
-    for states in states_after_passes(rows, parts, targets, features, sums, settings, run):
-        found = cluster.gather(states)
+    passes: Iterator[list[Any]] | None = None
+
+    def send_and_compute() -> list[SGDState]:
+        """Returns the states after the next pass; where arrays on workers are lost, all is sent again from `run`."""
+        nonlocal passes
+        begun, passes = passes, None
+        if begun is None:
+            targets = [cluster.send(np.ascontiguousarray(sums.targets[:, labels])) for labels in parts]
+            begun = states_after_passes(rows, parts, targets, features, sums, settings, run)
+        found: list[SGDState] = cluster.client.gather(next(begun), direct=cluster.direct)
+        passes = begun
+        return found
+
+    while True:
+        found = cluster.retry_lost_arrays(send_and_compute)
         cluster.count_bytes(sum(state.V.nbytes * (1 if state.velocity is None else 2) for state in found))
         run.V, run.sweep = np.hstack([state.V for state in found]), run.sweep + 1
         run.velocity = None if found[0].velocity is None else np.hstack([state.velocity for state in found])
