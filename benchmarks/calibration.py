@@ -66,9 +66,9 @@ def problem(name: str, seed: int) -> tuple[Any, Any, Any]:
 
     if name == "demo":
         from smoothlink.demo.corpus import build_corpus
-        from smoothlink.demo.demo_run import pose, train
+        from smoothlink.demo.demo_run import demo_problem, train
 
-        posed = pose(build_corpus())
+        posed = demo_problem(build_corpus())
         return train(posed), posed.X_test, posed.Y_test
     data, test = (smoothlink.read(DATA / name / f"{part}.txt.xz") for part in ("train", "test"))
     return smoothlink.SmoothLinkClassifier(random_state=seed).fit(data.X, data.Y), test.X, test.Y

@@ -16,13 +16,12 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from distributed import WorkerPlugin
+from distributed import Client, WorkerPlugin
 
 import smoothlink
 from smoothlink import SmoothLinkClassifier
 from smoothlink.choices import nest
-from smoothlink.distributed.client import processes
-from smoothlink.distributed.rows_on_workers import library
+from smoothlink.distributed.client import local_processes
 
 
 def fit(data: str, workers: int, plan: str, settings: dict[str, Any]) -> dict[str, Any]:
@@ -38,8 +37,8 @@ def fit(data: str, workers: int, plan: str, settings: dict[str, Any]) -> dict[st
         held = {"fit": status("VmHWM") - idle}
     else:
         with (
-            processes(workers, 1) as made,
-            library("distributed").Client(made) as client,
+            local_processes(workers, 1) as made,
+            Client(made) as client,  # type: ignore[no-untyped-call]
             smoothlink.cluster(client, plan=plan),
         ):
             fit_few_rows(settings)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from bench.gpu_made import Sizes, made
 from smoothlink import Gaussian, Logistic, SmoothLinkClassifier
-from smoothlink.machines.arrays import BROUGHT, to_host
+from smoothlink.machines.arrays import PINNED_BYTES, to_host
 from smoothlink.machines.host_and_device import find_machine
 from smoothlink.machines.rows import Rows
 from smoothlink.solve import Cholesky, ConjugateGradient
@@ -183,7 +183,7 @@ def softmax_rows(Z: Array) -> Array:
 
 def check_return(machine: Any, rng: np.random.Generator) -> Check:
     """A matrix so large that it comes back in parts, and one whose rows do not follow each other."""
-    A = rng.standard_normal((2 * BROUGHT // 4 // 1000, 1000), dtype=np.float32)
+    A = rng.standard_normal((2 * PINNED_BYTES // 4 // 1000, 1000), dtype=np.float32)
     return Check(
         "a large matrix there and back", off(to_host(machine.to_device(A)[:, 1:]), A[:, 1:].astype(np.float64)), 0
     )

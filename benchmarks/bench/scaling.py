@@ -7,7 +7,7 @@ import math
 from typing import NamedTuple
 
 from smoothlink.distributed.distributed_fit import PREPARED_BYTES
-from smoothlink.distributed.rows_on_workers import PIECE
+from smoothlink.distributed.rows_on_workers import COLUMNS_BYTES
 from smoothlink.machines.host_and_device import BLOCK_ROWS, HOST_COLUMNS
 from smoothlink.steps.squared import PHI_ROWS
 
@@ -117,11 +117,11 @@ def bar(z: Shape, workers: int, plan: str) -> float:
 
 def group(z: Shape) -> float:
     """Columns that are sent and added at a time."""
-    return min(z.m, max(HOST_COLUMNS, PIECE // int(4 * max(z.c, z.d)) // HOST_COLUMNS * HOST_COLUMNS))
+    return min(z.m, max(HOST_COLUMNS, COLUMNS_BYTES // int(4 * max(z.c, z.d)) // HOST_COLUMNS * HOST_COLUMNS))
 
 
 def read(z: Shape, machine: Machine, workers: int, plan: str) -> Stage:
-    """Files to rows; where columns are shared out, every worker reads them all."""
+    """Files to rows; where columns are partitioned, every worker reads them all."""
     size = 8 * z.entries
     share = size if plan == "columns" else size / workers
     return Stage("read", 0, 0, share + 4 * size * BLOCK_ROWS / z.n, share / machine.disk, 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bench.cluster_page import HERE, NOTHING, Cells, shape_of, solving
 from bench.scaling import SOLVES, Machine, Shape, Stage, client_memory, rows_held, stages
 from smoothlink.distributed.distributed_fit import PREPARED_BYTES
-from smoothlink.distributed.rows_on_workers import PIECE
+from smoothlink.distributed.rows_on_workers import COLUMNS_BYTES
 from smoothlink.machines.host_and_device import HOST_COLUMNS
 from smoothlink.steps.squared import PHI_ROWS
 
@@ -42,7 +42,7 @@ way; a sum of W arrays moves W of them in all. With `--shards` no sum of targets
 sums, fits and writes c / W labels, rows are featurized again for each part that has a label of theirs, and
 4 c s (W - 1) bytes go between workers, all links at once.
 
-Memory of a worker; g columns are sent and added at a time, {HOST_COLUMNS} or as many as {PIECE >> 20} MiB hold:
+Memory of a worker; g columns are sent and added at a time, {HOST_COLUMNS} or as many as {COLUMNS_BYTES >> 20} MiB hold:
 
 | while it | holds |
 |---|---|
@@ -149,7 +149,7 @@ def predicted(rate: Machine) -> list[str]:
         f"worker at {CORES} times the",
         f"rate of one thread, on {LINK * 8 / 1e9:.0f} Gb/s links that are used fully. A prediction, never measured.",
         "",
-        f"Rows are shared out: X takes {rows_held(z, MACHINES) / 1e9:.0f} GB of a worker, and would take "
+        f"Rows are partitioned: X takes {rows_held(z, MACHINES) / 1e9:.0f} GB of a worker, and would take "
         f"{rows_held(z, 1) / 1e12:.1f} TB of each by columns. A (d, k + l) array",
         f"takes {z.wide / 1e9:.1f} GB, a (c, k + l) array {z.labelled / 1e9:.0f} GB, V {4 * z.c * z.s / 1e9:.0f} GB.",
         "",

@@ -18,7 +18,7 @@ import numpy as np
 
 from smoothlink import TextSmoothLink
 from smoothlink.demo.corpus import Corpus, build_corpus
-from smoothlink.demo.demo_run import QUICK, SETTLED
+from smoothlink.demo.demo_run import QUICK, SELECTED
 
 LIBRARIES = ("smoothlink", "fastapi", "starlette", "uvicorn", "pydantic", "scikit-learn", "numpy", "numba")
 
@@ -31,7 +31,7 @@ def demo_model(path: Path) -> Corpus:
         labels = [
             names[Y.indices[start:stop]].tolist() for start, stop in zip(Y.indptr[:-1], Y.indptr[1:], strict=True)
         ]
-        options: dict[str, Any] = {"word_ngrams": (1, 1), **QUICK, **SETTLED}
+        options: dict[str, Any] = {"word_ngrams": (1, 1), **QUICK, **SELECTED}
         TextSmoothLink(**options).fit(corpus.texts, labels).save(path)
     return corpus
 

@@ -18,9 +18,9 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from smoothlink import modelfile as persist
 from smoothlink.choices import check_names
 from smoothlink.device_model import DeviceCopy
-from smoothlink.distributed.distributed_fit import spread_arrays, spread_files, train_spread
+from smoothlink.distributed.client import current
+from smoothlink.distributed.distributed_fit import check_shards, fit_partitioned, partition_arrays, partition_files
 from smoothlink.distributed.input_files import Files
-from smoothlink.distributed.rows_on_workers import current
 from smoothlink.fitting.checks import check_loss, check_weights
 from smoothlink.fitting.prepare import feature_count
 from smoothlink.fitting.run import run
@@ -144,6 +144,8 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         """
         cluster = current()
         request = self._request(cluster=cluster is not None)
+        if cluster is not None:
+            check_shards(cluster, request)
         if isinstance(X, Files):
             if y is not None or sample_weight is not None:
                 raise ValueError("Files hold their labels and have no weights: pass nothing but them.")
@@ -163,9 +165,9 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         check_weights(w, targets.Y, label_weight, request)
         notify = getattr(self, "_notify", None) or (_to_stderr if self.verbose else None)
         if cluster is not None:
-            spread = spread_arrays(cluster, X, targets.Y)
-            task = "multiclass" if targets.multiclass else "multilabel"
-            trained, _ = train_spread(spread, w.astype(np.float32), request, task, label_weight, notify, self._noted())
+            task, rows = "multiclass" if targets.multiclass else "multilabel", partition_arrays(cluster, X, targets.Y)
+            reports: dict[str, Any] = {"notify": notify, "note": self._noted()}
+            trained = fit_partitioned(rows, w.astype(np.float32), request, task, label_weight, **reports)
             return self._keep(trained, targets.classes, indicator=targets.indicator, sparse=targets.sparse)
         data = TrainingData(X, targets.Y, w, targets.multiclass, label_weight)
         with single_thread(_largest_product(X, targets.Y.shape[1], request)):
@@ -184,9 +186,9 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         if self.class_weight is not None:
             raise ValueError(f"class_weight is {self.class_weight!r}, which files cannot have; pass X and y, or None.")
         notify = getattr(self, "_notify", None) or (_to_stderr if self.verbose else None)
-        spread = spread_files(cluster, files)
-        trained, _ = train_spread(spread, None, request, self.task, None, notify, self._noted())
-        header = spread.header
+        rows = partition_files(cluster, files)
+        trained = fit_partitioned(rows, None, request, self.task, notify=notify, note=self._noted())
+        header = rows.header
         self.n_features_in_ = header.features
         self._keep(trained, np.arange(header.labels), indicator=True, sparse=True, names=header.label_names)
         self.zero_based_: bool | None = header.zero_based

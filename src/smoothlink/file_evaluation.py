@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from smoothlink.data.matching import Reading, label_names, matched, matched_labels, truth, unnamed
-from smoothlink.distributed.decoder import label_parts
-from smoothlink.distributed.input_files import answered
-from smoothlink.distributed.rows_on_workers import Cluster, current
-from smoothlink.distributed.tasks import fetched, told
+from smoothlink.distributed.client import Cluster, current
+from smoothlink.distributed.decoder import split_labels
+from smoothlink.distributed.input_files import local_copy
 from smoothlink.errors import DataError, plural
 from smoothlink.file_prediction import FileRequest, check_workers, file_request
 from smoothlink.machines.rows import stack
@@ -22,9 +21,6 @@ from smoothlink.metrics.evaluate import Evaluation
 from smoothlink.model import EmbeddedRows
 from smoothlink.parameters import RANK_BY, check_value
 from smoothlink.predict import Batch, LabelPart, label_part, merge_label_parts, predictions
-
-if TYPE_CHECKING:
-    pass
 
 Array = NDArray[Any]
 
@@ -38,9 +34,9 @@ class Truth(NamedTuple):
 
 
 class Tested(NamedTuple):
-    """The rows of a file as the decoder sees them, with their labels."""
+    """The rows of a file as the decoder takes them, with their labels."""
 
-    rows: Any  # what `Model.sight` gives, or on the host X itself
+    rows: Any  # what `Model.embed_rows` returns, or X itself
     normalisers: Array | None  # (n,) multiclass: over all labels
     truth: Truth
 
@@ -57,71 +53,69 @@ def evaluate_files(
     seed: int = 0,
     note: Callable[[str], None] | None = None,
 ) -> Evaluation:
-    """All metrics of a model, with 90 % intervals, over the rows of all files together.
+    """Returns all metrics of a model, with 90 % intervals, over the rows of all files together.
 
-    Within `with smoothlink.cluster(...)` workers read and embed the files, and then share out the labels: each scores
-    all rows for some of them, so that Algorithm 4 sees every row. Embedded rows, rows x rank x 4 bytes, go to every
-    worker; the k best, sets and losses come back. All must see model and files under the same names.
+    Within `with smoothlink.cluster(...)` workers read and embed the files. Then the labels are partitioned: each worker
+    scores all rows for some of them, so that Algorithm 4 sees every row. Embedded rows, rows x rank x 4 bytes, go to
+    every worker; the k best, sets and losses come back. All must see model and files under the same names.
 
     model, paths: a model file; one data file or several, * in a name fitting anything. rank_by, strict, device,
     bootstraps, seed: as for the command `smoothlink evaluate`. how: `smoothlink.Reading`, where files do not speak for
-    themselves. note: is told what there is to say of the files.
+    themselves. note: called with what there is to say of the files.
     """
     check_value("rank_by", rank_by, RANK_BY)
-    question, inputs = file_request(model, paths, rank_by, how, strict, device)
-    loaded, cluster = question.classifier(), current()
+    request, inputs = file_request(model, paths, rank_by, how, strict, device)
+    loaded, cluster = request.classifier(), current()
     if cluster is None:
-        found = [read_test(question, path) for path in inputs]
+        found = [read_test(request, path) for path in inputs]
         Y = all_labels([tested.truth for tested in found], inputs, note)
         with unnamed():
             X = loaded._validated_rows(stack([tested.rows for tested in found]))
-        said = loaded._run_prediction(X, predictions, Y, rank_by=rank_by)
+        predicted = loaded._run_prediction(X, predictions, Y, rank_by=rank_by)
     else:
-        check_workers(cluster, question, inputs)
-        Y, parts = on_workers(cluster, question, inputs, loaded.model_.n_labels, note)
-        said = merge_label_parts(loaded.model_, parts, Y, rank_by=rank_by)
-    return loaded._evaluation(Y, said, bootstraps, seed)
+        check_workers(cluster, request, inputs)
+        Y, parts = evaluate_on_workers(cluster, request, inputs, loaded.model_.n_labels, note)
+        predicted = merge_label_parts(loaded.model_, parts, Y, rank_by=rank_by)
+    return loaded._evaluation(Y, predicted, bootstraps, seed)
 
 
-def on_workers(
-    cluster: Cluster, question: FileRequest, inputs: Sequence[str], c: int, note: Callable[[str], None] | None
+def evaluate_on_workers(
+    cluster: Cluster, request: FileRequest, inputs: Sequence[str], c: int, note: Callable[[str], None] | None
 ) -> tuple[sp.csr_array, list[LabelPart]]:
-    """The labels of all rows, and what the workers found of each part of the labels."""
-    cluster.stage = "evaluate"
+    """Returns the labels of all rows, and what each part of the labels contributes to the metrics."""
+    cluster.step = "evaluate"
     files = [
-        cluster.submit(f"embed {i}/{len(inputs)}", told, embed_test, question, path) for i, path in enumerate(inputs, 1)
+        cluster.submit_checked(f"embed {i}/{len(inputs)}", embed_test, request, path)
+        for i, path in enumerate(inputs, 1)
     ]
-    truths = answered(cluster, [cluster.submit("truth", truth_of, tested) for tested in files])
+    truths = cluster.results([cluster.submit("truth", truth_of, tested) for tested in files])
     Y = all_labels(truths, inputs, note)
-    shared = label_parts(c, len(cluster.workers))
+    parts = split_labels(c, len(cluster.workers))
     tasks = [
-        cluster.submit(f"labels {i}/{len(shared)}", told, judge_labels, question, files, labels)
-        for i, labels in enumerate(shared, 1)
+        cluster.submit_checked(f"labels {i}/{len(parts)}", evaluate_labels, request, files, labels)
+        for i, labels in enumerate(parts, 1)
     ]
-    return Y, answered(cluster, tasks)
+    return Y, cluster.results(tasks)
 
 
-# On a worker, or here
-
-
-def read_test(question: FileRequest, path: str) -> Tested:
-    """X with the features of the model, and the labels."""
-    path = fetched(path)
-    model, notes = question.classifier(), list[str]()
-    data = question.read(path, note=notes.append)
+def read_test(request: FileRequest, path: str) -> Tested:
+    """Returns X with the features of the model, and the labels."""
+    path = local_copy(path)
+    model, notes = request.classifier(), list[str]()
+    data = request.read(path, note=notes.append)
     counts = (data.X.shape[0], "row"), (data.X.shape[1], "feature"), (data.Y.shape[1], "label")
     notes.insert(0, f"{path}: {', '.join(plural(count, noun) for count, noun in counts)}.")
     data = matched_labels(data, path, model)
-    data = matched(data, path, model, strict=question.strict, note=notes.append)
+    data = matched(data, path, model, strict=request.strict, note=notes.append)
     Y = model._true_labels(truth(data, path, model))
     named = model._indicator and data.label_names is not None and model.label_names_ is not None
     unknown = data.label_names[len(label_names(model)) :] if named and data.label_names is not None else None
     return Tested(data.X, None, Truth(Y, unknown, notes))
 
 
-def embed_test(question: FileRequest, path: str) -> Tested:
-    """The rows of a file as they are scored."""
-    found, loaded = read_test(question, path), question.classifier()
+def embed_test(request: FileRequest, path: str) -> Tested:
+    """Returns the rows of a file as they are scored."""
+    found, loaded = read_test(request, path), request.classifier()
     with unnamed():
         X = loaded._validated_rows(found.rows)
     model, rows, normalisers = loaded.model_, loaded.model_.embed_rows(X), None
@@ -132,13 +126,13 @@ def embed_test(question: FileRequest, path: str) -> Tested:
 
 
 def truth_of(tested: Any) -> Any:
-    """The labels of a file, or the error that came of reading it."""
+    """Returns the labels of a file, or the error that reading it gave."""
     return tested.truth if isinstance(tested, Tested) else tested
 
 
-def judge_labels(question: FileRequest, files: list[Tested], labels: slice) -> LabelPart:
-    """What some labels are worth, of all rows."""
-    loaded = question.classifier()
+def evaluate_labels(request: FileRequest, files: list[Tested], labels: slice) -> LabelPart:
+    """Returns what some labels contribute to the metrics, over all rows."""
+    loaded = request.classifier()
     rows = files[0].rows
     if len(files) > 1 and isinstance(rows, EmbeddedRows):
         rows = EmbeddedRows(np.concatenate([f.rows.H for f in files]), stack([f.rows.X for f in files]))
@@ -147,14 +141,11 @@ def judge_labels(question: FileRequest, files: list[Tested], labels: slice) -> L
     normalisers = np.concatenate([f.normalisers for f in files]) if loaded.model_.multiclass else None
     Y = stack([f.truth.Y[:, : loaded.model_.n_labels] for f in files])
     batch = Batch(loaded.model_, rows, normalisers)
-    return label_part(loaded.model_, batch, Y, labels, rank_by=question.rank_by)
-
-
-# Here
+    return label_part(loaded.model_, batch, Y, labels, rank_by=request.rank_by)
 
 
 def all_labels(found: list[Truth], inputs: Sequence[str], note: Callable[[str], None] | None) -> sp.csr_array:
-    """The labels of the rows of all files; a label unknown to the model has one column, whatever file it is in."""
+    """Returns the labels of the rows of all files; a label unknown to the model has one column for all."""
     for text in [text for known in found for text in known.notes]:
         if note is not None:
             note(text)

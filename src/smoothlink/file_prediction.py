@@ -12,9 +12,8 @@ from smoothlink.data.files_on_disk import bare_name, expanded
 from smoothlink.data.matching import Note, Reading, inside, matched, read_for, unnamed
 from smoothlink.data.overwrite import writable
 from smoothlink.data.predictions import WRITERS, LabelRequest, check_library, write
-from smoothlink.distributed.input_files import check_seen, for_all
-from smoothlink.distributed.rows_on_workers import Cluster, current, library
-from smoothlink.distributed.tasks import fetched, told
+from smoothlink.distributed.client import Cluster, current, raise_error
+from smoothlink.distributed.input_files import absolute_paths, check_visible, local_copy
 from smoothlink.errors import ClusterError, DataError
 from smoothlink.modelfile import load
 from smoothlink.parameters import RANK_BY, Values, check_value
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class FileRequest(NamedTuple):
-    """What is asked of every file."""
+    """The model that every file is read for, and how; it goes to workers, which open the model themselves."""
 
     model: str  # its path
     rank_by: str
@@ -34,18 +33,31 @@ class FileRequest(NamedTuple):
     strict: bool  # whether features unknown to the model are refused
     device: str = "cpu"
 
+    def whole(self) -> SmoothLinkClassifier | TextSmoothLink:
+        """Returns the model with the features of its texts, if it has any."""
+        return open_model(self.model, self.device)
+
     def classifier(self) -> SmoothLinkClassifier:
-        """The classifier, memory-mapped; it stays open for the next file."""
+        """Returns the classifier, without the features of texts."""
         return inside(self.whole())
 
-    def whole(self) -> SmoothLinkClassifier | TextSmoothLink:
-        """The model with the features of its texts, if it has any."""
-        stamp = os.stat(self.model)
-        return opened_model(self.model, (stamp.st_mtime_ns, stamp.st_size), self.device)
-
     def read(self, path: str, *, labels_matter: bool = True, note: Note) -> Data:
-        """The rows of a file for the model."""
+        """Returns the rows of a file for the model."""
         return read_for(self.whole(), path, self.how, labels_matter=labels_matter, note=note)
+
+
+def open_model(path: str | os.PathLike[str], device: str) -> SmoothLinkClassifier | TextSmoothLink:
+    """Returns the model in a file, memory-mapped. It stays open: a second call loads it again only if it changed."""
+    if not os.path.isfile(path):
+        return load(path)  # which says what is wrong
+    stamp = os.stat(path)
+    return load_once(os.path.abspath(path), (stamp.st_mtime_ns, stamp.st_size), device)
+
+
+@functools.lru_cache(maxsize=1)
+def load_once(path: str, stamp: tuple[int, int], device: str) -> SmoothLinkClassifier | TextSmoothLink:
+    """Returns the model in a file of this time and size."""
+    return load(path).set_params(device=device)
 
 
 class Written(NamedTuple):
@@ -54,12 +66,6 @@ class Written(NamedTuple):
     path: str
     rows: int
     notes: list[str]  # what there was to say of the input
-
-
-@functools.lru_cache(maxsize=1)
-def opened_model(path: str, stamp: tuple[int, int], device: str) -> SmoothLinkClassifier | TextSmoothLink:
-    """The model in a file of this time and size."""
-    return load(path).set_params(device=device)
 
 
 def predict_files(
@@ -82,74 +88,80 @@ def predict_files(
 ) -> list[Written]:
     """Predicts the labels of each row of each file, into a file of its own in `folder`: a.txt.xz -> a.jsonl.
 
-    Within `with smoothlink.cluster(...)` the files are shared out among the workers: each reads the model, which is
-    mapped, and its files, and writes what it predicts. All must see model, files and folder under the same names. A
-    file of predictions appears when it is whole.
+    Within `with smoothlink.cluster(...)` the files are distributed among the workers: each reads the model, which is
+    mapped, and its files, and writes its predictions. All must see model, files and folder under the same names. A file
+    of predictions appears when it is complete.
 
     model, paths: a model file; one data file or several, * in a name fitting anything. k, threshold, f1, sets, only,
     rank_by, output_format, strict, device, force: as for the command `smoothlink predict`. how: `smoothlink.Reading`,
-    where files do not speak for themselves. notify: told of each file that was written.
+    where files do not speak for themselves. notify: called with each file that was written.
     """
     check_value("output_format", output_format, Values(tuple(WRITERS)))
     check_library(output_format)
     check_value("rank_by", rank_by, RANK_BY)
-    question, inputs = file_request(model, paths, rank_by, how, strict, device)
+    request, inputs = file_request(model, paths, rank_by, how, strict, device)
     cluster = current()
     if cluster is not None:
         folder = os.path.abspath(folder)
     outputs = output_names(inputs, os.fspath(folder), output_format)
     for path in outputs if os.path.isdir(folder) else ():  # a new folder holds nothing to be overwritten
-        writable(path, question.model, *inputs, kind="data", force=force)
-    ask = LabelRequest(k, threshold, f1, sets, tuple(str(name) for name in only), rank_by).resolved(
-        question.classifier()
-    )
+        writable(path, request.model, *inputs, kind="data", force=force)
+    names = tuple(str(name) for name in only)
+    labels = LabelRequest(k, threshold, f1, sets, names, rank_by).resolved(request.classifier())
     if cluster is not None:
-        check_workers(cluster, question, inputs)
-    make_folder(folder)
-    if cluster is not None:
+        check_workers(cluster, request, inputs)
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"{os.fspath(folder)}: {error.strerror}.\nName a folder of yours, or a new one.") from error
+    files = [(request, labels, output_format, *names) for names in zip(inputs, outputs, strict=True)]
+    results: Iterator[Written]
+    if cluster is None:
+        results = (predict_file(*file) for file in files)
+    else:
         check_folder(cluster, folder)
-    jobs = [(question, ask, output_format, path, output) for path, output in zip(inputs, outputs, strict=True)]
-    found = []
-    for written in each(cluster, "predict", predict_file, jobs):
-        found.append(written)
+        cluster.step = "predict"
+        tasks = [
+            cluster.submit_checked(f"file {i}/{len(files)}", predict_file, *file) for i, file in enumerate(files, 1)
+        ]
+        results = cluster.results_as_completed(tasks)
+    found = {}
+    for written in results:
+        found[written.path] = written
         if notify is not None:
             notify(written)
-    place = {path: i for i, path in enumerate(outputs)}
-    return sorted(found, key=lambda written: place[written.path])
+    return [found[path] for path in outputs]
 
 
-def predict_file(question: FileRequest, ask: LabelRequest, form: str, path: str, output: str) -> Written:
-    """Predicts one file; the output appears when it is whole."""
-    model, notes = question.classifier(), list[str]()
-    local = fetched(path)
-    data = question.read(local, labels_matter=False, note=notes.append)
-    X = matched(data, local, model, strict=question.strict, note=notes.append).X
+def predict_file(request: FileRequest, labels: LabelRequest, form: str, path: str, output: str) -> Written:
+    """Predicts one file; the output appears when it is complete."""
+    model, notes = request.classifier(), list[str]()
+    local = local_copy(path)
+    data = request.read(local, labels_matter=False, note=notes.append)
+    X = matched(data, local, model, strict=request.strict, note=notes.append).X
     with unnamed():
-        write(output, model, X, ask, form, lambda rows: None)
+        write(output, model, X, labels, form, lambda rows: None)
     return Written(output, X.shape[0], notes)
-
-
-# Before work starts
 
 
 def file_request(
     model: str | os.PathLike[str], paths: Any, rank_by: str, how: Reading | None, strict: bool, device: str
 ) -> tuple[FileRequest, list[str]]:
-    """What is asked of which files; on a cluster by names that all machines understand."""
+    """Returns the request for all files and their paths, on a cluster as all machines know them."""
     inputs = expanded(paths)
     reading = (how or Reading()).for_many(inputs)
-    question = FileRequest(os.fspath(model), rank_by, reading, strict, device)
+    request = FileRequest(os.fspath(model), rank_by, reading, strict, device)
     if current() is None:
         for path in inputs:
             reading.format_of(path)  # which says what is wrong with a file that is not there
-        return question, inputs
+        return request, inputs
     if device != "cpu":
         raise ValueError(f"device is {device!r}, which a cluster cannot do; leave device as it is by default.")
-    return question._replace(model=os.path.abspath(model), how=reading.absolute()), for_all(inputs)
+    return request._replace(model=os.path.abspath(model), how=reading.absolute()), absolute_paths(inputs)
 
 
 def output_names(inputs: list[str], folder: str, form: str) -> list[str]:
-    """Where the predictions of each file go: under its name, without what says how the data are written."""
+    """Returns where the predictions of each file go: under its name, without what says how the data are written."""
     known: dict[str, str] = {}
     for path in inputs:
         output = os.path.join(folder, Path(bare_name(path)).stem + WRITERS[form].suffixes[0])
@@ -162,43 +174,16 @@ def output_names(inputs: list[str], folder: str, form: str) -> list[str]:
     return list(known)
 
 
-def make_folder(folder: str | os.PathLike[str]) -> None:
-    """Makes the folder, if it is not there yet."""
-    try:
-        os.makedirs(folder, exist_ok=True)
-    except OSError as error:
-        raise DataError(f"{os.fspath(folder)}: {error.strerror}.\nName a folder of yours, or a new one.") from error
-
-
-def check_workers(cluster: Cluster, question: FileRequest, inputs: list[str]) -> None:
-    """Whether every worker sees the model, with the files that its decoder may be in, and all that is read."""
-    shards = [str(path) for path in question.classifier().model_.V.files]
-    check_seen(cluster, [question.model, *shards, *question.how.others, *inputs])
+def check_workers(cluster: Cluster, request: FileRequest, inputs: list[str]) -> None:
+    """Raises ClusterError where a worker does not see the model, with the files that its decoder may be in, or an
+    input."""
+    shards = [str(path) for path in request.classifier().model_.V.files]
+    check_visible(cluster, [request.model, *shards, *request.how.others, *inputs])
 
 
 def check_folder(cluster: Cluster, folder: Any) -> None:
-    """Whether every worker can write there."""
-    check_seen(cluster, [folder])
-    with cluster.speaking():
-        answers = cluster.client.run(os.access, folder, os.W_OK)
-    for worker, fine in answers.items():
-        if not fine:
+    """Raises ClusterError where a worker cannot write to the folder."""
+    check_visible(cluster, [folder])
+    for worker, fine in cluster.run_on_each(os.access, folder, os.W_OK).items():
+        if not raise_error(fine):
             raise ClusterError(f"The worker {worker} cannot write to {folder}.\nName a folder where all may.")
-
-
-# The work
-
-
-def each(cluster: Cluster | None, stage: str, f: Callable[..., Any], jobs: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
-    """f of every job, as they end: on the workers, or here. The first that fails ends all."""
-    if cluster is None:
-        yield from (f(*job) for job in jobs)
-        return
-    cluster.stage = stage
-    tasks = [cluster.submit(f"file {i}/{len(jobs)}", told, f, *job) for i, job in enumerate(jobs, 1)]
-    with cluster.speaking():
-        for _, answer in library("distributed").as_completed(tasks, with_results=True):
-            if isinstance(answer, Exception):
-                cluster.client.cancel(tasks)
-                raise answer
-            yield answer

@@ -23,6 +23,7 @@ from smoothlink.predict import predictions
 from smoothlink.steps.calibrate import Histogram
 from smoothlink.steps.featurize import Features
 from smoothlink.steps.scale import choose_scaling
+from smoothlink.weights import ArrayWeights
 from smoothlink_paper.data_sets import Split
 from smoothlink_paper.methods import Result
 
@@ -78,11 +79,11 @@ def fixed_model(problem: Problem, embedder: Embedder, ridge: float, operator: Op
     return Model(
         scaling=problem.scaling,
         input_features=None,
-        W=embedder.fit(rows, embedder.prepare(rows), ridge).W,
+        W=ArrayWeights(embedder.fit(rows, embedder.prepare(rows), ridge).W),
         classifier=None,
         normalize=False,
         features=Features(np.zeros((c, 0), np.float32), np.zeros(0, np.float32)),
-        V=np.vstack([C, np.zeros((1, c), np.float32)]),
+        V=ArrayWeights(np.vstack([C, np.zeros((1, c), np.float32)])),
         loss="squared",
         multiclass=False,
         calibration=held.monotone(),

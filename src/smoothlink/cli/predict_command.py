@@ -93,9 +93,9 @@ def predict(
     asked_format = "jsonl" if as_json else output_format
     if asked_format not in (None, *WRITERS):
         raise typer.BadParameter(f"{asked_format!r} is none of {'|'.join(WRITERS)}.", param_hint="--output-format")
-    form = format_of(output, asked_format)
     paths = expanded(data)
     check_target(paths, output, output_folder, cluster)
+    form = format_of(output, asked_format)
     if output is not None:
         writable(output, model, *paths, kind="data", force=force)
     screen = Screen(quiet)

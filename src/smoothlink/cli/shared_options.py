@@ -90,7 +90,7 @@ def on_cluster(
 
 def dashboard(screen: Screen) -> None:
     """Who works, and where one can watch, if there is a cluster."""
-    from smoothlink.distributed.rows_on_workers import current
+    from smoothlink.distributed.client import current
 
     cluster = current()
     if cluster is not None:
@@ -99,8 +99,8 @@ def dashboard(screen: Screen) -> None:
 
 def load_model(path: str, rank_by: str = "probability", device: str = "cpu") -> SmoothLinkClassifier | TextSmoothLink:
     """The model in a file, on a device that is there."""
+    from smoothlink.file_prediction import open_model
     from smoothlink.machines.host_and_device import DEVICE_NAMES, find_machine
-    from smoothlink.modelfile import load
 
     if rank_by not in RANK_BY:
         raise typer.BadParameter(f"{rank_by!r} is none of probability|psp.", param_hint="--rank-by")
@@ -108,4 +108,4 @@ def load_model(path: str, rank_by: str = "probability", device: str = "cpu") -> 
         find_machine(device)
     except ValueError:
         raise typer.BadParameter(f"{device!r} is none of {DEVICE_NAMES}.", param_hint="--device") from None
-    return load(path).set_params(device=device)
+    return open_model(path, device)

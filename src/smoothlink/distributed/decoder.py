@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
+from copy import deepcopy
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,8 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothlink.distributed import tasks as shares
-from smoothlink.distributed.rows_on_workers import ClusterRows
+from smoothlink.distributed import tasks
 from smoothlink.machines.arrays import log_sums
 from smoothlink.machines.rows import Block, Rows
 from smoothlink.solve.cholesky import GramSystem
@@ -22,18 +22,25 @@ from smoothlink.steps.squared import LinkSums, Smoothing, prior_scores, squared
 from smoothlink.weights import ShardedWeights, open_shards, shard_names, write_shard
 
 if TYPE_CHECKING:
+    from smoothlink.distributed.rows_on_workers import ClusterRows
     from smoothlink.fitting.settings import Settings
 
 Array = NDArray[Any]
 
 
-class LabelTask(NamedTuple):
-    """What the SGD with some labels needs beside its rows, on a worker."""
+class LabelSettings(NamedTuple):
+    """Settings of the SGD with some labels, on a worker."""
 
     ridge: float
-    descent: SGD
+    sgd: SGD
     smoothing: Smoothing
     seed: int
+
+
+def split_labels(c: int, workers: int) -> list[slice]:
+    """Returns the labels in as many parts as there are workers."""
+    edges = np.linspace(0, c, max(1, min(c, workers)) + 1).astype(int)
+    return [slice(int(a), int(b)) for a, b in pairwise(edges)]
 
 
 def distributed_passes(
@@ -43,25 +50,26 @@ def distributed_passes(
     ridge: float,
     *,
     softmax: bool,
-    descent: SGD,
+    sgd: SGD,
     smoothing: Smoothing,
     seed: int,
     run: SGDState | None = None,
 ) -> Iterator[Array]:
-    """Returns `steps.sgd.sgd_passes` on a cluster: V (s + 1, c) after each pass.
+    """Returns `steps.sgd.sgd_passes` on a cluster: an iterator over V (s + 1, c) after each pass.
 
-    The softmax loss couples all labels: there each step is one sum over the rows of a large batch.
+    Labels are independent in the logistic loss: each worker takes some of them, over all embedded rows. The softmax
+    loss couples all labels: there each step is one sum over the rows of a large batch.
     """
     run = SGDState() if run is None else run
     if not softmax:
-        return label_sweeps(rows, features, sums, LabelTask(ridge, descent, smoothing, seed), run)
+        return logistic_passes(rows, features, sums, LabelSettings(ridge, sgd, smoothing, seed), run)
     sent, start = rows.cluster.send(features), prior_scores(sums.label_weights, sums.weight, smoothing, softmax=True)
     p = predictions(start, softmax=True)[None]
 
     def gradients(batch: Array, weights: Array, state: Any) -> Iterator[tuple[slice, Array]]:
         order = np.argsort(batch)
-        given = batch[order], weights[order], sent, state.V, p
-        yield slice(0, rows.c), rows.sum(batch_slope, *given, out=tuple(state.V.shape))
+        arguments = batch[order], weights[order], sent, state.V, p
+        yield slice(0, rows.c), rows.sum(add_softmax_gradient, *arguments, out=tuple(state.V.shape))
 
     return sgd_passes(
         rows,
@@ -69,7 +77,7 @@ def distributed_passes(
         sums,
         ridge,
         softmax=True,
-        sgd=descent,
+        sgd=sgd,
         smoothing=smoothing,
         seed=seed,
         run=run,
@@ -78,125 +86,155 @@ def distributed_passes(
     )
 
 
-def label_sweeps(
-    rows: ClusterRows, features: Features, sums: LinkSums, task: LabelTask, run: SGDState
+def logistic_passes(
+    rows: ClusterRows, features: Features, sums: LinkSums, settings: LabelSettings, run: SGDState
 ) -> Iterator[Array]:
-    """Yields V after each pass. Labels are independent in the logistic loss: each worker takes some of them, over all
-    embedded rows."""
+    """Yields V on the client after each pass, and keeps `run` up to date."""
     cluster = rows.cluster
-    parts = label_parts(rows.c, len(cluster.workers))
-    targets = [cluster.send(np.ascontiguousarray(sums.targets[:, labels])) for labels in parts]
-    for states in label_states(rows, parts, targets, features, sums, task, run):
-        found = cluster.gather(states)
-        cluster.count(sum(state.V.nbytes * (1 if state.velocity is None else 2) for state in found))
+    parts = split_labels(rows.c, len(cluster.workers))
+    passes: Iterator[list[Any]] | None = None
+
+    def send_and_compute() -> list[SGDState]:
+        """Returns the states after the next pass; where arrays on workers are lost, all is sent again from `run`."""
+        nonlocal passes
+        begun, passes = passes, None
+        if begun is None:
+            targets = [cluster.send(np.ascontiguousarray(sums.targets[:, labels])) for labels in parts]
+            begun = states_after_passes(rows, parts, targets, features, sums, settings, run)
+        found: list[SGDState] = cluster.client.gather(next(begun), direct=cluster.direct)
+        passes = begun
+        return found
+
+    while True:
+        found = cluster.retry_lost_arrays(send_and_compute)
+        cluster.count_bytes(sum(state.V.nbytes * (1 if state.velocity is None else 2) for state in found))
         run.V, run.passes = np.hstack([state.V for state in found]), run.passes + 1
         run.velocity = None if found[0].velocity is None else np.hstack([state.velocity for state in found])
         yield run.V
 
 
-def label_states(
+def states_after_passes(
     rows: ClusterRows,
     parts: list[slice],
     targets: list[Any],
     features: Features,
     sums: LinkSums,
-    task: LabelTask,
+    settings: LabelSettings,
     run: SGDState,
 ) -> Iterator[list[Any]]:
-    """Where the descents with each part of the labels stand after each pass, on the workers."""
+    """Yields futures of the states of the SGD with each part of the labels, after each pass; they stay on workers."""
     cluster = rows.cluster
     G, sent = cluster.send(sums.gram.G), cluster.send(features)
     states: list[Any] = []
     data: list[Any] = []
     for labels in parts:
-        Y = [cluster.submit("label-columns", shares.label_columns, share, labels) for share in rows.parts]
-        data.append(cluster.submit("label-rows", shares.some_labels, rows.table.parts, Y, rows._w))
-        begun = None if run.V is None else SGDState(run.V[:, labels], column(run.velocity, labels), run.passes)
-        states.append(begun)
+        Y = [cluster.submit("label-columns", tasks.label_columns, partition, labels) for partition in rows.parts]
+        data.append(cluster.submit("label-rows", tasks.rows_with_labels, rows.table.parts, Y, rows._w))
+        if run.V is None:
+            states.append(None)
+        else:
+            velocity = None if run.velocity is None else np.ascontiguousarray(run.velocity[:, labels])
+            states.append(SGDState(run.V[:, labels], velocity, run.passes))
     while True:
         for i in range(len(parts)):
-            told = (data[i], sent, G, targets[i], sums.weight, task, states[i])
-            states[i] = cluster.submit(f"labels {i + 1}/{len(parts)}", labels_pass, *told)
+            arguments = data[i], sent, G, targets[i], sums.weight, settings, states[i]
+            states[i] = cluster.submit(f"labels {i + 1}/{len(parts)}", label_pass, *arguments)
         yield states
 
 
 def write_decoder_shards(
-    rows: ClusterRows, features: Features, sums: LinkSums, settings: Settings, beside: Path
+    rows: ClusterRows, features: Features, sums: LinkSums, settings: Settings, model_file: Path
 ) -> ShardedWeights:
     """Returns V by squared or logistic loss, labels partitioned: each worker sums the targets of its labels, fits and
-    writes them. V is never whole, and never comes to the client."""
-    cluster, parts = rows.cluster, label_parts(rows.c, len(rows.cluster.workers))
-    beside.parent.mkdir(parents=True, exist_ok=True)
-    files = [beside.parent / name for name in shard_names(beside.stem, secrets.token_hex(4), len(parts))]
-    shards = dict(zip(files, parts, strict=True))
-    cluster.again(lambda: write_parts(rows, features, sums, settings, shards))
-    return open_shards(beside.parent, [file.name for file in files])
+    writes them beside the model file. V is never whole, and never comes to the client."""
+    cluster, parts = rows.cluster, split_labels(rows.c, len(rows.cluster.workers))
+    model_file.parent.mkdir(parents=True, exist_ok=True)
+    names = shard_names(model_file.stem, secrets.token_hex(4), len(parts))
+
+    def send_and_write() -> None:
+        sent = cluster.send(features)
+        targets = []
+        for labels in parts:
+            futures = [
+                cluster.submit("targets", tasks.partition_targets, partition, w, sent, labels)
+                for partition, w in zip(rows.parts, rows.weights, strict=True)
+            ]
+            targets.append(cluster.submit("targets", transpose, rows.add_up(futures)))
+        if settings.loss == "squared":
+            given = cluster.send(sums.gram.G), settings.final_ridge, settings.smoothing
+            found = [cluster.submit(f"solve {i + 1}/{len(parts)}", solve, t, *given) for i, t in enumerate(targets)]
+        else:
+            sgd = LabelSettings(settings.final_ridge, settings.sgd, settings.smoothing, settings.seed)
+            passes = states_after_passes(rows, parts, targets, features, sums, sgd, SGDState())
+            for _ in range(max(1, settings.passes)):
+                states = next(passes)
+            found = [cluster.submit("decoder", weights_of, state) for state in states]
+        files = [str(model_file.parent / name) for name in names]
+        cluster.client.gather(
+            [cluster.submit("write", write_shard, *shard) for shard in zip(found, files, strict=True)]
+        )
+
+    cluster.retry_lost_arrays(send_and_write)
+    return open_shards(model_file.parent, names)
 
 
-def write_parts(
-    rows: ClusterRows, features: Features, sums: LinkSums, settings: Settings, shards: dict[Path, slice]
-) -> None:
-    """Has the workers write V of some labels into each file."""
-    cluster, parts = rows.cluster, list(shards.values())
-    sent = cluster.send(features)
-    targets = [rows.kept_sum("targets", shares.share_targets, sent, labels) for labels in parts]
-    if settings.loss == "squared":
-        given = cluster.send(sums.gram.G), settings.final_ridge, settings.smoothing
-        found = [cluster.submit(f"solve {i + 1}/{len(parts)}", solved_part, t, *given) for i, t in enumerate(targets)]
-    else:
-        task = LabelTask(settings.final_ridge, settings.sgd, settings.smoothing, settings.seed)
-        steps = label_states(rows, parts, targets, features, sums, task, SGDState())
-        for _ in range(max(1, settings.passes)):
-            states = next(steps)
-        found = [cluster.submit("decoder", weights_of, state) for state in states]
-    written = [cluster.submit("write", write_shard, V, str(file)) for V, file in zip(found, shards, strict=True)]
-    cluster.client.gather(written)
+# On a worker
 
 
-def solved_part(targets: Array, G: Array, ridge: float, smoothing: Smoothing) -> Array:
-    """V of some labels by squared loss."""
+def transpose(totals: list[Array]) -> Array:
+    """Returns Phi'WY (s + 1, m) of the sum of `partition_targets`."""
+    return totals[0].T
+
+
+def solve(targets: Array, G: Array, ridge: float, smoothing: Smoothing) -> Array:
+    """Returns V of some labels by squared loss."""
     return np.ascontiguousarray(squared(LinkSums(GramSystem(G), targets, 0.0), ridge, smoothing))
 
 
+def label_pass(
+    rows: Rows,
+    features: Features,
+    G: Array,
+    targets: Array,
+    weight: float,
+    settings: LabelSettings,
+    before: SGDState | None,
+) -> SGDState:
+    """Returns the state of the logistic SGD with some labels after one pass more."""
+    run = SGDState() if before is None else deepcopy(before)  # passes write into its arrays
+    passes = sgd_passes(
+        rows,
+        features,
+        LinkSums(GramSystem(G), targets, weight),
+        settings.ridge,
+        softmax=False,
+        sgd=settings.sgd,
+        smoothing=settings.smoothing,
+        seed=settings.seed,
+        run=run,
+        rotated=False,
+    )
+    next(passes)
+    return run
+
+
 def weights_of(state: SGDState) -> Array:
+    """Returns V of a state of the SGD."""
     assert state.V is not None
     return state.V
 
 
-def labels_pass(
-    rows: Rows, features: Features, G: Array, targets: Array, weight: float, task: LabelTask, run: SGDState | None
-) -> SGDState:
-    """One pass of the logistic descent with some labels, on a worker."""
-    now = SGDState() if run is None else SGDState(copy(run.V), copy(run.velocity), run.passes)
-    sums = LinkSums(GramSystem(G), targets, weight)
-    knobs: dict[str, Any] = {"sgd": task.descent, "smoothing": task.smoothing, "seed": task.seed, "rotated": False}
-    next(sgd_passes(rows, features, sums, task.ridge, softmax=False, run=now, **knobs))
-    return now
-
-
-def batch_slope(block: Block, batch: Array, weights: Array, features: Features, V: Array, p: Array, out: Array) -> None:
+def add_softmax_gradient(
+    block: Block, batch: Array, weights: Array, features: Features, V: Array, p: Array, out: Array
+) -> None:
     """Adds Phi'W(softmax(Phi V) - p) of the rows of a batch that are in one block into out (s + 1, c)."""
-    mine = slice(*np.searchsorted(batch, (block.start, block.start + len(block.w))))
-    if mine.start == mine.stop:
+    inside = slice(*np.searchsorted(batch, (block.start, block.start + len(block.w))))
+    if inside.start == inside.stop:
         return
-    Phi = features(block.X.array[batch[mine] - block.start])
+    Phi = features(block.X.array[batch[inside] - block.start])
     P = Phi @ V
     P -= log_sums(P)
     np.exp(P, out=P)
     P -= p
-    P *= weights[mine, None]
+    P *= weights[inside, None]
     out += Phi.T @ P
-
-
-def label_parts(c: int, workers: int) -> list[slice]:
-    """The labels in as many parts as there are workers."""
-    cuts = np.linspace(0, c, max(1, min(c, workers)) + 1).astype(int)
-    return [slice(int(a), int(b)) for a, b in pairwise(cuts)]
-
-
-def column(A: Array | None, labels: slice) -> Array | None:
-    return None if A is None else np.ascontiguousarray(A[:, labels])
-
-
-def copy(A: Array | None) -> Array | None:
-    return None if A is None else A.copy()

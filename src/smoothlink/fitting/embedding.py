@@ -11,7 +11,6 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from smoothlink.distributed.rows_on_workers import ClusterRows
 from smoothlink.fitting.checkpoint import FitState
 from smoothlink.machines.arrays import contiguous, to_host, unit_rows
 from smoothlink.machines.rows import Block, Rows, stack
@@ -74,9 +73,12 @@ class Embedder:
 
     def fit_saved(self, state: FitState, name: str, rows: Rows, ridge: float, rank: int, normalize: bool) -> Embedded:
         """`fit` at full size, with h as the link gets it: from a saved state, or into a file, where `state` says so."""
-        if self.classifier is not None or self.embedding == "none":
+        if self.classifier is not None:
             found = self.fit(rows, None, ridge)
             return found._replace(H=leading_coordinates(found.H, rank, normalize))
+        if self.embedding == "none":
+            H = rows.map(leading_inputs, rank, normalize)
+            return Embedded(None, None, None, H, np.zeros(0), float("nan"))
         state.trim()
         saved = state.load(name)
         if saved is None:
@@ -101,7 +103,7 @@ class Embedder:
         """Returns U and W from rows of positive weight, and how the solver ended; `saved` may have the basis."""
         assert system is not None
         solve = system.at(ridge)
-        rows = rows if self.label_scale is None else scaled_labels(rows, self.label_scale)
+        rows = rows if self.label_scale is None else rows.with_scaled_labels(self.label_scale)
         found = self._directions(rows, solve, saved)
         return found, Convergence(getattr(solve, "iterations", None), getattr(solve, "residual", None))
 
@@ -140,22 +142,15 @@ def embed_block(block: Block, W: Array, normalize: bool) -> Array:
     return unit_rows(H) if normalize else H
 
 
+def leading_inputs(block: Block, rank: int, normalize: bool) -> Array:
+    """Returns the first `rank` features of each row of a block, of unit length if asked."""
+    return leading_coordinates(inputs_as_they_are(block), rank, normalize)
+
+
 def leading_coordinates(H: Array, rank: int, normalize: bool) -> Array:
     """Returns the first `rank` coordinates, of unit length where `normalize` says so."""
     H = contiguous(H[:, :rank])
     return unit_rows(H) if normalize else H
-
-
-def scaled_labels(rows: Rows, scale: Array) -> Rows:
-    """The same rows with column l of Y multiplied by scale[l]: label weights in the embedding's objective."""
-    if isinstance(rows, ClusterRows):
-        return rows.with_label_scale(scale)
-    blocks = []
-    for b in rows.blocks:
-        Y = b.Y.csr
-        Y = sp.csr_array((Y.data * scale[Y.indices], Y.indices, Y.indptr), Y.shape)
-        blocks.append(b._replace(Y=rows.machine.matrix(Y)))
-    return Rows(blocks, rows.d, rows.c, machine=rows.machine)
 
 
 @dataclass

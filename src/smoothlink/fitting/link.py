@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothlink.distributed.decoder import distributed_passes, write_decoder_shards
-from smoothlink.distributed.rows_on_workers import ClusterRows
 from smoothlink.fitting.calibration import Calibrated
 from smoothlink.fitting.checkpoint import FitState, checksum
 from smoothlink.fitting.embedding import Embedded
@@ -82,21 +80,18 @@ def random_features(rows: Rows, settings: Settings) -> Features:
 def saved_sums(state: FitState, name: str, rows: Rows, features: Features) -> LinkSums:
     """Returns `link_sums` at full size: from a saved state, and into a file, where `state` says so."""
     state.trim()
-    if isinstance(rows, ClusterRows) and rows.cluster.shards is not None:  # workers sum what belongs to their labels
-        return link_sums(rows, features, labels=np.zeros(0, np.int64))
+    labels = np.zeros(0, np.int64) if rows.writes_decoder else None  # `write_decoder` sums the targets then
     group = state.plan.label_group
     into = None if group is None else state.array(f"{name}-targets", (rows.c, features.width(rows.d)))
-    found = link_sums(rows, features, into=into, group=group, saved=state.sums(name))
+    found = link_sums(rows, features, labels=labels, into=into, group=group, saved=state.sums(name))
     state.trim()
     return found
 
 
 def decoder_passes(link: Link, settings: Settings, run: SGDState | None = None) -> Any:
     """Returns an iterator over V after each pass of the SGD, without end: the caller stops."""
-    distributed = isinstance(link.rows, ClusterRows)
-    passes: Any = distributed_passes if distributed else sgd_passes
-    return passes(
-        link.rows,
+    return link.rows.decoder_passes(
+        sgd_passes,
         link.features,
         link.sums,
         settings.final_ridge,
@@ -110,8 +105,8 @@ def decoder_passes(link: Link, settings: Settings, run: SGDState | None = None) 
 
 def decode(link: Link, settings: Settings, state: FitState, clock: Clock) -> Weights:
     """Returns V by the loss of the settings, over all rows."""
-    if isinstance(link.rows, ClusterRows) and link.rows.cluster.shards is not None:
-        return write_decoder_shards(link.rows, link.features, link.sums, settings, link.rows.cluster.shards)
+    if link.rows.writes_decoder:
+        return link.rows.write_decoder(link.features, link.sums, settings)
     if settings.loss == "squared" and state.plan.label_group is None and not state.saves:
         V = squared(link.sums, settings.final_ridge, settings.smoothing)
         return ArrayWeights(np.ascontiguousarray(to_host(V)))

@@ -46,6 +46,7 @@ class Rows:
 
     remote = False  # whether blocks are in other processes
     partitions_columns = False  # whether `over_columns` gives each process some columns
+    writes_decoder = False  # whether `write_decoder` fits V where the blocks are
 
     def __init__(self, blocks: list[Block], d: int, c: int, table: Any = None, machine: Machine = HOST) -> None:
         self.blocks, self.d, self.c = blocks, d, c
@@ -115,6 +116,15 @@ class Rows:
             )
         return Rows(blocks, H.shape[1], self.c, H, self.machine)
 
+    def with_scaled_labels(self, scale: Array) -> Rows:
+        """Returns the same rows with column l of Y multiplied by scale[l]: label weights in the embedding."""
+        blocks = []
+        for b in self.blocks:
+            Y = b.Y.csr
+            Y = sp.csr_array((Y.data * scale[Y.indices], Y.indices, Y.indptr), Y.shape)
+            blocks.append(b._replace(Y=self.machine.matrix(Y)))
+        return Rows(blocks, self.d, self.c, machine=self.machine)
+
     def take(self, numbers: Array) -> Rows:
         """Returns some of the rows, by number ascending, as one block."""
         parts = [numbers[(numbers >= b.start) & (numbers < b.start + len(b.w))] - b.start for b in self.blocks]
@@ -171,6 +181,17 @@ class Rows:
         """Returns f(rows, B, *arguments), a tuple of arrays whose columns belong to those of B, one by one: other
         kinds of rows may partition them."""
         return f(self, B, *arguments)
+
+    def decoder_passes(
+        self, sgd_passes: Callable[..., Iterator[Any]], features: Any, sums: Any, ridge: float, **settings: Any
+    ) -> Iterator[Any]:
+        """Returns sgd_passes(rows, features, sums, ridge, **settings), V after each pass over rows whose inputs are
+        embeddings: other kinds of rows may partition the labels."""
+        return sgd_passes(self, features, sums, ridge, **settings)
+
+    def write_decoder(self, features: Any, sums: Any, settings: Any) -> Any:
+        """Fits V where the blocks are, and returns it; only for rows with `writes_decoder`."""
+        raise NotImplementedError("V is fitted by the caller")
 
     def columns(self, d: int) -> int:
         """Returns how many columns conjugate gradients advance together."""

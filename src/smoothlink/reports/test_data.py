@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from smoothlink.data.matching import Reading, inside, unnamed
-from smoothlink.distributed.tasks import fetched
+from smoothlink.distributed.input_files import local_copy
 from smoothlink.explanation import words_of
 from smoothlink.file_evaluation import all_labels, read_test
 from smoothlink.file_prediction import file_request
@@ -86,7 +86,7 @@ def labelled_rows_in_files(
     request, inputs = file_request(path, data, rank_by, how, strict, device)
     model: Any = request.whole()
     if inside(model) is not model:
-        local = [fetched(name) for name in inputs]
+        local = [local_copy(name) for name in inputs]
         trained = from_meta(model.source_)
         found = [read_documents(name, request.how.source(name, trained)) for name in local]
         for name, documents in zip(local, found, strict=True):
