@@ -67,8 +67,8 @@ def classify_mark(mark: str, marked: list[str], counts: Counter[str]) -> str | N
     """Returns the mark if it separates labels, NONE if cells that hold it are one label each, None if it is not clear.
 
     The pieces of a list turn up in other cells at other places, or on their own. Those of one label do not: in "Paris,
-    France" and "Smith, John" each piece has its place. Where pieces are too rare to turn up again, three or more around a
-    mark that names seldom hold (or a comma without a space) say that cells are lists; cells that recur whole, their
+    France" and "Smith, John" each piece has its place. Where pieces are too rare to turn up again, three or more around
+    a mark that names seldom hold (or a comma without a space) say that cells are lists; cells that recur whole, their
     pieces nowhere else, that they are not.
     """
     pieces = {text: cut(text, mark) for text in counts}
