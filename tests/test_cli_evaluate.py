@@ -65,7 +65,7 @@ def test_ranking_by_propensity_is_that_of_the_classifier_and_leaves_the_sets_alo
 
 
 def test_labels_unknown_to_the_model_are_misses_and_are_reported(files, tmp_path):
-    X, Y, labels, features = files.tested
+    X, Y, labels, features = files.tested[:4]
     more = sp.csr_array(np.eye(30, 2, dtype=np.float32))
     write(Data(X, sp.csr_array(sp.hstack([Y, more])), [*labels, "new1", "new2"], features), tmp_path / "t.npz")
     ran = succeed("evaluate", files.model, tmp_path / "t.npz", "--json")
@@ -81,7 +81,7 @@ def test_a_converted_file_has_the_same_metrics(files, tmp_path, name):
 
 
 def test_labels_are_found_by_their_names(files, tmp_path, rng):
-    X, Y, labels, features = files.tested
+    X, Y, labels, features = files.tested[:4]
     order = rng.permutation(Y.shape[1])
     write(Data(X, Y[:, order], [labels[j] for j in order], features), tmp_path / "t.npz")
     assert figures(files, tmp_path / "t.npz") == pytest.approx(figures(files, files.test))
