@@ -28,7 +28,7 @@ def files(tmp_path_factory, pytestconfig):
 
 def test_facts_of_a_data_file_are_counted(files):
     found = succeed("info", files.test, "--json").json
-    X, Y, names, _ = files.tested
+    X, Y, names = files.tested[:3]
     counts = np.asarray(Y.sum(axis=0)).ravel()
     assert found | {"most_frequent_labels": None} == {
         "kind": "data",

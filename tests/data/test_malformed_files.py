@@ -83,10 +83,10 @@ def test_bad_xmc_is_refused(tmp_path, case):
 def test_a_number_of_columns_on_the_command_line_is_what_the_message_names(tmp_path):
     message = refusal(tmp_path, GOOD, n_labels=2)
     assert message == (
-        "train.txt, line 2: label 2 is outside 0..1 (--labels says 2).\n"
+        "train.txt, line 2: label 2 is outside 0..1 (--labels is 2).\n"
         "Pass a larger --labels, or --labels auto to count them."
     )
-    assert "feature 3 is outside 0..2 (--features says 3)" in refusal(tmp_path, GOOD, n_features=3)
+    assert "feature 3 is outside 0..2 (--features is 3)" in refusal(tmp_path, GOOD, n_features=3)
 
 
 def test_ids_beyond_32_bits_are_refused(tmp_path):
