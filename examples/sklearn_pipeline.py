@@ -1,4 +1,4 @@
-"""Texts through a scikit-learn pipeline, its settings searched by GridSearchCV.
+"""Train on texts in a scikit-learn pipeline, and search its parameters by GridSearchCV.
 
 python examples/sklearn_pipeline.py
 """
@@ -22,7 +22,7 @@ def main() -> None:
     micro_f1 = make_scorer(f1_score, average="micro", zero_division=0)
     search = GridSearchCV(pipeline, grid, scoring=micro_f1, cv=2).fit(texts_train, Y_train)
 
-    print(f"best settings: {search.best_params_}")
+    print(f"best parameters: {search.best_params_}")
     print(f"micro-F1 in cross-validation {search.best_score_:.3f}, on test rows {search.score(texts_test, Y_test):.3f}")
 
 

@@ -1,4 +1,4 @@
-"""Train from text, serve the model, ask it over HTTP; the server is stopped in the end.
+"""Train on texts, serve the model, send it requests over HTTP; the server is stopped at the end.
 
 python examples/text_to_server.py            (needs smoothlink[serve])
 """
@@ -24,16 +24,16 @@ BOOKS = {
 }
 
 
-def ask(address: str, text: str) -> list[dict[str, object]]:
-    """The three best labels of a text."""
+def request_labels(address: str, text: str) -> list[dict[str, object]]:
+    """Returns the three most probable labels of a text."""
     body = json.dumps({"texts": [text], "k": 3}).encode()
     request = urllib.request.Request(f"{address}/predict", body, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request) as answer:
-        return json.load(answer)["predictions"][0]["labels"]
+    with urllib.request.urlopen(request) as response:
+        return json.load(response)["predictions"][0]["labels"]
 
 
 def main() -> None:
-    texts, labels = list(BOOKS) * 5, list(BOOKS.values()) * 5  # a real corpus has different ones
+    texts, labels = list(BOOKS) * 5, list(BOOKS.values()) * 5  # five copies each; your texts will all differ
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "books.safetensors"
         TextSmoothLink(effort="quick").fit(texts, labels).save(path)
@@ -41,7 +41,7 @@ def main() -> None:
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
             first = server.stderr.readline()  # books.safetensors (...) is served at http://127.0.0.1:40123
             for text in ("sourdough bread", "a boat on the sea"):
-                print(text, "->", ask(first.split()[-1], text))
+                print(text, "->", request_labels(first.split()[-1], text))
             server.terminate()
 
 

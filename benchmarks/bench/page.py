@@ -35,9 +35,9 @@ figures differ a little from run to run.
 
 From 2,000 labels on, where rows are sparse and passes over all labels would be long, the default is not the paper's
 Algorithm 3 but another learner: embedding and decoder are trained jointly with sampled negatives, the link is linear,
-and each label has sparse weights for single features ([decision 12](decisions/0012-drawn-labels.md)). The section of a
-set says which learner it was. Figures of Algorithm 3 itself on such sets: yso-finna-en, P@1 25.08 on two cores with the
-squared loss ([LSHTC](results/lshtc.md)), and on a GPU 26.97 with the squared and 33.47 with the logistic loss
+and each label has sparse weights for single features ([decision 12](decisions/0012-sampled-negatives.md)). The section
+of a set says which learner it was. Figures of Algorithm 3 itself on such sets: yso-finna-en, P@1 25.08 on two cores
+with the squared loss ([LSHTC](results/lshtc.md)), and on a GPU 26.97 with the squared and 33.47 with the logistic loss
 ([GPU](benchmarks-gpu.md#yso-finna-en-titles-of-books)); citeulike-t, P@1 62.6 and P@5 36.8 with the squared loss, from
 decision 12, without a stored cell.
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import smoothlink
 
-HEAD = """# The Python names
+HEAD = """# Python names
 
 Written by `python docs/generate` from the docstrings. All names are those of `smoothlink` itself:
 `from smoothlink import SmoothLinkClassifier`. Whatever is not here may change without notice.
@@ -21,8 +21,8 @@ GROUPS = {
     "Choices": """Gaussian Laplacian Exponential Matern Linear Squared Logistic Softmax Randomized PerLabel Joint
         FineTune InputKernel""",
     "Data": "read write Data Reading Files stratified_split",
-    "How good, and why": "evaluate report compare explain neighbours tune",
-    "Many files, many machines": "cluster predict_files evaluate_files",
+    "Evaluation, explanation and search": "evaluate report compare explain neighbours tune",
+    "Clusters and many files": "cluster predict_files evaluate_files",
     "Solvers": "Cholesky DualCholesky ConjugateGradient",
     "Errors": "SmoothLinkError DataError ModelFileError DeviceError ClusterError",
 }

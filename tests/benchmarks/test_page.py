@@ -92,7 +92,7 @@ def test_figures_of_algorithm_3_in_the_introduction_stand_on_the_pages_that_it_n
         assert figure in introduction
         assert f"({name}" in introduction
         assert figure in (PAGE.parent / name).read_text()
-    decision = (PAGE.parent / "decisions" / "0012-drawn-labels.md").read_text()
+    decision = (PAGE.parent / "decisions" / "0012-sampled-negatives.md").read_text()
     assert "62.6/36.8 (squared loss)" in decision
 
 

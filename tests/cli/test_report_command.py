@@ -7,7 +7,7 @@ from commands import FIXED, prepared, run, succeed
 
 import smoothlink
 from smoothlink.text import documents
-from smoothlink.text.records import records
+from smoothlink.text.documents import records
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@
 
 import json
 import os
+import shutil
 
 import pytest
 from blocks import PAGES, ROOT, RUN, SHOWN, blocks, check_options, plain, run_python, run_shell, smoothlink_calls
@@ -40,7 +41,7 @@ def prepared(tmp_path_factory):
 def here(prepared, tmp_path, monkeypatch):
     """A copy of them, which is the current folder."""
     for path in prepared.iterdir():
-        os.link(path, tmp_path / path.name)
+        shutil.copyfile(path, tmp_path / path.name)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("smoothlink.demo.corpus.build_corpus", small_corpus)
     return tmp_path

@@ -18,7 +18,7 @@ def run_script(name, monkeypatch, capsys, *args):
 
 def test_a_pipeline_is_searched(monkeypatch, capsys):
     monkeypatch.setattr("smoothlink.demo.corpus.build_corpus", small_corpus)
-    assert "best settings: {'smoothlinkclassifier__kernel__features'" in run_script(
+    assert "best parameters: {'smoothlinkclassifier__kernel__features'" in run_script(
         "sklearn_pipeline.py", monkeypatch, capsys
     )
 

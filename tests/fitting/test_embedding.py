@@ -11,7 +11,7 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.svm import SVC, LinearSVC
 
-from smoothlink.fitting.embedding import Embedder, fit_classifier, scaled_labels
+from smoothlink.fitting.embedding import Embedder, fit_classifier
 from smoothlink.solve import Cholesky
 from smoothlink.steps import embed
 
@@ -110,7 +110,7 @@ def test_scaled_labels_leave_the_rows_they_come_from_alone(rng):
     p = sparse_problem(rng)
     rows = p.rows(block_rows=50)
     scale = rng.random(12).astype(np.float32)
-    scaled = np.vstack([b.Y.csr.toarray() for b in scaled_labels(rows, scale).blocks])
+    scaled = np.vstack([b.Y.csr.toarray() for b in rows.with_scaled_labels(scale).blocks])
     np.testing.assert_allclose(scaled, p.dense[1] * scale)
     np.testing.assert_array_equal(np.vstack([b.Y.csr.toarray() for b in rows.blocks]), p.dense[1])
 
