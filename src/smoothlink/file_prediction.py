@@ -33,17 +33,17 @@ class FileRequest(NamedTuple):
     strict: bool  # whether features unknown to the model are refused
     device: str = "cpu"
 
-    def whole(self) -> SmoothLinkClassifier | TextSmoothLink:
+    def model_in_file(self) -> SmoothLinkClassifier | TextSmoothLink:
         """Returns the model with the features of its texts, if it has any."""
         return open_model(self.model, self.device)
 
     def classifier(self) -> SmoothLinkClassifier:
         """Returns the classifier, without the features of texts."""
-        return inside(self.whole())
+        return inside(self.model_in_file())
 
     def read(self, path: str, *, labels_matter: bool = True, note: Note) -> Data:
         """Returns the rows of a file for the model."""
-        return read_for(self.whole(), path, self.how, labels_matter=labels_matter, note=note)
+        return read_for(self.model_in_file(), path, self.how, labels_matter=labels_matter, note=note)
 
 
 def open_model(path: str | os.PathLike[str], device: str) -> SmoothLinkClassifier | TextSmoothLink:

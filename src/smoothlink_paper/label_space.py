@@ -19,7 +19,7 @@ from smoothlink.fitting.holdout import holdouts, without
 from smoothlink.fitting.input_kernel import with_width
 from smoothlink.fitting.link import label_totals
 from smoothlink.fitting.prepare import make_problem, number_of_entries, scaled_inputs, start_settings
-from smoothlink.fitting.settings import Choice, Clock, Notify, Problem, Request, Settings, TrainingData
+from smoothlink.fitting.settings import ChosenSettings, Clock, Notify, Problem, Request, Settings, TrainingData
 from smoothlink.fitting.summary import Fitted, summarise
 from smoothlink.machines.arrays import to_host
 from smoothlink.machines.rows import Rows
@@ -140,7 +140,7 @@ class LabelSpace(SmoothLinkClassifier):
             **label_totals(rows),
         )
         settings = replace(settings, ridge=ridge, rank=rank, bandwidth=1.0, final_ridge=0.0)
-        choice = Choice(problem, settings, {"ridge": "held-out rows" if request.ridge == "auto" else "given"})
+        choice = ChosenSettings(problem, settings, {"ridge": "held-out rows" if request.ridge == "auto" else "given"})
         embedded = Embedded(space.U, space.W, None, np.zeros((0, rank)), np.zeros(0), float("nan"))
         summary = summarise(choice, embedded, held_rows, {}, clock)
         return Fitted(model, space.U, {**summary, "device": str(rows.machine), "peak_device_mb": rows.machine.peak_mb})

@@ -69,13 +69,13 @@ def styled(draw: Callable[[dict[str, Any]], Figure]) -> Callable[[dict[str, Any]
     """An experiment's `plot` in the house style, whatever the user's own is."""
 
     @wraps(draw)
-    def drawn(record: dict[str, Any]) -> Figure:
+    def figure_of(record: dict[str, Any]) -> Figure:
         from matplotlib.style import context
 
         with context(["default", STYLE]):
             return draw(record)
 
-    return drawn
+    return figure_of
 
 
 def canvas(rows: int, columns: int, width: float, height: float, **options: Any) -> tuple[Figure, Any]:

@@ -28,7 +28,7 @@ from smoothlink.fitting.calibration import not_calibrated
 from smoothlink.fitting.link import fit_link
 from smoothlink.fitting.prepare import feature_count, largest_rank_of, resolve_solver
 from smoothlink.fitting.run import finish, run
-from smoothlink.fitting.settings import Choice, Clock, TrainingData, peak_memory_mb
+from smoothlink.fitting.settings import ChosenSettings, Clock, TrainingData, peak_memory_mb
 from smoothlink.machines.rows import Rows
 from smoothlink.solve import Cholesky, ConjugateGradient, DualCholesky
 from smoothlink.steps.embed import embed_rows, label_embedding, rank_for_share
@@ -443,7 +443,7 @@ def test_the_captured_share_is_that_of_the_rank_kept(rng):
     p = sparse_problem(rng)
     exact = trained(p, complete(rank=2, scale="none")).summary
     problem, settings = posed(p, complete(rank=9))  # nine directions are sought and two kept
-    choice = Choice(problem, replace(settings, rank=2, ridge=0.5), {})
+    choice = ChosenSettings(problem, replace(settings, rank=2, ridge=0.5), {})
     model, embedded = fit_link(problem, problem.rows, choice.settings, not_calibrated(12), Clock())
     found = finish(model, embedded, choice, 0, {}, Clock())
     assert found.summary["rank"] == exact["rank"] == 2

@@ -8,7 +8,7 @@ from small import classes, fixed, words
 import smoothlink
 from smoothlink.reports.comparison import SECTIONS_OF_TWO
 from smoothlink.reports.example_rows import compared_row, shown_row
-from smoothlink.reports.test_data import labelled_rows
+from smoothlink.reports.labelled_rows import labelled_rows
 
 DAY = datetime.date(2026, 11, 15)
 

@@ -5,8 +5,8 @@ import pytest
 import scipy.sparse as sp
 from small import classes, dense, fixed, words
 
+from smoothlink.reports.labelled_rows import labelled_rows
 from smoothlink.reports.measurements import FOUND, FREQUENCY_EDGES, confusions, measure
-from smoothlink.reports.test_data import labelled_rows
 
 
 @pytest.fixture

@@ -57,7 +57,7 @@ def show_version(wanted: bool) -> None:
 
 
 @app.callback()
-def whole(
+def global_options(
     version: Annotated[
         bool, typer.Option("--version", help="Show the version.", callback=show_version, is_eager=True)
     ] = False,

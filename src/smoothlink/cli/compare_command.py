@@ -46,8 +46,8 @@ def compare(
     """
     from smoothlink.data.files_on_disk import expanded
     from smoothlink.reports.comparison import make_comparison
+    from smoothlink.reports.labelled_rows import labelled_rows_in_files
     from smoothlink.reports.pages import PageOptions
-    from smoothlink.reports.test_data import labelled_rows_in_files
 
     screen, paths = Screen(quiet), expanded(data)
     if output is not None:

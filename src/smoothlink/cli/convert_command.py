@@ -40,7 +40,9 @@ def convert(
     for path in files_of(target, kind):
         writable(path, source, kind="data", force=force, folder_too=kind == "binary")
     screen = Screen(quiet)
-    n, d, c = streamed(source, target, kind, reading, screen) or whole(source, target, kind, reading, screen)
+    n, d, c = convert_in_blocks(source, target, kind, reading, screen) or read_and_write(
+        source, target, kind, reading, screen
+    )
     written = bytes_in(target)
     if as_json:
         print_json({"path": target, "rows": n, "features": d, "labels": c, "bytes": written})
@@ -48,7 +50,7 @@ def convert(
         screen.note(f"{target}: {size(written)} written.")
 
 
-def streamed(source: str, target: str, kind: str, how: Reading, screen: Screen) -> tuple[int, int, int] | None:
+def convert_in_blocks(source: str, target: str, kind: str, how: Reading, screen: Screen) -> tuple[int, int, int] | None:
     """Text to a data folder block by block, where nothing but the rows has to be known."""
     from smoothlink.data.read import convert
 
@@ -59,7 +61,7 @@ def streamed(source: str, target: str, kind: str, how: Reading, screen: Screen) 
         return convert(source, target, format=how.format, to=kind, **counts)
 
 
-def whole(source: str, target: str, kind: str, how: Reading, screen: Screen) -> tuple[int, int, int]:
+def read_and_write(source: str, target: str, kind: str, how: Reading, screen: Screen) -> tuple[int, int, int]:
     """All rows read, then written."""
     from smoothlink.data.read import write
 

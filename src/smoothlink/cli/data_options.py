@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from smoothlink.estimator import SmoothLinkClassifier
     from smoothlink.text.classifier import TextSmoothLink
 
-PANEL = "Reading the data"
+READING_PANEL = "Reading the data"
 
 
 def option(*names: str, help: str, metavar: str | None = None) -> Any:
     """A reader option: its default is part of its help."""
-    return typer.Option(*names, metavar=metavar, help=help, show_default=False, rich_help_panel=PANEL)
+    return typer.Option(*names, metavar=metavar, help=help, show_default=False, rich_help_panel=READING_PANEL)
 
 
 def reading(

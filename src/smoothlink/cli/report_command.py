@@ -50,9 +50,9 @@ def report(
     Example: smoothlink report model.safetensors test.txt.xz -o report.html
     """
     from smoothlink.data.files_on_disk import expanded
+    from smoothlink.reports.labelled_rows import labelled_rows_in_files
     from smoothlink.reports.pages import PageOptions
     from smoothlink.reports.report_page import make_report
-    from smoothlink.reports.test_data import labelled_rows_in_files
 
     screen, paths = Screen(quiet), expanded(data)
     writable(output, model, *paths, kind="page", force=force)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from smoothlink.text.classifier import TextSmoothLink
     from smoothlink.text.documents import Documents, DocumentSource
 
-PANEL = "Features of texts"
+TEXT_PANEL = "Features of texts"
 
 
 class Texts(NamedTuple):
@@ -32,7 +32,7 @@ class Texts(NamedTuple):
 
 
 def option(*names: str, help: str, metavar: str | None = None, **more: Any) -> Any:
-    return typer.Option(*names, metavar=metavar, help=help, show_default=False, rich_help_panel=PANEL, **more)
+    return typer.Option(*names, metavar=metavar, help=help, show_default=False, rich_help_panel=TEXT_PANEL, **more)
 
 
 def texts(

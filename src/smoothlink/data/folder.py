@@ -35,7 +35,7 @@ def is_folder(path: str) -> bool:
 def read(path: str, options: Options) -> Data:
     """Returns X and Y over the mapped arrays, after one look through them that compares their checksums: at the speed
     of the disk, and in little memory."""
-    data, header = opened(path), _header(path)
+    data, header = open_folder(path), _header(path)
     for letter, matrix in zip("xy", data[:2], strict=True):
         found = matrix.checksums()
         if found is None:
@@ -70,7 +70,7 @@ def _unsound(path: str, letter: str) -> DataError:
     return DataError(f"{path}: {letter}_indices or {letter}_data hold what no row can have.\n{AGAIN}")
 
 
-def opened(path: str) -> Data:
+def open_folder(path: str) -> Data:
     """Returns X and Y over the mapped arrays, whose entries nobody has looked at."""
     header = _header(path)
     n, d, c = (header[size] for size in ("rows", "features", "labels"))

@@ -36,7 +36,7 @@ class LabelRequest(NamedTuple):
     rank_by: str = "probability"
 
     @property
-    def whole(self) -> bool:
+    def wants_sets(self) -> bool:
         """Returns whether all labels of a set are wanted, not the best few."""
         return self.threshold is not None or self.f1 or self.sets
 
@@ -65,7 +65,7 @@ def predicted_labels(
     model: SmoothLinkClassifier, X: Any, request: LabelRequest
 ) -> Iterator[tuple[list[int], list[float]]]:
     """Yields the labels of each row and their probabilities, the best first."""
-    if not request.whole and not request.only:
+    if not request.wants_sets and not request.only:
         ranked = model.predict_topk(X, k=request.k or DEFAULT_K, rank_by=request.rank_by)
         ptr, labels, probabilities = ranked.indptr, ranked.indices, ranked.data
     else:
@@ -87,7 +87,7 @@ def selected(model: SmoothLinkClassifier, X: Any, request: LabelRequest) -> tupl
     order = np.lexsort((-worth[rows, columns], rows))
     rows, columns = rows[order], columns[order]
     first = np.searchsorted(rows, np.arange(len(P)))
-    most = request.k or (len(among) if request.whole else DEFAULT_K)
+    most = request.k or (len(among) if request.wants_sets else DEFAULT_K)
     kept = np.arange(len(rows)) - first[rows] < most
     rows, columns = rows[kept], columns[kept]
     return np.searchsorted(rows, np.arange(len(P) + 1)), among[columns], P[rows, columns]
@@ -273,7 +273,7 @@ def parts(model: SmoothLinkClassifier, n: int, request: LabelRequest) -> Iterato
     finds their best few labels."""
     from smoothlink.model import blocks
 
-    best = model.device != "cpu" and not request.whole and not request.only
+    best = model.device != "cpu" and not request.wants_sets and not request.only
     return blocks(n, DEVICE_ROWS) if best else model.model_.row_blocks(n)
 
 

@@ -140,7 +140,7 @@ class FilePiece(NamedTuple):
     def load(self) -> OpenFile:
         """Reads the file; a data folder is only opened."""
         path = local_copy(self.path)
-        data = data_folder.opened(path) if data_folder.is_folder(path) else read(path, **self.reading)
+        data = data_folder.open_folder(path) if data_folder.is_folder(path) else read(path, **self.reading)
         return OpenFile(path, data, self.start, self.stop)
 
     def first_rows(self, count: int) -> Any:

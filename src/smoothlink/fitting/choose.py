@@ -16,7 +16,7 @@ from smoothlink.fitting.embedding import Embedder, leading_coordinates
 from smoothlink.fitting.holdout import holdouts
 from smoothlink.fitting.link import Link, random_features, saved_sums
 from smoothlink.fitting.memory import REMEMBERED, SEARCH_FEATURES, VALIDATED_LABELS
-from smoothlink.fitting.settings import Choice, Problem, Request, Settings
+from smoothlink.fitting.settings import ChosenSettings, Problem, Request, Settings
 from smoothlink.machines.arrays import take_columns, take_rows, to_device_of, to_host
 from smoothlink.machines.rows import Rows
 from smoothlink.solve import ConjugateGradient, System
@@ -188,7 +188,7 @@ def validated_labels(counts: Array, most: int = VALIDATED_LABELS) -> Array:
     return np.sort(by_frequency[:: -(-len(counts) // most)])
 
 
-def choose(problem: Problem, settings: Settings, request: Request, near: Settings | None = None) -> Choice:
+def choose(problem: Problem, settings: Settings, request: Request, near: Settings | None = None) -> ChosenSettings:
     """Returns the settings with ridge, rank, bandwidth and final ridge as given, or the best of a climb.
 
     `settings` has everything that needs no held-out rows; `near`, where it is given, is where the climb begins.
@@ -212,7 +212,7 @@ def choose(problem: Problem, settings: Settings, request: Request, near: Setting
         if trials is not None:  # else there are too few rows to hold any out
             found = climb(trials.loss, list(axes.values()), begin)
             point, criterion = found.point, found.loss
-    return Choice(problem, Trials([], settings).at(point), chosen_by, criterion)
+    return ChosenSettings(problem, Trials([], settings).at(point), chosen_by, criterion)
 
 
 def grid(value: Any, values: tuple[Value, ...]) -> tuple[Value, ...]:

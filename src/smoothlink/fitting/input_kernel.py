@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from smoothlink.fitting.choose import Fold, Point, choose, climb, search_trials
-from smoothlink.fitting.settings import Choice, Inputs, Problem, Request, Settings
+from smoothlink.fitting.settings import ChosenSettings, Inputs, Problem, Request, Settings
 from smoothlink.machines.arrays import to_host
 from smoothlink.steps.calibrate import Histogram
 from smoothlink.steps.embed import embed_rows, fitted_to, label_counts
@@ -26,7 +26,7 @@ WIDTHS = tuple(2.0 ** (e / 2) for e in range(-3, 5))  # .35 .. 4
 WIDTH_RIDGES = tuple(10.0 ** (e / 2) for e in range(-6, 4))  # 1e-3 .. 32, while a width is sought
 WIDTH_LABELS = 256  # the most frequent ones, by which widths are compared
 FEW_FOLDS = 3  # on which widths are compared
-GAIN = 0.005  # of the criterion: a kernel that brings less is not worth its cost
+KERNEL_GAIN = 0.005  # of the criterion: a kernel that brings less is not worth its cost
 
 
 def draw_inputs(A: Any, w: Array | None, request: Request) -> tuple[Inputs, Array]:
@@ -69,7 +69,7 @@ def dense_rows(A: Any, rows: Array) -> Array:
 Pose = Callable[[Request], tuple[Problem, Settings]]  # the problem that a request poses, and where a search begins
 
 
-def choose_with_inputs(request: Request, pose: Pose) -> Choice:
+def choose_with_inputs(request: Request, pose: Pose) -> ChosenSettings:
     """Returns `choose`, with the input kernel where that is "auto" too."""
     if request.input_kernel == "auto":
         return choose_input_kernel(request, pose)
@@ -77,7 +77,7 @@ def choose_with_inputs(request: Request, pose: Pose) -> Choice:
     return choose(*pose(request), request)
 
 
-def choose_input_kernel(request: Request, pose: Pose) -> Choice:
+def choose_input_kernel(request: Request, pose: Pose) -> ChosenSettings:
     """Returns the choice for x itself, or for a Gaussian kernel of x where held-out rows clearly prefer that."""
     problem, settings = pose(replace(request, input_kernel=None))
     linear = choose(problem, settings, request)
@@ -85,7 +85,7 @@ def choose_input_kernel(request: Request, pose: Pose) -> Choice:
         return linear
     gaussian = with_width(replace(request, input_kernel="gaussian"), pose)
     curved = choose(*pose(gaussian), gaussian, linear.settings)
-    best = curved if curved.criterion < (1 - GAIN) * linear.criterion else linear
+    best = curved if curved.criterion < (1 - KERNEL_GAIN) * linear.criterion else linear
     return best._replace(chosen_by=best.chosen_by | {"input_kernel": "held-out rows"})
 
 

@@ -84,7 +84,7 @@ def size(count: float) -> str:
 
 PAIRS = 1 << 21  # scores of held-out rows that are compared together
 GRADIENT_ARRAYS = 4  # (d, g) arrays of the g columns that conjugate gradients advance together
-PANEL = 256  # bytes of a row of a panel that the products copy
+PANEL_BYTES = 256  # bytes of a row of a panel that the products copy
 SMALL = 16 << 20  # bytes of everything that is not counted
 
 
@@ -162,7 +162,7 @@ def solve_bytes(z: Sizes, plan: Plan, rows: int) -> float:
     factored = z.solver if plan.factors or not z.auto else "cg"
     together = min(plan.columns or z.group, m)
     small = 40 * m * m + 16 * ROTATED_ROWS * m
-    products = 4 * rows * m + PANEL * min(d, rows * z.entries / max(1, z.n) / 3)
+    products = 4 * rows * m + PANEL_BYTES * min(d, rows * z.entries / max(1, z.n) / 3)
     solve: float = 4 * together * (GRADIENT_ARRAYS * d + rows)
     if factored == "cholesky":
         solve = 16 * d * m + 16 * d * d

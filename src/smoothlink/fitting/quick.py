@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from smoothlink.fitting.choose import candidate_ranks, with_tolerance
-from smoothlink.fitting.settings import Choice, Problem, Request, Settings
+from smoothlink.fitting.settings import ChosenSettings, Problem, Request, Settings
 from smoothlink.solve import ConjugateGradient
 
 # Near the best on held-out training rows of bibtex, delicious, rcv1, cooking questions and enron. Where features are
@@ -20,7 +20,7 @@ PASSES = 4  # of the SGD, where its loss was given
 TOLERANCE = 1e-2  # of conjugate gradients
 
 
-def choose_quick(problem: Problem, settings: Settings, request: Request) -> Choice:
+def choose_quick(problem: Problem, settings: Settings, request: Request) -> ChosenSettings:
     """Returns settings by rules of thumb for what is "auto"."""
     rows, ranks = problem.rows, candidate_ranks(problem.rows.c, settings.embedder, request)
     few = rows.c <= EVERY
@@ -41,4 +41,4 @@ def choose_quick(problem: Problem, settings: Settings, request: Request) -> Choi
         found = with_tolerance(found, TOLERANCE)
     names = ("ridge", "rank", "bandwidth", "final_ridge", "loss")
     chosen_by = {name: "rule of thumb" if getattr(request, name) == "auto" else "given" for name in names}
-    return Choice(problem, replace(found, passes=passes), chosen_by)
+    return ChosenSettings(problem, replace(found, passes=passes), chosen_by)

@@ -20,7 +20,7 @@ from smoothlink.fitting.link import fit_link, label_totals
 from smoothlink.fitting.memory import resident_bytes
 from smoothlink.fitting.prepare import make_problem, number_of_entries, plan_memory, scaled_inputs, start_settings
 from smoothlink.fitting.quick import choose_quick
-from smoothlink.fitting.settings import Choice, Clock, Note, Notify, Problem, Request, Settings, TrainingData
+from smoothlink.fitting.settings import ChosenSettings, Clock, Note, Notify, Problem, Request, Settings, TrainingData
 from smoothlink.fitting.summary import Fitted, summarise
 from smoothlink.fitting.train_jointly import (
     considers_joint,
@@ -106,7 +106,7 @@ def fit_fully(pose: Pose, request: Request, clock: Clock, state: FitState) -> Fi
     return finish(model, embedded, choice, validation.calibrated.rows, validation.criteria, clock)
 
 
-def choose_fully(pose: Pose, request: Request, clock: Clock, state: FitState) -> tuple[Choice, Validation]:
+def choose_fully(pose: Pose, request: Request, clock: Clock, state: FitState) -> tuple[ChosenSettings, Validation]:
     """Returns what the search chose, and what held-out rows at full size say of it."""
     with warnings.catch_warnings():  # of fits to part of the rows: the one to all of them speaks for itself
         warnings.simplefilter("ignore", RuntimeWarning)
@@ -116,7 +116,7 @@ def choose_fully(pose: Pose, request: Request, clock: Clock, state: FitState) ->
             return choice, saved_validation(choice, request)
 
 
-def saved_choice(pose: Pose, request: Request, state: FitState) -> Choice:
+def saved_choice(pose: Pose, request: Request, state: FitState) -> ChosenSettings:
     """Returns `choose_with_inputs`, or what an earlier run chose."""
     searched, saved = ("ridge", "rank", "bandwidth", "final_ridge"), state.load("choose")
     if saved is None:
@@ -132,7 +132,7 @@ def saved_choice(pose: Pose, request: Request, state: FitState) -> Choice:
         return choice
     meta = saved[0]
     problem, settings = pose(replace(request, **meta["inputs"]))
-    return Choice(problem, replace(settings, **meta["settings"]), meta["chosen_by"], meta["criterion"])
+    return ChosenSettings(problem, replace(settings, **meta["settings"]), meta["chosen_by"], meta["criterion"])
 
 
 class OneFit(NamedTuple):
@@ -178,7 +178,7 @@ def calibrate_model(found: OneFit, problem: Problem, held: Array) -> Calibrated:
     return calibrate([part], frequencies, model.loss, multiclass=problem.multiclass)
 
 
-def fit_quickly(choice: Choice, request: Request, clock: Clock) -> Fitted:
+def fit_quickly(choice: ChosenSettings, request: Request, clock: Clock) -> Fitted:
     """Fits once, without a few rows, which calibrate."""
     problem = choice.problem
     held = few_rows(problem.rows.w, request.seed) if request.calibrate else NOTHING
@@ -191,7 +191,7 @@ def fit_quickly(choice: Choice, request: Request, clock: Clock) -> Fitted:
     return finish(model, embedded, choice, len(held), criteria_of(model, calibrated), clock)
 
 
-def fit_jointly(choice: Choice, request: Request, clock: Clock) -> Fitted:
+def fit_jointly(choice: ChosenSettings, request: Request, clock: Clock) -> Fitted:
     """Trains W, V and sparse weights together, with sampled negatives."""
     held = rows_for_one_fit(choice.problem.rows.w, request) if request.calibrate else NOTHING
     names = iter(("held", "fit"))
@@ -239,7 +239,7 @@ def fit_finetuned(pose: Pose, request: Request, clock: Clock, state: FitState) -
 
 
 def finish_joint(
-    fit: Callable[[Rows], tuple[Model, Embedded]], choice: Choice, held: Array, request: Request, clock: Clock
+    fit: Callable[[Rows], tuple[Model, Embedded]], choice: ChosenSettings, held: Array, request: Request, clock: Clock
 ) -> Fitted:
     """Fits jointly without the held-out rows, which calibrate; where rows are few, once more with all."""
     problem = choice.problem
@@ -260,7 +260,7 @@ def criteria_of(model: Model, calibrated: Calibrated) -> dict[str, float]:
 
 
 def finish(
-    model: Model, embedded: Embedded, choice: Choice, held_rows: int, criteria: dict[str, float], clock: Clock
+    model: Model, embedded: Embedded, choice: ChosenSettings, held_rows: int, criteria: dict[str, float], clock: Clock
 ) -> Fitted:
     """Returns the model with its label directions and the summary of its fit."""
     U = None if embedded.U is None else to_host(embedded.U)[:, : choice.settings.rank]

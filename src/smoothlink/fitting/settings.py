@@ -186,7 +186,7 @@ class Problem(NamedTuple):
     state: FitState
 
 
-class Choice(NamedTuple):
+class ChosenSettings(NamedTuple):
     """Settings, what chose each of them, and how held-out rows fare with them."""
 
     problem: Problem

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothlink.fitting.embedding import Embedded
-from smoothlink.fitting.settings import Choice, Clock
+from smoothlink.fitting.settings import ChosenSettings, Clock
 from smoothlink.model import Model
 
 Array = NDArray[Any]
@@ -23,7 +23,7 @@ class Fitted(NamedTuple):
 
 
 def summarise(
-    choice: Choice, embedded: Embedded, held_rows: int, criteria: dict[str, float], clock: Clock
+    choice: ChosenSettings, embedded: Embedded, held_rows: int, criteria: dict[str, float], clock: Clock
 ) -> dict[str, Any]:
     """Returns what `summary_` of an estimator holds."""
     problem, settings = choice.problem, choice.settings

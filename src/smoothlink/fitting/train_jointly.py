@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from smoothlink.errors import DeviceError
 from smoothlink.fitting.calibration import HeldOut, criterion
 from smoothlink.fitting.link import label_totals
-from smoothlink.fitting.settings import Choice, Clock, Problem, Request, Settings
+from smoothlink.fitting.settings import ChosenSettings, Clock, Problem, Request, Settings
 from smoothlink.fitting.validate import LOGISTIC_FLOPS
 from smoothlink.joint.batches import RowBatches, cluster_rows
 from smoothlink.joint.joint_training import FINETUNE, NEGATIVES, JointRows, JointWeights, sparse_pattern, train
@@ -59,7 +59,7 @@ def trains_jointly(problem: Problem, settings: Settings, request: Request) -> bo
     return request.training == "joint" or (reason is None and exact > LOGISTIC_FLOPS)
 
 
-def joint_choice(problem: Problem, settings: Settings, request: Request) -> Choice:
+def joint_choice(problem: Problem, settings: Settings, request: Request) -> ChosenSettings:
     """Returns the settings of joint training, which are given or rules."""
     settings = replace(
         settings,
@@ -72,7 +72,7 @@ def joint_choice(problem: Problem, settings: Settings, request: Request) -> Choi
         passes=NEGATIVES.passes if request.training_passes == "auto" else int(request.training_passes),
     )
     given = {"rank": request.rank, "passes": request.training_passes}
-    return Choice(problem, settings, {name: "rule" for name, value in given.items() if value == "auto"})
+    return ChosenSettings(problem, settings, {name: "rule" for name, value in given.items() if value == "auto"})
 
 
 def number_of_negatives(request: Request) -> int:
@@ -80,7 +80,7 @@ def number_of_negatives(request: Request) -> int:
     return SAMPLED_LABELS if request.negatives == "auto" else int(request.negatives)
 
 
-def fit_joint(choice: Choice, rows: Rows, name: str, request: Request, clock: Clock) -> Model:
+def fit_joint(choice: ChosenSettings, rows: Rows, name: str, request: Request, clock: Clock) -> Model:
     """Returns a model, not yet calibrated, trained with sampled negatives; its state is saved under `name`."""
     from smoothlink.joint.negatives import SampledState, SampledStep, start_weights
 
@@ -113,7 +113,13 @@ def fit_joint(choice: Choice, rows: Rows, name: str, request: Request, clock: Cl
 
 
 def finetune(
-    model: Model, rows: Rows, held: Array, choice: Choice, request: Request, clock: Clock, stop: int | None = None
+    model: Model,
+    rows: Rows,
+    held: Array,
+    choice: ChosenSettings,
+    request: Request,
+    clock: Clock,
+    stop: int | None = None,
 ) -> tuple[Model, int]:
     """Returns the model after passes over the rows of positive weight, and how many.
 

@@ -12,7 +12,7 @@ from smoothlink.fitting.calibration import Calibrated, HeldOut, calibrate, crite
 from smoothlink.fitting.choose import Fold, Point, Trials, climb, make_fold
 from smoothlink.fitting.holdout import holdouts
 from smoothlink.fitting.link import Link, decoder_passes
-from smoothlink.fitting.settings import Choice, Problem, Request, Settings
+from smoothlink.fitting.settings import ChosenSettings, Problem, Request, Settings
 from smoothlink.machines.arrays import contiguous, to_host
 from smoothlink.steps.calibrate import Calibration
 from smoothlink.steps.embed import label_means
@@ -22,7 +22,7 @@ Array = NDArray[Any]
 
 LOGISTIC_FLOPS = 2e12  # a pass that costs more is not tried by loss "auto"
 MOST_PASSES = 25
-GAIN = 0.01  # of the criterion: a pass that brings less is idle
+LEAST_GAIN = 0.01  # of the criterion: a pass that brings less is idle
 PATIENCE = 2  # idle passes in a row end the SGD
 HOPE = 4  # more passes of the latest gain must beat the other loss
 DEFAULT_PASSES = 5  # where no row can be held out
@@ -45,7 +45,7 @@ class ValidationFit(NamedTuple):
     passes: int
 
 
-def validate(choice: Choice, request: Request, compared_rows: int = COMPARED_ROWS) -> Validation:
+def validate(choice: ChosenSettings, request: Request, compared_rows: int = COMPARED_ROWS) -> Validation:
     """Fits the link at full size without the held-out rows, compares losses, and calibrates the best.
 
     Losses are compared on as many folds as have `compared_rows` held-out rows; all of them calibrate.
@@ -165,7 +165,7 @@ class EarlyStopping:
             self.best, self.best_pass = value, self.passes
         else:
             self.gain = 0.0
-        self.idle = self.idle + 1 if self.gain < GAIN else 0
+        self.idle = self.idle + 1 if self.gain < LEAST_GAIN else 0
         return better
 
     @property
@@ -187,7 +187,7 @@ def solve_fold(number: int, link: Link, settings: Settings, problem: Problem) ->
     return V.T
 
 
-def saved_validation(choice: Choice, request: Request) -> Validation:
+def saved_validation(choice: ChosenSettings, request: Request) -> Validation:
     """Returns `validate`, or what an earlier run found."""
     state, saved = choice.problem.state, choice.problem.state.load("calibrate")
     if saved is not None:

@@ -21,9 +21,9 @@ from smoothlink.reports.figures import (
     headline_keys,
     reliability_diagram,
 )
+from smoothlink.reports.labelled_rows import LabelledRows, labelled_rows
 from smoothlink.reports.measurements import Measured, measure
 from smoothlink.reports.pages import LISTED_SETTINGS, PageOptions, colored, render, save_page, setting_text
-from smoothlink.reports.test_data import LabelledRows, labelled_rows
 
 SECTIONS_OF_TWO = {
     "differences": "Differences",

@@ -8,8 +8,8 @@ import numpy as np
 
 from smoothlink.explanation import explain
 from smoothlink.metrics.evaluate import row_sums
+from smoothlink.reports.labelled_rows import LabelledRows
 from smoothlink.reports.measurements import Measured
-from smoothlink.reports.test_data import LabelledRows
 
 RIGHT_SHOWN, WRONG_SHOWN, DIFFERENT_SHOWN = 4, 8, 4  # rows
 LABELS_SHOWN = 12  # true labels of a row

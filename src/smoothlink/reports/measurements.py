@@ -24,7 +24,7 @@ from smoothlink.metrics.reliability import PairCounts, Reliability, ThresholdCur
 from smoothlink.predict import predictions
 
 if TYPE_CHECKING:
-    from smoothlink.reports.test_data import LabelledRows
+    from smoothlink.reports.labelled_rows import LabelledRows
 
 Array = NDArray[Any]
 

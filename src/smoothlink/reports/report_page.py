@@ -27,9 +27,9 @@ from smoothlink.reports.figures import (
     spectrum,
     threshold_figures,
 )
+from smoothlink.reports.labelled_rows import LabelledRows, labelled_rows
 from smoothlink.reports.measurements import FOUND, Measured, measure
 from smoothlink.reports.pages import LISTED_SETTINGS, PageOptions, colored, isolated, render, save_page, setting_text
-from smoothlink.reports.test_data import LabelledRows, labelled_rows
 
 SECTIONS = {
     "headline": "Metrics",

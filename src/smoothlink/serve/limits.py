@@ -25,7 +25,7 @@ HEADERS = [
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
 ]
-BUG = "This is a bug in smoothlink: the server's log has a traceback. Please report it."
+INTERNAL_ERROR = "This is a bug in smoothlink: the server's log has a traceback. Please report it."
 CLIENT_LEFT = 499  # the status that nginx logs where the client closed the connection before the response
 log = logging.getLogger("smoothlink.serve")
 
@@ -92,7 +92,7 @@ class Limits:
                 refusal = error_response(408, f"The request did not arrive {limit}.", {"Connection": "close"})
         except Exception:
             log.exception("A request failed.")
-            refusal = error_response(500, BUG)
+            refusal = error_response(500, INTERNAL_ERROR)
         if not exchange.status:
             await refusal(scope, exchange.receive, exchange.send)
 

@@ -181,7 +181,7 @@ class LabelsResponse(BaseModel):
     labels: list[LabelInfo]
 
 
-class TrainingExample(BaseModel):
+class ExampleText(BaseModel):
     """A text of the training set and its labels."""
 
     text: str
@@ -196,7 +196,7 @@ class ModelResponse(BaseModel):
     labels: int
     features: int
     version: str
-    examples: list[TrainingExample]
+    examples: list[ExampleText]
     max_rows: int
     max_labels: int
     max_body: int

@@ -25,10 +25,11 @@ from smoothlink.machines.threads import limit_threads
 from smoothlink.serve import ServerSettings
 from smoothlink.serve.batching import Batcher
 from smoothlink.serve.explain_request import explain_row, warm_up
-from smoothlink.serve.limits import BUG, Limits
+from smoothlink.serve.limits import INTERNAL_ERROR, Limits
 from smoothlink.serve.prometheus import ServerMetrics
 from smoothlink.serve.schema import (
     ErrorResponse,
+    ExampleText,
     ExplainRequest,
     ExplainResponse,
     HealthResponse,
@@ -38,7 +39,6 @@ from smoothlink.serve.schema import (
     PredictRequest,
     PredictResponse,
     RefusedRequest,
-    TrainingExample,
     error_response,
     validation_reason,
 )
@@ -166,7 +166,7 @@ def create_app(
             labels=len(service.names),
             features=service.classifier.n_features_in_,
             version=__version__,
-            examples=[TrainingExample(text=one.text, labels=one.labels) for one in examples],
+            examples=[ExampleText(text=one.text, labels=one.labels) for one in examples],
             max_rows=settings.max_rows,
             max_labels=min(settings.max_labels, len(service.names)),
             max_body=settings.max_body,
@@ -251,7 +251,7 @@ async def respond_damaged(_: Request, error: Exception) -> Response:
 
 
 async def respond_bug(_: Request, error: Exception) -> Response:
-    return error_response(500, BUG)
+    return error_response(500, INTERNAL_ERROR)
 
 
 def add_token_to_description(app: FastAPI, settings: ServerSettings) -> None:

@@ -33,12 +33,12 @@ def some_examples(texts: Sequence[str], given: NamedLabels, count: int) -> list[
     for row in among:
         labels = Y.indices[Y.indptr[row] : Y.indptr[row + 1]].tolist()
         if len(found) < min(count, n) and texts[row].strip() and not seen & set(labels):
-            found.append(TrainingExample(cut(texts[row]), [given.names[j] for j in labels]))
+            found.append(TrainingExample(shorten_text(texts[row]), [given.names[j] for j in labels]))
             seen |= set(labels)
     return found
 
 
-def cut(text: str) -> str:
+def shorten_text(text: str) -> str:
     """Returns at most LONGEST_EXAMPLE characters, whole words where possible."""
     text = text.strip()
     if len(text) <= LONGEST_EXAMPLE:

@@ -71,7 +71,7 @@ def classify_mark(mark: str, marked: list[str], counts: Counter[str]) -> str | N
     a mark that names seldom hold (or a comma without a space) say that cells are lists; cells that recur whole, their
     pieces nowhere else, that they are not.
     """
-    pieces = {text: cut(text, mark) for text in counts}
+    pieces = {text: split_cell(text, mark) for text in counts}
     place: dict[str, tuple[int, int] | None] = {}  # pieces before and behind; None: it differs
     for names in pieces.values():
         for i, name in enumerate(names):
@@ -112,7 +112,7 @@ def unlikely_labels(cells: Iterable[Any], separator: str | None) -> list[str]:
     return found
 
 
-def cut(text: str, separator: str | None) -> list[str]:
+def split_cell(text: str, separator: str | None) -> list[str]:
     """Returns the names in a cell."""
     whole = separator in (None, NONE)
     parts = [text] if whole else text.split() if separator == " " else text.split(separator)
@@ -131,7 +131,7 @@ def names_in(cell: Any, separator: str | None, where: str) -> list[str]:
 def names_in_text(cell: str, separator: str | None, where: str) -> list[str]:
     """Returns the names in a cell that is cut, or that spells a list as JSON or as Python does; nothing is run."""
     if separator != LIST or not cell.strip():
-        return cut(cell, separator)
+        return split_cell(cell, separator)
     try:
         found = json.loads(cell)
     except ValueError:
