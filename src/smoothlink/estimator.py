@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 from numbers import Integral
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -15,12 +15,9 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from smoothlink import modelfile as persist
 from smoothlink.choices import check_names
 from smoothlink.device_model import DeviceCopy
-from smoothlink.distributed.client import current
-from smoothlink.distributed.distributed_fit import check_shards, fit_partitioned, partition_arrays, partition_files
-from smoothlink.distributed.input_files import Files
+from smoothlink.distributed import current
 from smoothlink.fitting.checks import check_loss, check_weights
 from smoothlink.fitting.prepare import feature_count
 from smoothlink.fitting.run import run
@@ -29,7 +26,6 @@ from smoothlink.fitting.summary import Fitted
 from smoothlink.labels import read_classes, read_indicator, read_targets, weigh
 from smoothlink.machines.rows_in_files import MappedMatrix
 from smoothlink.machines.threads import single_thread
-from smoothlink.metrics.evaluate import Evaluation, Predictions, evaluate
 from smoothlink.model import Model
 from smoothlink.parameters import PARAMETERS, RANK_BY, Values, check, check_value, documented
 from smoothlink.predict import (
@@ -42,8 +38,12 @@ from smoothlink.predict import (
     predictions,
 )
 
+if TYPE_CHECKING:
+    from smoothlink.distributed.input_files import Files
+    from smoothlink.metrics.evaluate import Evaluation, Predictions
+
 Array = NDArray[Any]
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 FEW_ENTRIES = 1 << 16  # of rows that are looked through in the blink that scikit-learn's own checks take
 
@@ -145,8 +145,10 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         cluster = current()
         request = self._request(cluster=cluster is not None)
         if cluster is not None:
+            from smoothlink.distributed.distributed_fit import check_shards
+
             check_shards(cluster, request)
-        if isinstance(X, Files):
+        if hasattr(X, "sources"):  # Files
             if y is not None or sample_weight is not None:
                 raise ValueError("Files hold their labels and have no weights: pass nothing but them.")
             return self._fit_files(X, request)
@@ -165,6 +167,8 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         check_weights(w, targets.Y, label_weight, request)
         notify = getattr(self, "_notify", None) or (_to_stderr if self.verbose else None)
         if cluster is not None:
+            from smoothlink.distributed.distributed_fit import fit_partitioned, partition_arrays
+
             task, rows = "multiclass" if targets.multiclass else "multilabel", partition_arrays(cluster, X, targets.Y)
             reports: dict[str, Any] = {"notify": notify, "note": self._noted()}
             trained = fit_partitioned(rows, w.astype(np.float32), request, task, label_weight, **reports)
@@ -180,6 +184,8 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
 
     def _fit_files(self, files: Files, request: Request) -> Self:
         """Fits to files that the workers of a cluster read themselves."""
+        from smoothlink.distributed.distributed_fit import fit_partitioned, partition_files
+
         cluster = current()
         if cluster is None:
             raise ValueError("Files are for clusters: use `with smoothlink.cluster(...)`, or pass X and y.")
@@ -233,7 +239,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
             ready = validate_data(self, X, accept_sparse="csr", dtype=np.float32, reset=False)
         return _tidy(ready)
 
-    def _run_prediction(self, X: Any, question: Callable[..., Answer], *args: Any, **given: Any) -> Answer:
+    def _run_prediction(self, X: Any, question: Callable[..., Result], *args: Any, **given: Any) -> Result:
         """What the model, on its device, says of checked rows."""
         return self._device_copy.run(
             self.model_, self.device, lambda model: question(model, model.embed_rows(X), *args, **given)
@@ -313,6 +319,8 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
     def _evaluation(self, truth: sp.csr_array, said: Predictions, bootstraps: int, seed: int) -> Evaluation:
         """The metrics of what the model said of rows whose labels are known."""
         model = self.model_
+        from smoothlink.metrics.evaluate import evaluate
+
         return evaluate(
             truth,
             said,
@@ -341,7 +349,9 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         loaded model computes from the halves; "float32" widens them again; None leaves them as they are.
         """
         check_is_fitted(self)
-        persist.save(self, path, dtype)
+        from smoothlink import modelfile
+
+        modelfile.save(self, path, dtype)
 
 
 SmoothLinkClassifier.__doc__ = (SmoothLinkClassifier.__doc__ or "").replace("{parameters}", documented(PARAMETERS))

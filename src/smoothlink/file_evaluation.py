@@ -11,7 +11,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from smoothlink.data.matching import Reading, label_names, matched, matched_labels, truth, unnamed
-from smoothlink.distributed.client import Cluster, current
+from smoothlink.distributed import current
+from smoothlink.distributed.client import Cluster
 from smoothlink.distributed.decoder import split_labels
 from smoothlink.distributed.input_files import local_copy
 from smoothlink.errors import DataError, plural

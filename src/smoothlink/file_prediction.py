@@ -12,7 +12,8 @@ from smoothlink.data.files_on_disk import bare_name, expanded
 from smoothlink.data.matching import Note, Reading, inside, matched, read_for, unnamed
 from smoothlink.data.overwrite import writable
 from smoothlink.data.predictions import WRITERS, LabelRequest, check_library, write
-from smoothlink.distributed.client import Cluster, current, raise_error
+from smoothlink.distributed import current
+from smoothlink.distributed.client import Cluster, raise_error
 from smoothlink.distributed.input_files import absolute_paths, check_visible, local_copy
 from smoothlink.errors import ClusterError, DataError
 from smoothlink.modelfile import load

@@ -16,8 +16,6 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
 from smoothlink.errors import DataError
-from smoothlink.text.data_frames import column_names, list_names, values_of
-from smoothlink.text.label_cells import NONE, names_in_text
 
 Array = NDArray[Any]
 
@@ -126,7 +124,7 @@ class NamedLabels(NamedTuple):
     names: list[str]  # c
 
 
-def read_labels(labels: Any, known: Sequence[str] = (), separator: str | None = NONE) -> NamedLabels:
+def read_labels(labels: Any, known: Sequence[str] = (), separator: str | None = "none") -> NamedLabels:
     """Returns the labels in lists of names, cells of names or a 0/1 matrix; known names come first, then others.
 
     A cell is cut at the separator. The columns of a matrix are called 0, 1, 2, ... unless they have known names.
@@ -137,6 +135,8 @@ def read_labels(labels: Any, known: Sequence[str] = (), separator: str | None = 
         return NamedLabels(
             sp.csr_array((Y.data, Y.indices, Y.indptr), (Y.shape[0], c)), [*known, *map(str, range(len(known), c))]
         )
+    from smoothlink.text.data_frames import column_names, list_names, values_of
+
     columns = column_names(labels)
     if columns is not None:
         raise DataError(
@@ -153,6 +153,8 @@ def read_labels(labels: Any, known: Sequence[str] = (), separator: str | None = 
 def as_names(row: int, given: Any, separator: str | None) -> list[str]:
     """Returns the label names of one row; a text is cut at separators, a single number is one name."""
     if isinstance(given, str):
+        from smoothlink.text.label_cells import names_in_text
+
         return names_in_text(given, separator, f"Row {row}")
     found = [given] if isinstance(given, Integral) else given
     if not isinstance(found, Iterable):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from smoothlink.metrics.evaluate import Predictions
 from smoothlink.model import BestScores, DecoderInputs, Model, blocks
 from smoothlink.steps.calibrate import LEAST_PROBABILITY, row_logloss
 from smoothlink.steps.infer import (
@@ -23,6 +22,9 @@ from smoothlink.steps.infer import (
     sets_at,
     topk_csr,
 )
+
+if TYPE_CHECKING:
+    from smoothlink.metrics.evaluate import Predictions
 
 Array = NDArray[Any]
 ModelRows = Any  # what `model.embed_rows` returns: an array, EmbeddedRows or RawRows
@@ -313,6 +315,8 @@ def merge_label_parts(
         if model.recalibrates_top1:
             _, p, q, true = recalibrated_top1(model, top1, Y)
             losses += np.where(true, np.log(p) - np.log(q), np.log1p(-p) - np.log1p(-q))
+    from smoothlink.metrics.evaluate import Predictions
+
     return Predictions(
         topk=topk_csr([best], c),
         sets=sets,

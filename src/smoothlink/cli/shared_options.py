@@ -90,7 +90,7 @@ def on_cluster(
 
 def dashboard(screen: Screen) -> None:
     """Who works, and where one can watch, if there is a cluster."""
-    from smoothlink.distributed.client import current
+    from smoothlink.distributed import current
 
     cluster = current()
     if cluster is not None:

@@ -10,12 +10,11 @@ import secrets
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from smoothlink.distributed import dask_module
+from smoothlink.distributed import _current, dask_module
 from smoothlink.distributed.tasks import fetch, return_error
 from smoothlink.distributed.worker_failure import RETRIES, explain_errors, keep_copies, retry_lost_arrays
 from smoothlink.errors import ClusterError
@@ -161,14 +160,6 @@ def raise_error(result: Any) -> Any:
     if isinstance(result, Exception):
         raise result
     return result
-
-
-_current: ContextVar[Cluster | None] = ContextVar("cluster", default=None)
-
-
-def current() -> Cluster | None:
-    """Returns the cluster that fits of this context run on."""
-    return _current.get()
 
 
 @contextmanager
