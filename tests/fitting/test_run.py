@@ -413,7 +413,7 @@ def test_one_random_feature_and_a_rank_beyond_everything_train(rng):
 def test_features_that_do_not_vary_leave_the_label_frequencies(rng):
     p = dense_problem(rng)
     X = np.full((120, 3), 2, np.float32)
-    with pytest.warns(RuntimeWarning, match="alike"):
+    with pytest.warns(RuntimeWarning, match="All embedded rows are equal"):
         model = trained(p, complete(scale="variance"), X=X).model
     np.testing.assert_allclose(scored(model, X), np.tile(p.w @ p.dense[1] / p.w.sum(), (120, 1)), atol=1e-4)
 

@@ -203,7 +203,7 @@ def test_blocks_of_labels_do_not_change_the_calibration(rng, pairs):
         calibrate(held, label_means(v.problem.rows), "squared", multiclass=False, pairs=p) for p in (10**9, pairs)
     )
     np.testing.assert_array_equal(whole.thresholds, blocked.thresholds)
-    assert whole.calibration.first == blocked.calibration.first
+    assert whole.calibration.top1 == blocked.calibration.top1
 
 
 def test_multiclass_thresholds_are_on_tempered_softmax_probabilities(rng):

@@ -56,11 +56,11 @@ def test_randomized_probes_find_nearly_the_best_labels_space(rng, transform, mac
 
 
 @pytest.mark.parametrize("transform", [plst, cplst])
-@pytest.mark.parametrize("penalize_constant", [False, True])
-def test_w_is_the_ridge_fit_to_centred_labels(rng, transform, penalize_constant, machine):
+@pytest.mark.parametrize("penalize_intercept", [False, True])
+def test_w_is_the_ridge_fit_to_centred_labels(rng, transform, penalize_intercept, machine):
     p = dense_problem(rng).on(machine)
     X, Y = p.dense
-    system = Cholesky().prepare(p.rows(), penalize_constant=penalize_constant)
+    system = Cholesky().prepare(p.rows(), penalize_intercept=penalize_intercept)
     space = transform(p.rows(), 3, system, 0.4, rng)
     means = p.w @ Y / p.w.sum()
     G = X.T @ (p.w[:, None] * X) + np.diag(system.at(0.4).rho)

@@ -219,11 +219,22 @@ def connect(client: Any, timeout: float = SCHEDULER_SECONDS) -> Iterator[Cluster
 @contextmanager
 def local_processes(workers: int, threads: int) -> Iterator[Any]:
     """Yields a Dask cluster of worker processes on this machine, each of which computes with so many threads."""
-    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
-    config, setting = dask_module("dask").config, "distributed.nanny.pre-spawn-environ"
-    environment = {**config.get(setting, {}), **dict.fromkeys(names, str(threads))}  # Dask's own: when memory is freed
+    config = dask_module("dask").config
+    # BLAS reads its variables as it is loaded, so they must be there before a worker starts. Dask then leaves them in
+    # this process too, where numba would refuse to compile: its variable is set in the worker.
+    names = {
+        "pre-spawn-environ": ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"),
+        "environ": ("NUMBA_NUM_THREADS",),
+    }
+    settings = {
+        f"distributed.nanny.{kind}": {
+            **config.get(f"distributed.nanny.{kind}", {}),
+            **dict.fromkeys(some, str(threads)),
+        }
+        for kind, some in names.items()
+    }
     with (
-        config.set({setting: environment}),
+        config.set(settings),
         dask_module("distributed").LocalCluster(
             n_workers=workers, threads_per_worker=1, memory_limit=0, dashboard_address=":0"
         ) as processes,
