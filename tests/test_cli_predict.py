@@ -212,7 +212,7 @@ def test_blocks_of_rows_do_not_change_the_answers(files, monkeypatch):
         return [{e["label"]: e["probability"] for e in row["labels"]} for row in said]
 
     whole = probabilities()
-    monkeypatch.setattr("smoothlink.data.predictions.TOGETHER", 7)
+    monkeypatch.setattr("smoothlink.data.predictions.DEVICE_ROWS", 7)
     for row, before in zip(probabilities(), whole, strict=True):
         assert row == pytest.approx(before, abs=1e-5)
 

@@ -52,12 +52,12 @@ def open_model(path: str | os.PathLike[str], device: str) -> SmoothLinkClassifie
     if not os.path.isfile(path):
         return load(path)  # which says what is wrong
     stamp = os.stat(path)
-    return load_once(os.path.abspath(path), (stamp.st_mtime_ns, stamp.st_size), device)
+    return load_once(os.fspath(path), (stamp.st_ino, stamp.st_mtime_ns, stamp.st_size), device)
 
 
 @functools.lru_cache(maxsize=1)
-def load_once(path: str, stamp: tuple[int, int], device: str) -> SmoothLinkClassifier | TextSmoothLink:
-    """Returns the model in a file of this time and size."""
+def load_once(path: str, stamp: tuple[int, int, int], device: str) -> SmoothLinkClassifier | TextSmoothLink:
+    """Returns the model in a file of this inode, time and size."""
     return load(path).set_params(device=device)
 
 

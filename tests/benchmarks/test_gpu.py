@@ -137,7 +137,7 @@ def test_the_checks_tell_shortened_numbers_from_float32(monkeypatch, seed):
     class Short(Host):
         """Arrays lose all but ten bits on the way, as in TF32."""
 
-        def place(self, A):
+        def to_device(self, A):
             return (A.view(np.int32) & ~0x1FFF).view(np.float32) if getattr(A, "dtype", None) == np.float32 else A
 
     monkeypatch.setattr(gpu_checks, "find_machine", lambda device: Short())

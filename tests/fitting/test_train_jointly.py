@@ -56,11 +56,12 @@ def test_every_prediction_is_made_of_the_same_scores(data, fitted):
 def test_scores_are_those_of_the_written_formula(data, fitted):
     X, _ = data
     m = fitted.model_
-    D = sp.csr_array((m.D.values, m.D.labels, m.D.indptr), (301, 80)).toarray()[:300]
+    values, labels, indptr = m.sparse_weights.values, m.sparse_weights.labels, m.sparse_weights.indptr
+    D, W, V = sp.csr_array((values, labels, indptr), (301, 80)).toarray()[:300], np.asarray(m.W), np.asarray(m.V)
     x = X.toarray() / np.linalg.norm(X.toarray(), axis=1, keepdims=True)
-    h = x @ m.W[:-1]
+    h = x @ W[:-1]
     u = h / np.linalg.norm(h, axis=1, keepdims=True)
-    np.testing.assert_allclose(fitted.decision_function(X), u @ m.V[:-1] + m.V[-1] + x @ D, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(fitted.decision_function(X), u @ V[:-1] + V[-1] + x @ D, rtol=1e-3, atol=1e-3)
 
 
 def test_a_row_without_features_gets_the_frequencies(data, fitted):
@@ -89,7 +90,7 @@ DAMAGES = {
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_file_with_damaged_sparse_weights_is_refused(fitted, tmp_path, monkeypatch, damage):
-    monkeypatch.setitem(fitted.model_.__dict__, "D", DAMAGES[damage](fitted.model_.D))
+    monkeypatch.setitem(fitted.model_.__dict__, "sparse_weights", DAMAGES[damage](fitted.model_.sparse_weights))
     fitted.save(tmp_path / "m")
     with pytest.raises(ModelFileError):
         smoothlink.load(tmp_path / "m")
@@ -100,7 +101,7 @@ def test_a_file_without_one_array_of_the_sparse_weights_is_refused(fitted, tmp_p
 
     fitted.save(tmp_path / "m")
     found = load(tmp_path / "m")
-    save(tmp_path / "m2", {name: A for name, A in found.arrays.items() if name != "D_values"}, found.meta, 3)
+    save(tmp_path / "m2", {name: A for name, A in found.arrays.items() if name != "D_values"}, found.meta)
     with pytest.raises(ModelFileError):
         smoothlink.load(tmp_path / "m2")
 
@@ -131,7 +132,7 @@ def test_classes_have_sampled_negatives_too():
 def test_each_parameter_of_joint_training_changes_the_model(data, fitted, change):
     other = SmoothLinkClassifier(**PARAMETERS | change).fit(*data)
     assert np.abs(other.decision_function(data[0]) - fitted.decision_function(data[0])).max() > 1e-3
-    assert (other.model_.D is not None) == getattr(change.get("training"), "sparse_weights", True)
+    assert (other.model_.sparse_weights is not None) == getattr(change.get("training"), "sparse_weights", True)
 
 
 def test_more_negatives_than_labels_are_all_labels(data):
@@ -238,7 +239,7 @@ def test_a_fit_that_was_stopped_goes_on_bit_for_bit(data, tmp_path):
     assert shares.count(0.25) == 0  # those passes are done
     for name in ("W", "V"):
         np.testing.assert_array_equal(getattr(again.model, name), getattr(whole, name))
-    for ours, theirs in zip(again.model.D, whole.D, strict=True):
+    for ours, theirs in zip(again.model.sparse_weights, whole.sparse_weights, strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
 
