@@ -40,9 +40,9 @@ def test_facts_of_a_data_file_are_counted(files):
         "labels": 5,
         "values": X.nnz,
         "density": pytest.approx(X.nnz / 360),
-        "values_a_row": pytest.approx(X.nnz / 30),
-        "labels_a_row": pytest.approx(Y.nnz / 30),
-        "most_labels_a_row": np.diff(Y.indptr).max(),
+        "values_per_row": pytest.approx(X.nnz / 30),
+        "labels_per_row": pytest.approx(Y.nnz / 30),
+        "most_labels_per_row": np.diff(Y.indptr).max(),
         "rows_without_labels": (np.diff(Y.indptr) == 0).sum(),
         "rows_without_features": (np.diff(X.indptr) == 0).sum(),
         "labels_without_rows": (counts == 0).sum(),
@@ -58,7 +58,7 @@ def test_facts_of_a_data_file_are_counted(files):
 
 def test_the_most_frequent_labels_are_shown_first(files):
     ran = succeed("info", files.test)
-    for word in ("xmc", "rows", "density", "labels a row", "rows without labels", "of labels and features"):
+    for word in ("xmc", "rows", "density", "labels per row", "rows without labels", "of labels and features"):
         assert word in ran.out
     best = succeed("info", files.test, "--json").json["most_frequent_labels"]
     assert [e["rows"] for e in best] == sorted((e["rows"] for e in best), reverse=True)

@@ -47,7 +47,7 @@ def test_json_lines_are_the_ranking_of_the_model(files):
     np.testing.assert_allclose(chances, best.data, atol=1e-6)
 
 
-def test_five_labels_a_row_where_nothing_else_is_asked_for(files):
+def test_five_labels_per_row_where_nothing_else_is_asked_for(files):
     assert {len(row["labels"]) for row in lines(succeed("predict", files.model, files.test))} == {5}
 
 

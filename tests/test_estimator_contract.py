@@ -30,13 +30,17 @@ def expected_failures(estimator):
     return weights | {"check_methods_subset_invariance": ROUNDING}
 
 
-@parametrize_with_checks(
-    [SmoothLinkClassifier(), SmoothLinkClassifier(**FIXED)], expected_failed_checks=expected_failures
-)
+@parametrize_with_checks([SmoothLinkClassifier(**FIXED)], expected_failed_checks=expected_failures)
 def test_scikit_learns_own_checks(estimator, check):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # some of its data are rows all alike
+        warnings.simplefilter("ignore", RuntimeWarning)  # some of its data are rows that are all equal
         check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks([SmoothLinkClassifier()], expected_failed_checks=expected_failures)
+def test_scikit_learns_own_checks_with_everything_left_to_held_out_rows(estimator, check):
+    test_scikit_learns_own_checks(estimator, check)
 
 
 def test_a_clone_has_the_same_parameters_and_is_not_fitted(rng):

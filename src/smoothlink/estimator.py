@@ -208,7 +208,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
     def _keep(
         self, trained: Fitted, classes: Array, *, indicator: bool, sparse: bool, names: list[str] | None = None
     ) -> Self:
-        """What a fit leaves."""
+        """Sets the attributes of a fitted estimator."""
         self.classes_ = classes
         self.model_: Model = trained.model
         self._device_copy = DeviceCopy()
@@ -239,10 +239,10 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
             ready = validate_data(self, X, accept_sparse="csr", dtype=np.float32, reset=False)
         return _tidy(ready)
 
-    def _run_prediction(self, X: Any, question: Callable[..., Result], *args: Any, **given: Any) -> Result:
+    def _run_prediction(self, X: Any, prediction: Callable[..., Result], *args: Any, **given: Any) -> Result:
         """What the model, on its device, says of checked rows."""
         return self._device_copy.run(
-            self.model_, self.device, lambda model: question(model, model.embed_rows(X), *args, **given)
+            self.model_, self.device, lambda model: prediction(model, model.embed_rows(X), *args, **given)
         )
 
     def _ready(self, X: Any) -> Any:
@@ -300,7 +300,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
     def predict_f1(self, X: Any, over: str = "thresholds") -> Any:
         """Label sets for a high F1 of each label (Algorithm 4).
 
-        over="thresholds": by `thresholds_`, so that a row's answer does not depend on its neighbours; over="batch":
+        over="thresholds": by `thresholds_`, so that a row's prediction does not depend on its neighbours; over="batch":
         the paper's form, from the probabilities of these very rows. For class ids too the result is a 0/1 matrix.
         """
         sets = self._run_prediction(self._validated_rows(X), predict_f1, over=over)
@@ -316,14 +316,14 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError(f"X has {X.shape[0]} rows and y has {truth.shape[0]}; they must be as many.")
         return self._evaluation(truth, self._run_prediction(X, predictions, truth, rank_by=rank_by), bootstraps, seed)
 
-    def _evaluation(self, truth: sp.csr_array, said: Predictions, bootstraps: int, seed: int) -> Evaluation:
-        """The metrics of what the model said of rows whose labels are known."""
+    def _evaluation(self, truth: sp.csr_array, predicted: Predictions, bootstraps: int, seed: int) -> Evaluation:
+        """Returns the metrics of predictions for rows whose labels are known."""
         model = self.model_
         from smoothlink.metrics.evaluate import evaluate
 
         return evaluate(
             truth,
-            said,
+            predicted,
             label_counts=model.counts,
             n_train=max(1, round(model.total)),
             task="multiclass" if model.multiclass else "multilabel",

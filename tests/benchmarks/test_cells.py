@@ -29,6 +29,7 @@ def options(place, *more):
     return [*(str(word) for pair in where.items() for word in pair), *more]
 
 
+@pytest.mark.slow
 def test_a_run_stores_its_cells_writes_the_page_and_measures_nothing_twice(place, capsys):
     methods = ("--sets", "tiny", "--methods", "smoothlink", "sklearn-ridge", "--rows", "60")
     compare_peers.main(options(place, *methods))

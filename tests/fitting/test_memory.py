@@ -215,6 +215,7 @@ def peak_within(budget, data, model, *options):
     return int(ran.stdout.split()[-1]) << 10
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="the system does not say its peak memory")
 def test_the_peak_stays_within_the_least_budget_and_the_model_is_the_same(data, tmp_path):
     refused = train_within(100 << 20, data, tmp_path / "a")

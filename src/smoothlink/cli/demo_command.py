@@ -93,7 +93,7 @@ def run_demo(sentence: str, screen: Screen, *, verbose: bool) -> DemoResult:
         problem = run.demo_problem(build_corpus())
     if verbose:
         introduce(problem, screen)
-    with screen.stages() as notify:
+    with screen.steps() as notify:
         model = run.train(problem, notify, selected=bool(sentence))
     if verbose:
         show_fit(model.summary_, screen)

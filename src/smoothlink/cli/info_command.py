@@ -109,9 +109,9 @@ def data_facts(path: str, data: Data, kind: str) -> dict[str, Any]:
         "labels": c,
         "values": int(data.X.nnz),
         "density": data.X.nnz / max(1, n * d),
-        "values_a_row": data.X.nnz / max(1, n),
-        "labels_a_row": data.Y.nnz / max(1, n),
-        "most_labels_a_row": int(per_row.max(initial=0)),
+        "values_per_row": data.X.nnz / max(1, n),
+        "labels_per_row": data.Y.nnz / max(1, n),
+        "most_labels_per_row": int(per_row.max(initial=0)),
         "rows_without_labels": int((per_row == 0).sum()),
         "rows_without_features": int((np.diff(data.X.indptr) == 0).sum()),
         "labels_without_rows": int((counts == 0).sum()),
@@ -177,8 +177,8 @@ def text_words(section: dict[str, Any]) -> str:
 
 
 def show_data(found: dict[str, Any], screen: Screen) -> None:
-    density = f"{100 * found['density']:.3g} %, {number(found['values_a_row'])} values a row"
-    a_row = f"{number(found['labels_a_row'])}, at most {number(found['most_labels_a_row'])}"
+    density = f"{100 * found['density']:.3g} %, {number(found['values_per_row'])} values per row"
+    per_row_text = f"{number(found['labels_per_row'])}, at most {number(found['most_labels_per_row'])}"
     names = " and ".join(f"{noun}s" for noun in ("label", "feature") if found[f"{noun}_names"])
     pairs = [
         ("format", f"{found['format']}, {size(found['bytes'])}"),
@@ -186,7 +186,7 @@ def show_data(found: dict[str, Any], screen: Screen) -> None:
         ("features", number(found["features"])),
         ("labels", number(found["labels"])),
         ("density", density),
-        ("labels a row", a_row),
+        ("labels per row", per_row_text),
         ("task", found["task"]),
         *((name.replace("_", " "), number(found[name])) for name in found if "_without_" in name),
         ("names", f"of {names}" if names else "none"),

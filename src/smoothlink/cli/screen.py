@@ -84,16 +84,16 @@ class Screen:
             yield advance
 
     @contextmanager
-    def stages(self) -> Iterator[Callable[[str, float], None]]:
-        """A line for each stage of a fit; yields what `SmoothLinkClassifier` notifies."""
+    def steps(self) -> Iterator[Callable[[str, float], None]]:
+        """A line for each step of a fit; yields what `SmoothLinkClassifier` notifies."""
         with self._progress(TimeElapsedColumn(), TimeRemainingColumn()) as progress:
             tasks: dict[str, Any] = {}
 
-            def notify(stage: str, share: float) -> None:
-                if stage not in tasks:
-                    tasks[stage] = progress.add_task(stage, total=None)
-                if share > 0:  # until then the bar pulses: the length of the stage is not known
-                    progress.update(tasks[stage], total=1.0, completed=share)
+            def notify(step: str, share: float) -> None:
+                if step not in tasks:
+                    tasks[step] = progress.add_task(step, total=None)
+                if share > 0:  # until then the bar pulses: the length of the step is not known
+                    progress.update(tasks[step], total=1.0, completed=share)
 
             yield notify
 

@@ -24,7 +24,7 @@ def synth(
     labels: Annotated[int, typer.Option(metavar="C", help="How many there are.")],
     features_per_row: Annotated[float, typer.Option(metavar="F", help="On average.")],
     labels_per_row: Annotated[float, typer.Option(metavar="L", help="On average; every row has one at least.")] = 1.0,
-    multiclass: Annotated[bool, typer.Option("--multiclass", help="Exactly one label a row.")] = False,
+    multiclass: Annotated[bool, typer.Option("--multiclass", help="Exactly one label per row.")] = False,
     feature_exponent: Annotated[
         float, typer.Option(metavar="A", help="The r-th most frequent feature occurs as r^-A.")
     ] = 1.0,
@@ -88,7 +88,7 @@ def make(shape: Shape, path: str, start: int, count: int, kind: str, screen: Scr
     means = data.X.nnz / count, data.Y.nnz / count
     written = bytes_in(path)
     screen.note(
-        f"{path}: {plural(count, 'row')}, {means[0]:.1f} features and {means[1]:.2f} labels a row; "
+        f"{path}: {plural(count, 'row')}, {means[0]:.1f} features and {means[1]:.2f} labels per row; "
         f"{size(written)} written."
     )
     (n, d), c = data.X.shape, data.Y.shape[1]

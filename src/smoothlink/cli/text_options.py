@@ -139,13 +139,13 @@ def read_texts(paths: list[str], how: Reading, asked: Texts, screen: Screen) -> 
 def fit_texts(
     found: Documents, source: DocumentSource, asked: Texts, parameters: dict[str, Any], screen: Screen
 ) -> TextSmoothLink:
-    """A text model of documents, its stages shown."""
+    """A text model of documents, its steps shown."""
     from smoothlink.text.classifier import TextSmoothLink
     from smoothlink.text.documents import as_meta
     from smoothlink.text.label_cells import NONE
 
     model = TextSmoothLink(label_separator=NONE, **asked.options, **parameters)  # labels are lists by now
-    with screen.stages() as notify:
+    with screen.steps() as notify:
         model._notify, model._note = None if model.verbose else notify, None if model.verbose else screen.note
         model.fit(found.texts, found.labels)
     del model._notify, model._note

@@ -32,7 +32,7 @@ SETTINGS = (
     *("loss", "passes"),
 )
 JOINT_SETTINGS = ("scale", "rank", "kernel", "loss", "passes", "negatives", "sparse_weights")
-STAGES = ("scale", "read", "choose", "calibrate", "embed", "featurize", "fit")
+STEPS = ("scale", "read", "choose", "calibrate", "embed", "featurize", "fit")
 
 
 @grouped(reading=reading, texts=texts, parameters=chosen)
@@ -253,34 +253,34 @@ def tuned_settings(path: str, metric: str | None) -> dict[str, Any]:
 
 
 def fit(parameters: dict[str, Any], screen: Screen, *data: Any) -> SmoothLinkClassifier:
-    """A fitted classifier, its stages shown."""
+    """A fitted classifier, its steps shown."""
     from smoothlink.estimator import SmoothLinkClassifier
 
     model = SmoothLinkClassifier(**parameters)
-    with screen.stages() as notify:
+    with screen.steps() as notify:
         model._notify, model._note = None if model.verbose else notify, None if model.verbose else screen.note
         model.fit(*data)
     return model
 
 
 def show(summary: dict[str, Any], screen: Screen) -> None:
-    """The story of a fit: what was settled and by what, and what each stage took."""
+    """Prints the settings of a fit, what chose each, and the seconds and memory of each step."""
     counts = ", ".join(plural(summary[noun], noun[:-1]) for noun in ("rows", "features", "labels"))
     screen.out.print()
     screen.out.print(f"A {summary['task']} model of {counts}", style="bold")
     settings = table("setting", ">value", "chosen by")
     for name in JOINT_SETTINGS if "negatives" in summary else SETTINGS if summary["passes"] else SETTINGS[:-1]:
         settings.add_row(name.replace("_", " "), value_of(summary, name), chosen_by(summary, name))
-    stages = table("stage", ">seconds", ">peak memory")
-    for stage in sorted(summary["seconds"], key=STAGES.index):  # a model file does not keep their order
-        stages.add_row(stage, f"{summary['seconds'][stage]:.1f}", memory(summary["peak_memory_mb"].get(stage)))
+    steps = table("step", ">seconds", ">peak memory")
+    for step in sorted(summary["seconds"], key=STEPS.index):  # a model file does not keep their order
+        steps.add_row(step, f"{summary['seconds'][step]:.1f}", memory(summary["peak_memory_mb"].get(step)))
     peak = max((mb for mb in summary["peak_memory_mb"].values() if mb is not None), default=None)
-    stages.add_section()
-    stages.add_row("total", f"{sum(summary['seconds'].values()):.1f}", memory(peak))
+    steps.add_section()
+    steps.add_row("total", f"{sum(summary['seconds'].values()):.1f}", memory(peak))
     if summary.get("peak_device_mb") is not None:
-        stages.add_row(f"on {summary['device']}", "", memory(summary["peak_device_mb"]))
+        steps.add_row(f"on {summary['device']}", "", memory(summary["peak_device_mb"]))
     screen.out.print(settings)
-    screen.out.print(stages)
+    screen.out.print(steps)
 
 
 def value_of(summary: dict[str, Any], name: str) -> str:
