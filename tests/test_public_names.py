@@ -12,6 +12,52 @@ import smoothlink
 
 HEAVY = ("numba", "sklearn", "scipy.stats", "scipy.optimize", "pandas", "torch", "rich", "typer")
 
+# What users may import; a name that comes or goes is a line here and in CHANGELOG.md.
+PUBLIC = [
+    "Cholesky",
+    "ClusterError",
+    "ConjugateGradient",
+    "Data",
+    "DataError",
+    "DeviceError",
+    "DualCholesky",
+    "Exponential",
+    "Files",
+    "FineTune",
+    "Gaussian",
+    "InputKernel",
+    "Joint",
+    "Laplacian",
+    "Linear",
+    "Logistic",
+    "Matern",
+    "ModelFileError",
+    "PerLabel",
+    "Randomized",
+    "Reading",
+    "SmoothLinkClassifier",
+    "SmoothLinkError",
+    "Softmax",
+    "Space",
+    "Squared",
+    "TextFeatures",
+    "TextSmoothLink",
+    "__version__",
+    "cluster",
+    "compare",
+    "evaluate",
+    "evaluate_files",
+    "explain",
+    "load",
+    "neighbours",
+    "predict_files",
+    "read",
+    "report",
+    "stratified_split",
+    "tune",
+    "write",
+]
+
 
 def python(program):
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
@@ -30,6 +76,10 @@ def test_import_leaves_heavy_libraries_alone():
 def test_the_classifier_waits_for_the_first_kernel_to_load_numba():
     program = "import sys, smoothlink; smoothlink.SmoothLinkClassifier(); print('numba' in sys.modules)"
     assert python(program).strip() == "False"
+
+
+def test_the_public_names_are_these():
+    assert sorted(smoothlink.__all__) == PUBLIC
 
 
 def test_every_public_name_resolves_and_is_listed_once():

@@ -21,7 +21,7 @@ GROUPS = {
     "Choices": """Gaussian Laplacian Exponential Matern Linear Squared Logistic Softmax Randomized PerLabel Joint
         FineTune InputKernel""",
     "Data": "read write Data Reading Files stratified_split",
-    "Evaluation, explanation and search": "evaluate report compare explain neighbours tune",
+    "Evaluation, explanation and search": "evaluate report compare explain neighbours tune Space",
     "Clusters and many files": "cluster predict_files evaluate_files",
     "Solvers": "Cholesky DualCholesky ConjugateGradient",
     "Errors": "SmoothLinkError DataError ModelFileError DeviceError ClusterError",

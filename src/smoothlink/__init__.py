@@ -39,6 +39,7 @@ _PLACES = {
     "predict_files": "smoothlink.file_prediction",
     "evaluate_files": "smoothlink.file_evaluation",
     "tune": "smoothlink.search",
+    "Space": "smoothlink.search.space",
     "stratified_split": "smoothlink.steps.split",
     "Cholesky": "smoothlink.solve",
     "DualCholesky": "smoothlink.solve",
@@ -93,6 +94,7 @@ if TYPE_CHECKING:
     from smoothlink.reports.comparison import compare as compare
     from smoothlink.reports.report_page import report as report
     from smoothlink.search import tune as tune
+    from smoothlink.search.space import Space as Space
     from smoothlink.solve import Cholesky as Cholesky
     from smoothlink.solve import ConjugateGradient as ConjugateGradient
     from smoothlink.solve import DualCholesky as DualCholesky
