@@ -37,6 +37,7 @@ def edited(path, change):
     path.write_text(json.dumps(found))
 
 
+@pytest.mark.slow
 def test_the_same_code_does_not_differ_from_its_record(folder, capsys):
     assert compared(folder, capsys) == (0, [])
 
@@ -105,6 +106,7 @@ def measured(tmp_path, this_tree, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_changed_accuracy_is_found(measured, capsys):
     assert compared(measured, capsys, SET_PART) == (0, [])
     edited(measured / "record.json", lambda found: found["sets"]["bibtex quick"].update({"p@1": 0.123}))

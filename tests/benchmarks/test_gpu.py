@@ -239,7 +239,7 @@ def test_parts_that_are_unknown_or_absent_are_told(capsys):
 
 def test_the_page_has_a_row_for_every_figure_and_says_with_what():
     figures = [Figure("fit", 412.0, "s", at_most=480)._asdict(), Figure("P@1", 31.5, "%")._asdict()]
-    data = {"rows": 1000, "test_rows": 10, "features": 20, "labels": 30, "features_a_row": 4.25, "labels_per_row": 1.0}
+    data = {"rows": 1000, "test_rows": 10, "features": 20, "labels": 30, "features_a_row": 4.25, "labels_a_row": 1.0}
     about = {"date": "2026-01-02", "device": "NVIDIA H200", "cores": 16, "seed": 0, "scale": 1.0, "trial": False}
     cell = about | {"part": "aloi", "command": "python benchmarks/gpu.py aloi", "seconds": 431.0, "data": data}
     cell |= {"versions": {"torch": "2.11.0", "CUDA": "13.0"}, "settings": {"fit": {"n_features": 16000, "ridge": 1e-5}}}

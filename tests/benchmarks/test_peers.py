@@ -302,6 +302,7 @@ def test_equal_scores_keep_the_order_in_which_they_come(split):
     np.testing.assert_array_equal(of_top(scores, split).topk.indices.reshape(30, 5)[7], [3, 1, 4, 0, 2])
 
 
+@pytest.mark.slow
 def test_of_one_label_a_row_the_set_is_the_best_and_probabilities_sum_to_one(rng):
     split = halves(one_label_each(rng, 90))
     P = rng.random((30, 3))
@@ -328,6 +329,7 @@ def test_a_value_is_chosen_for_each_metric_on_training_rows(split):
     }
 
 
+@pytest.mark.slow
 def test_an_experiment_names_the_peers_it_lacks_and_goes_on(rng, known, monkeypatch, tmp_path):
     data = labelled(rng, 90)
     (tmp_path / "yeast").mkdir()

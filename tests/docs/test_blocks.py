@@ -67,7 +67,11 @@ def asked(here, monkeypatch):
     return found
 
 
-@pytest.mark.parametrize("page", PAGES_WITH_BLOCKS, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(p, marks=pytest.mark.slow) if p.name == "extreme.md" else p for p in PAGES_WITH_BLOCKS],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
 def test_blocks_of_a_page_run_in_their_order(page, asked, namespace):
     found = [block for block in blocks(page) if block.why_not is None]
     for block, after in zip(found, [*found[1:], None], strict=True):

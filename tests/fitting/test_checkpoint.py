@@ -145,8 +145,8 @@ def test_a_fit_killed_after_every_state_ends_with_the_same_model(tmp_path, undis
     ("loss", "moment", "counts"),
     [
         ("squared", "torn", (2, 4)),
-        ("squared", "unnamed", (1, 7)),
-        ("squared", "columns", (1, 2)),
+        pytest.param("squared", "unnamed", (1, 7), marks=SLOW),
+        pytest.param("squared", "columns", (1, 2), marks=SLOW),
         pytest.param("logistic", "torn", (6,), marks=SLOW),
         pytest.param("softmax", "unnamed", (9,), marks=SLOW),
     ],
