@@ -73,6 +73,7 @@ def test_each_size_is_doubled_alone():
     assert found == [BASE, BASE | {"n": 200}, BASE | {"n": 400}, BASE | {"s": 60}, BASE | {"s": 120}]
 
 
+@pytest.mark.slow
 def test_points_that_are_stored_are_not_measured_again(tmp_path, monkeypatch, capsys):
     asked = []
 

@@ -144,6 +144,7 @@ def test_smoothlink_as_a_peer_answers_as_it_does_here(split):
     assert peers.versions(OURS)["smoothlink"]
 
 
+@pytest.mark.slow
 def test_scikit_learns_ridge_is_its_own_unless_one_is_given(split):
     from sklearn.linear_model import Ridge
 

@@ -57,6 +57,7 @@ def test_the_split_keeps_each_text_with_its_labels(corpus, problem):
         assert set(words) & set(next(text for parts, text in TOPICS.items() if set(parts) == path).split())
 
 
+@pytest.mark.slow
 def test_words_of_a_topic_get_its_labels(problem):
     model = parts.train(problem)
     sentences = ["solve a sparse linear system", "train a random forest", "read a csv file"]

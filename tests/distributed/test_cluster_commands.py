@@ -281,6 +281,7 @@ def client(folder, address, tmp_path, **options):
     return subprocess.Popen(command, env=os.environ | {"PYTHONPATH": path}, text=True, **options)
 
 
+@pytest.mark.slow
 def test_a_fit_whose_client_is_killed_goes_on_from_its_checkpoint(folder, workers, address, tmp_path):
     with client(folder, address, tmp_path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
         for line in process.stderr:

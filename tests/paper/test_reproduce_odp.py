@@ -122,6 +122,7 @@ def test_the_synthetic_set_has_the_shape_of_odp_divided():
     assert split.train.Y.shape[1] == 262
 
 
+@pytest.mark.slow
 def test_a_process_of_its_own_gives_the_same_answer_and_its_peak_memory():
     method = partial(best_labels, **FIXED)
     told = []

@@ -103,6 +103,7 @@ def test_a_study_goes_on_where_it_ended(rng, tmp_path):
     assert more.best["hamming"].value <= first.best["hamming"].value
 
 
+@pytest.mark.slow
 def test_processes_divide_the_trials_of_one_study_and_draw_different_settings(rng, tmp_path):
     X, Y = problem(rng)
     notified = []
