@@ -75,7 +75,7 @@ UNSTABLE_SUMMARY = ("seconds", "peak_memory_mb", "peak_device_mb", "bytes_moved"
 
 # A cluster cannot scale columns to unit variance, the default for dense tables; a setting's own scale goes first.
 PLACES: dict[str, dict[str, Any]] = {"cpu": {}, "torch": {"device": "torch"}, "local:2": {"scale": "unit"}}
-SUMMARY_NAMES = {"sparse_weights": "direct_weights"}
+SUMMARY_NAMES = {"sparse_weights": "direct_weights", "partitioned": "shared_out"}
 EMBEDDING: dict[str, Any] = {"rank": 4, "ridge": 1.0}
 LINK: dict[str, Any] = {"kernel.bandwidth": 2.0, "kernel.features": 40}
 DECODER: dict[str, Any] = {"final_ridge": 0.1, "loss": "squared", "calibrate": False}
