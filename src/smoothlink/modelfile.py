@@ -204,13 +204,6 @@ def load(
         return text_model(loaded, classifier)
 
 
-def load_classifier(
-    path: str | os.PathLike[str], *, mmap: bool = True, verify: bool | str = "background"
-) -> SmoothLinkClassifier:
-    """Returns the classifier in a model file; of a text model the one behind its features."""
-    return read_classifier(path, mmap=mmap, verify=verify)[1]
-
-
 def read_classifier(
     path: str | os.PathLike[str], *, mmap: bool, verify: bool | str
 ) -> tuple[Loaded, SmoothLinkClassifier]:
