@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Tests run in as many processes as there are cores, at most four.
+PROCESSES := -n auto --maxprocesses 4 --dist worksteal
 
 .PHONY: demo test test-torch test-all check docs bench clean
 
@@ -27,14 +29,14 @@ demo: $(BIN)/smoothlink
 	$(BIN)/smoothlink demo
 
 test: $(VENV)/dev
-	$(BIN)/python -m pytest -m 'not slow'
+	$(BIN)/python -m pytest $(PROCESSES) -m 'not slow'
 
 # Those that `make test` skips where torch is not installed: pip install 'smoothlink[gpu]' first.
 test-torch: $(VENV)/dev
-	$(BIN)/python -m pytest -m 'torch and not slow'
+	$(BIN)/python -m pytest $(PROCESSES) -m 'torch and not slow'
 
 test-all: $(VENV)/dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(PROCESSES)
 
 check: $(VENV)/dev
 	$(BIN)/ruff check .

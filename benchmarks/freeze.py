@@ -18,6 +18,7 @@ kept unless --again is given, so that a run may be stopped and started again.
 same machine, numbers of the summary by a share of 1e-4, P@1 and P@5 by 1e-4. Seconds and memory depend on what else the
 machine does, so they are compared only with --against REV: that revision is checked out into a temporary folder, and
 both are measured in turn in the same run, until the ratio of their best figures is at most --ratio or enough was tried.
+Where the record lacks a set, its P@1 and P@5 are compared with those of that revision.
 
 Changes that are meant are listed in results/freeze/intended.json and printed with their reason:
 
@@ -581,8 +582,8 @@ def compare_cell(
 
 def compare_figures(
     name: str, keys: Sequence[str], trees: Sequence[Path], run: Callable[[Path], dict[str, Any]], given: Any
-) -> tuple[dict[str, Any], list[Difference]]:
-    """Measures the other tree and this one in turn -> a measurement of this one, and what got worse by the ratio."""
+) -> tuple[dict[str, Any], dict[str, Any], list[Difference]]:
+    """Measures the other tree and this one in turn -> a measurement of each, and what got worse by the ratio."""
     found: list[list[dict[str, Any]]] = [[], []]
     slower: dict[str, float] = {}
     for round_ in range(3 * given.repeats):
@@ -596,7 +597,7 @@ def compare_figures(
     told = ", ".join(f"{key} {best[0][key]:g} there, {best[1][key]:g} here, {ratios[key]:.3f} times" for key in keys)
     print(f"Ratio: {name}: {told}", flush=True)
     worse = [Difference(f"{name}/{key}", f"{ratio:.3f} times that of {given.against}") for key, ratio in slower.items()]
-    return found[1][-1], worse
+    return found[0][-1], found[1][-1], worse
 
 
 def compare(given: argparse.Namespace) -> int:
@@ -614,22 +615,24 @@ def compare(given: argparse.Namespace) -> int:
         if "sets" in given.only:
             for name, effort in cells(given):
                 title, run = f"{name} {effort}", partial(cell, name=name, effort=effort, scratch=given.scratch)
-                if title not in kept.facts["sets"]:
-                    differences.append(Difference(f"sets/{title}", "is not in the record; record it"))
-                    continue
-                if other is None:
+                before = kept.facts["sets"].get(title)
+                if other is not None:
+                    keys = ("seconds", "peak_mb")
+                    there, now, worse = compare_figures(f"sets/{title}", keys, (other, ROOT), run, given)
+                    before = before or there
+                    differences += worse
+                elif before:
                     now = run(ROOT)
                 else:
-                    keys = ("seconds", "peak_mb")
-                    now, worse = compare_figures(f"sets/{title}", keys, (other, ROOT), run, given)
-                    differences += worse
-                differences += compare_cell(title, kept.facts["sets"][title], now, intended)
+                    differences.append(Difference(f"sets/{title}", "is not in the record; record it"))
+                    continue
+                differences += compare_cell(title, before, now, intended)
         if "imports" in given.only:
             for module in IMPORTS:
                 now = imported(ROOT, module)
                 if other is not None:
                     one = partial(imported, module=module)
-                    now, worse = compare_figures(f"imports/{module}", ("seconds",), (other, ROOT), one, given)
+                    _, now, worse = compare_figures(f"imports/{module}", ("seconds",), (other, ROOT), one, given)
                     differences += worse
                 before = kept.facts["imports"].get(module, {"modules": 0})["modules"]
                 if now["modules"] > before:
