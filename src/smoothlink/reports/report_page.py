@@ -13,7 +13,7 @@ import numpy as np
 
 from smoothlink import __version__
 from smoothlink.metrics.bootstrap import Metric
-from smoothlink.metrics.names import format_value, meaning, shown_keys
+from smoothlink.metrics.names import format_value, interval_text, meaning, shown_keys
 from smoothlink.reports.charts import points
 from smoothlink.reports.example_rows import report_rows
 from smoothlink.reports.figures import (
@@ -22,7 +22,7 @@ from smoothlink.reports.figures import (
     curves_at_k,
     frequency_figures,
     headline_keys,
-    interval_text,
+    percent_interval,
     reliability_diagrams,
     spectrum,
     threshold_figures,
@@ -159,7 +159,9 @@ def cards(m: Measured, multiclass: bool) -> list[Card]:
             digits = 1 if metric.value >= 0.02 else 2
             low, high = (metric.value, metric.value) if math.isnan(metric.low) else (metric.low, metric.high)
             place = f"{100 * min(low, 0.99):.2f}", f"{100 * (high - low):.2f}"
-            found.append(Card(HEADLINES[key], key, points(metric.value, digits), interval_text(metric, digits), *place))
+            found.append(
+                Card(HEADLINES[key], key, points(metric.value, digits), percent_interval(metric, digits), *place)
+            )
     return found
 
 
@@ -169,9 +171,7 @@ def metric_rows(metrics: dict[str, Metric]) -> list[tuple[str, ...]]:
         (
             key,
             format_value(key, metrics[key].value),
-            ""
-            if math.isnan(metrics[key].low)
-            else f"{format_value(key, metrics[key].low)} – {format_value(key, metrics[key].high)}",
+            interval_text(key, metrics[key], "–"),
             meaning(key),
         )
         for key in shown_keys()
