@@ -27,6 +27,10 @@ def report(
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="FILE", help="Where to write the page.")
     ] = "report.html",
+    labels_csv: Annotated[
+        str | None,
+        typer.Option("--labels-csv", metavar="FILE", help="Where to write the table of all labels as CSV as well."),
+    ] = None,
     title: Annotated[str | None, typer.Option(help="Title of the page, if not the name of the model.")] = None,
     force: Force = False,
     quiet: Quiet = False,
@@ -46,6 +50,8 @@ def report(
 
     screen, paths = Screen(quiet), expanded(data)
     writable(output, model, *paths, kind="page", force=force)
+    if labels_csv is not None:
+        writable(labels_csv, model, output, *paths, kind="data", force=force)
     measuring.check(model)
     options = PageOptions(measuring.bootstraps, measuring.seed)
     with screen.working("measuring"):
@@ -53,6 +59,9 @@ def report(
         made = make_report(rows, title or os.path.basename(model), files_text(paths), options)
     made.save(output)
     screen.note(f"{output}: {size(len(made.html.encode()))}. Open it in a browser.")
+    if labels_csv is not None:
+        made.save_labels(labels_csv)
+        screen.note(f"{labels_csv}: {plural(len(made.measured.names), 'label')}.")
     if as_json:
         print_json(as_object(made.measured))
 
@@ -65,7 +74,9 @@ def files_text(paths: list[str]) -> str:
 
 def as_object(found: Measured) -> dict[str, Any]:
     """Returns the numbers of the page in JSON's types."""
-    c = found.counts
+    from smoothlink.reports.label_table import label_table
+
+    columns = label_table(found)
     return {
         **metrics_of(found.evaluation),
         "ece_top_bins": bins(found.top),
@@ -73,17 +84,7 @@ def as_object(found: Measured) -> dict[str, Any]:
         "ece_pairs_bins": bins(found.pairs),
         "thresholds": {name: values.tolist() for name, values in found.thresholds._asdict().items()},
         "by_frequency": [group._asdict() for group in found.groups],
-        "labels": [
-            {
-                "label": name,
-                "training_rows": c.train[j],
-                "true": c.true[j],
-                "expected": c.expected[j],
-                "predicted": c.sets[j],
-                "right": c.hits[j],
-            }
-            for j, name in enumerate(found.names)
-        ],
+        "labels": [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)],
         "confused": [
             {"true": found.names[one.true], "predicted": found.names[one.predicted], "rows": one.rows, "of": one.of}
             for one in found.confused
