@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import sys
 from collections.abc import Callable
@@ -213,7 +214,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         self.model_: Model = trained.model
         self._device_copy = DeviceCopy()
         self.label_directions_ = trained.U
-        self.summary_ = trained.summary
+        self.summary_ = {**trained.summary, "date": datetime.date.today().isoformat()}
         self.thresholds_ = trained.model.thresholds
         self.label_names_ = names
         self.zero_based_ = None

@@ -1,5 +1,6 @@
 """`smoothlink report` and `smoothlink compare`: pages and JSON from files."""
 
+import csv
 import json
 
 import pytest
@@ -45,6 +46,22 @@ def test_json_has_the_numbers_of_evaluate_and_of_the_figures(files, tmp_path):
     assert sum(group["labels"] for group in found["by_frequency"]) == 5
     assert len(found["thresholds"]["f1"]) == len(found["thresholds"]["thresholds"]) == 99
     assert 0 <= found["ece_pairs"] <= 1
+
+
+def test_the_table_of_labels_is_written_as_csv_and_overwrites_nothing(files, tmp_path):
+    table = tmp_path / "labels.csv"
+    given = ["report", files.model, files.test, "-o", tmp_path / "r.html", "--bootstraps", 0, "--labels-csv", table]
+    found = succeed(*given, "--json").json
+    with open(table, newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["label"] for row in rows] == [row["label"] for row in found["labels"]] == files.tested.label_names
+    assert [float(row["average_probability"]) for row in rows] == [
+        row["average_probability"] for row in found["labels"]
+    ]
+    ran = run(*given)
+    assert ran.code == 1
+    assert "labels.csv" in ran.err
+    succeed(*given, "--force")
 
 
 def test_texts_of_a_file_are_on_the_page_with_the_numbers_of_evaluate(tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from smoothlink import __version__
+from smoothlink.cli.check_command import check
 from smoothlink.cli.compare_command import compare
 from smoothlink.cli.convert_command import convert
 from smoothlink.cli.demo_command import demo
@@ -33,6 +34,7 @@ app = typer.Typer(
 )
 for command in (
     demo,
+    check,
     train,
     predict,
     evaluate,

@@ -12,7 +12,7 @@ from smoothlink.cli.screen import Screen, facts, number, plain_text, print_json,
 from smoothlink.cli.shared_options import AsJson, Quiet, grouped
 from smoothlink.cli.train_command import show as show_summary
 from smoothlink.data.matching import Reading, inside, label_names
-from smoothlink.errors import plural
+from smoothlink.errors import DataError, plural
 from smoothlink.parameters import PARAMETERS
 
 if TYPE_CHECKING:
@@ -28,6 +28,9 @@ def info(
     verify: Annotated[
         bool, typer.Option("--verify", help="Compare all of a model or data folder with its checksums.")
     ] = False,
+    card: Annotated[
+        bool, typer.Option("--card", help="Print the card of a model as Markdown: data, figures, settings, limits.")
+    ] = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
     *,
@@ -38,7 +41,11 @@ def info(
     Example: smoothlink info train.txt.xz
     """
     screen = Screen(quiet)
-    if is_model(path):
+    if card:
+        if not is_model(path):
+            raise DataError(f"{path} is not a model, and --card describes one.\nName a file that `train` wrote.")
+        typer.echo(markdown_card(path), nl=False)
+    elif is_model(path):
         found = model_facts(path, verify=verify)
         print_json(found) if as_json else show_model(found, screen)
     else:
@@ -48,6 +55,16 @@ def info(
         if verify:
             found["checksums"] = data_checksums(path)
         print_json(found) if as_json else show_data(found, screen)
+
+
+def markdown_card(path: str) -> str:
+    """Returns the card of a model file."""
+    from smoothlink.modelfile import load
+    from smoothlink.reports.model_card import as_markdown, model_card
+    from smoothlink.safetensors_file import load as load_file
+
+    versions = load_file(path).versions
+    return as_markdown(os.path.basename(path), model_card(load(path), dict(sorted(versions.items(), reverse=True))))
 
 
 def data_checksums(path: str) -> str:

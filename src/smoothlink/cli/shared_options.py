@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -40,6 +40,43 @@ Cluster = Annotated[
         help="A Dask cluster to run on: tcp://HOST:8786, or local:4 for four processes of this machine.",
     ),
 ]
+
+Tests = Annotated[
+    list[str], typer.Argument(metavar="TEST...", help="Data files with the true labels; * in a name fits all.")
+]
+
+
+class Measuring(NamedTuple):
+    """How models are measured on test files."""
+
+    bootstraps: int
+    seed: int
+    rank_by: str
+    device: str
+    strict: bool
+
+    @property
+    def predicting(self) -> dict[str, Any]:
+        """Returns the options of the predictions that are measured."""
+        return {"rank_by": self.rank_by, "device": self.device, "strict": self.strict}
+
+    def check(self, *models: str) -> None:
+        """Raises errors that name the option or the model file, before any data is read."""
+        for model in models:
+            load_model(model, self.rank_by, self.device)
+
+
+def measuring(
+    *,
+    bootstraps: Annotated[int, typer.Option(min=0, help="Draws of rows behind the intervals; 0: none.")] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of these draws, and of the rows that pages show.")] = 0,
+    rank_by: RankBy = "probability",
+    device: Device = "cpu",
+    strict: Strict = False,
+) -> Measuring:
+    """Returns the options that `evaluate`, `report` and `compare` share."""
+    return Measuring(bootstraps, seed, rank_by, device, strict)
+
 
 Command = Callable[..., None]
 

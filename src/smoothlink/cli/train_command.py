@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +19,7 @@ from smoothlink.cli.text_options import Texts, fit_texts, hold_texts, read_texts
 from smoothlink.data.matching import Reading, names_in, one_based_guess
 from smoothlink.data.overwrite import writable
 from smoothlink.errors import DataError, plural
+from smoothlink.metrics.names import format_value, meaning, shown_keys
 from smoothlink.parameters import PARAMETERS, check
 
 if TYPE_CHECKING:
@@ -32,7 +34,8 @@ SETTINGS = (
     *("loss", "passes"),
 )
 JOINT_SETTINGS = ("scale", "rank", "kernel", "loss", "passes", "negatives", "sparse_weights")
-STEPS = ("scale", "read", "choose", "calibrate", "embed", "featurize", "fit")
+PLAIN: dict[str, Any] = {"markup": False, "soft_wrap": True}
+STEPS = ("scale", "read", "choose", "calibrate", "embed", "featurize", "fit", "finetune")
 
 
 @grouped(reading=reading, texts=texts, parameters=chosen)
@@ -108,17 +111,25 @@ def train(
     else:
         with on_cluster(cluster, screen, cluster_plan, output if shards else None):
             model = fit_there(paths, reading, settings, screen)
+    model.summary_["data"] = [os.path.basename(path) for path in paths]
     with screen.working(f"writing {output}"):
         model.save(output, dtype="float16" if half else None)
     if as_json:
         held_out = {} if expected is None else {"expected": as_object(expected)}
         print_json({**model.summary_, "model": output, "bytes": os.path.getsize(output), **held_out})
     elif not quiet:
-        show(model.summary_, screen)
+        show_title(model.summary_, screen)
         if expected is not None:
             screen.out.print(f"On {100 * valid:g} % of the rows, of a model that was fitted without them", style="bold")
             show_metrics(expected, screen)
-        screen.out.print(f"{output}: {size(os.path.getsize(output))}", markup=False, soft_wrap=True)
+        else:
+            show_held_out(model.summary_, screen)
+        show_cost(model.summary_, output, screen)
+        screen.out.print()
+        screen.out.print("What to type next", style="bold")
+        for line in next_commands(output, paths):
+            screen.out.print(f"  {line}", **PLAIN)
+        show_settings(model.summary_, screen)
 
 
 def check_together(cluster: str | None, plan: str | None, *, shards: bool, half: bool, valid: float) -> None:
@@ -264,23 +275,76 @@ def fit(parameters: dict[str, Any], screen: Screen, *data: Any) -> SmoothLinkCla
 
 
 def show(summary: dict[str, Any], screen: Screen) -> None:
-    """Prints the settings of a fit, what chose each, and the seconds and memory of each step."""
+    """Prints what is known of a fit: how good it is on held-out rows, its settings and what it cost."""
+    show_title(summary, screen)
+    show_held_out(summary, screen)
+    show_settings(summary, screen)
+
+
+def show_title(summary: dict[str, Any], screen: Screen) -> None:
+    """Prints what was fitted to how many rows, features and labels."""
     counts = ", ".join(plural(summary[noun], noun[:-1]) for noun in ("rows", "features", "labels"))
     screen.out.print()
     screen.out.print(f"A {summary['task']} model of {counts}", style="bold")
+
+
+def show_held_out(summary: dict[str, Any], screen: Screen) -> None:
+    """Prints how good the model is on rows that it was calibrated by; a model of an older version does not know."""
+    from smoothlink.reports.model_card import too_good
+
+    found = summary.get("held_out_metrics")
+    if not found:
+        screen.out.print("No training rows were held out to measure it; `smoothlink evaluate` measures it on others.")
+        return
+    shown = table("metric", ">value", "meaning", title=f"On {plural(found['rows'], 'held-out training row')}")
+    for key in (key for key in shown_keys() if key in found):  # a model file does not keep their order
+        shown.add_row(key, format_value(key, found[key]), f"[dim]{meaning(key)}")
+    screen.out.print(shown)
+    screen.out.print(too_good(summary), style="dim")
+
+
+def show_cost(summary: dict[str, Any], output: str, screen: Screen) -> None:
+    """Prints the seconds and the memory of a fit, and the file that it left."""
+    peak = peak_memory(summary)
+    screen.out.print()
+    parts = [f"{sum(summary['seconds'].values()):,.1f} s", *([f"{memory(peak)} of memory at most"] if peak else [])]
+    screen.out.print(f"Training took {', '.join(parts)}. {output}: {size(os.path.getsize(output))}.", **PLAIN)
+
+
+def next_commands(model: str, data: list[str]) -> list[str]:
+    """Returns commands that use a model, with the test file beside the training file where one is there."""
+    name = os.path.basename(data[0])
+    test = os.path.join(os.path.dirname(data[0]), name.replace("train", "test"))
+    known = shlex.quote(test) if "train" in name and os.path.exists(test) else None
+    ending = "".join(Path(name).suffixes[-2:])
+    file = shlex.quote(model)
+    return [
+        f"smoothlink predict {file} {known or f'NEW{ending}'} -k 5",
+        f"smoothlink evaluate {file} {known or f'TEST{ending}'}",
+        f"smoothlink report {file} {known or f'TEST{ending}'} -o report.html",
+        f"smoothlink serve {file}",
+    ]
+
+
+def show_settings(summary: dict[str, Any], screen: Screen) -> None:
+    """Prints the settings of a fit, what chose each, and the seconds and memory of each step."""
     settings = table("setting", ">value", "chosen by")
     for name in JOINT_SETTINGS if "negatives" in summary else SETTINGS if summary["passes"] else SETTINGS[:-1]:
         settings.add_row(name.replace("_", " "), value_of(summary, name), chosen_by(summary, name))
     steps = table("step", ">seconds", ">peak memory")
     for step in sorted(summary["seconds"], key=STEPS.index):  # a model file does not keep their order
         steps.add_row(step, f"{summary['seconds'][step]:.1f}", memory(summary["peak_memory_mb"].get(step)))
-    peak = max((mb for mb in summary["peak_memory_mb"].values() if mb is not None), default=None)
     steps.add_section()
-    steps.add_row("total", f"{sum(summary['seconds'].values()):.1f}", memory(peak))
+    steps.add_row("total", f"{sum(summary['seconds'].values()):.1f}", memory(peak_memory(summary)))
     if summary.get("peak_device_mb") is not None:
         steps.add_row(f"on {summary['device']}", "", memory(summary["peak_device_mb"]))
     screen.out.print(settings)
     screen.out.print(steps)
+
+
+def peak_memory(summary: dict[str, Any]) -> float | None:
+    """Returns the most memory of any step in MB; None where it is not known."""
+    return max((mb for mb in summary["peak_memory_mb"].values() if mb is not None), default=None)
 
 
 def value_of(summary: dict[str, Any], name: str) -> str:

@@ -80,6 +80,7 @@ class Measured(NamedTuple):
     thresholds: ThresholdCurve
     groups: list[LabelGroup]
     counts: LabelCounts
+    set_thresholds: list[float | None]  # (c,) probability from which on a label is predicted; None: the best label is
     confused: list[Confusion]
 
     @property
@@ -138,6 +139,7 @@ def measure(rows: LabelledRows, *, bootstraps: int = 1000, seed: int = 0) -> Mea
         thresholds=pairs.threshold_curve(Y.shape[0], Y.nnz),
         groups=by_frequency(model.counts, Y, found, ranked[:, :FOUND], hit[:, :FOUND]),
         counts=label_counts(model.counts, Y, found.sets, pairs),
+        set_thresholds=[None if model.multiclass else 0.5] * c,
         confused=confusions(Y, ranked, hit, c),
     )
 
