@@ -10,8 +10,20 @@ import typer
 from smoothlink.cli.data_options import reading
 from smoothlink.cli.evaluate_command import as_object as metrics_of
 from smoothlink.cli.screen import Screen, print_json, size
-from smoothlink.cli.shared_options import AsJson, Device, Force, Model, Quiet, RankBy, Strict, grouped, load_model
-from smoothlink.data.matching import Reading
+from smoothlink.cli.shared_options import (
+    AsJson,
+    Device,
+    Force,
+    Model,
+    Naming,
+    Quiet,
+    RankBy,
+    Strict,
+    grouped,
+    load_model,
+    naming,
+)
+from smoothlink.data.matching import Reading, inside
 from smoothlink.data.overwrite import writable
 from smoothlink.errors import plural
 
@@ -26,7 +38,7 @@ Bootstraps = Annotated[int, typer.Option(min=0, help="Draws of rows behind the i
 Seed = Annotated[int, typer.Option(min=0, help="Seed of these draws, and of the rows shown.")]
 
 
-@grouped(reading=reading)
+@grouped(reading=reading, names=naming)
 def report(
     model: Model,
     data: Tests,
@@ -44,6 +56,7 @@ def report(
     as_json: AsJson = False,
     *,
     reading: Reading,
+    names: Naming,
 ) -> None:
     """Write a page on how good a model is: metrics, calibration, thresholds, labels and rows, in one HTML file.
 
@@ -56,10 +69,11 @@ def report(
 
     screen, paths = Screen(quiet), expanded(data)
     writable(output, model, *paths, kind="page", force=force)
-    load_model(model, rank_by, device)  # raises errors that name the option
+    named = names.applied(load_model(model, rank_by, device), screen)
     given: dict[str, Any] = {"rank_by": rank_by, "how": reading, "strict": strict, "device": device}
     with screen.working("measuring"):
         rows = labelled_rows_in_files(model, paths, note=screen.note, **given)
+        rows = rows._replace(classifier=inside(named))
         made = make_report(rows, title or os.path.basename(model), files_text(paths), PageOptions(bootstraps, seed))
     made.save(output)
     screen.note(f"{output}: {size(len(made.html.encode()))}. Open it in a browser.")
@@ -85,7 +99,8 @@ def as_object(found: Measured) -> dict[str, Any]:
         "by_frequency": [group._asdict() for group in found.groups],
         "labels": [
             {
-                "label": name,
+                "label": found.labels[j],
+                "name": name,
                 "training_rows": c.train[j],
                 "true": c.true[j],
                 "expected": c.expected[j],
@@ -95,7 +110,7 @@ def as_object(found: Measured) -> dict[str, Any]:
             for j, name in enumerate(found.names)
         ],
         "confused": [
-            {"true": found.names[one.true], "predicted": found.names[one.predicted], "rows": one.rows, "of": one.of}
+            {"true": found.labels[one.true], "predicted": found.labels[one.predicted], "rows": one.rows, "of": one.of}
             for one in found.confused
         ],
     }
