@@ -179,7 +179,7 @@ def test_notes_count_what_is_missing_in_another_language_shared_and_deprecated()
         f"There is no name in en for 1 of 6 labels, such as '{BASE}p3': names in fi are shown.",
         "Other concepts have the same name as 1 of 6 labels: these are shown with the end of their id, such as "
         "'Mercury (p1)'.",
-        "The vocabulary marks 1 of 6 labels as deprecated, such as 'wireless'.",
+        "The vocabulary marks 1 of 6 labels as deprecated, such as 'wireless (deprecated)'.",
     ]
     assert Vocabulary(NAMES).notes([f"{BASE}p1"]) == ["The vocabulary has names in fi, which are shown, and in en."]
     assert Vocabulary({"": {"a": "b"}}).notes(["a"]) == []
@@ -365,14 +365,14 @@ def test_training_on_texts_notes_which_labels_are_deprecated(tmp_path):
     written(tmp_path / "docs.jsonl", renamed)
     arguments = ("train", tmp_path / "docs.jsonl", "-o", tmp_path / "m", "--effort", "quick", "--rank", 4)
     ran = succeed(*arguments, "--vocabulary", tmp_path / "v.ttl")
-    assert "marks 1 of 4 labels as deprecated, such as 'iron'" in ran.err
+    assert "marks 1 of 4 labels as deprecated, such as 'iron (deprecated)'" in ran.err
     assert (
-        "iron <http://a/x>, deprecated: probability"
-        in succeed("explain", tmp_path / "m", "--text", "zinc", "--labels", "iron").out
+        "iron (deprecated) <http://a/x>: probability"
+        in succeed("explain", tmp_path / "m", "--text", "zinc", "--labels", "iron (deprecated)").out
     )
     facts = succeed("info", tmp_path / "m", "--json").json
     assert facts["vocabulary"]["deprecated_labels"] == 1
-    assert {"label": "http://a/x", "name": "iron", "deprecated": True}.items() <= next(
+    assert {"label": "http://a/x", "name": "iron (deprecated)"}.items() <= next(
         one for one in facts["most_frequent_labels"] if "/" in one["label"]
     ).items()
 

@@ -36,6 +36,7 @@ FORMATS = {
 LANGUAGE = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{1,8})*")
 ID_HEADINGS = ("id", "uri", "iri", "identifier", "code", "concept", "subject", "label")
 NAME_HEADING = re.compile(r"(?:name|preflabel|title|label)(?:[_@ -]([a-z]{2,3}(?:-[a-z0-9]{1,8})*))?")
+DEPRECATED = "(deprecated)"  # behind the display name
 LANGUAGE_HEADINGS = ("language", "lang")
 FORMS = "A line holds an id, its name and perhaps a language; or the first line names the columns: id, name, language."
 
@@ -44,7 +45,7 @@ class Vocabulary:
     """Names of labels by id, per language.
 
     No two ids have the same display name: where a name belongs to several, the last part of the id is added, as in
-    "Mercury (p1234)".
+    "Mercury (p1234)". Behind the names of deprecated concepts is "(deprecated)".
     """
 
     def __init__(
@@ -87,11 +88,12 @@ class Vocabulary:
         names: dict[str, str] = {}
         for language in reversed([self.language, *(known for known in self.languages if known != self.language)]):
             names |= self.by_language[language]
+        names |= {i: f"{names[i]} {DEPRECATED}" for i in self.deprecated_ids & names.keys()}
         shown = names
-        for mark in (last_part, str):
+        for mark in (0, 1):
             times = Counter(shown.values())
             if len(times) < len(shown):
-                shown = {i: n if times[n] == 1 else f"{names[i]} ({mark(i)})" for i, n in shown.items()}
+                shown = {i: n if times[n] == 1 else f"{names[i]}{id_marks(i)[mark]}" for i, n in shown.items()}
         return shown
 
     @cached_property
@@ -119,10 +121,9 @@ class Vocabulary:
         return [str(label) for label in labels if bare_id(str(label)) not in self._display]
 
     def described(self, label: Any) -> str:
-        """Returns a label in one line: its name with the id behind it, and whether it is deprecated."""
+        """Returns a label in one line: its name with the id behind it."""
         name, text = self.name(label), str(label)
-        line = name if name == text else f"{name} <{bare_id(text)}>"
-        return f"{line}, deprecated" if self.deprecated(label) else line
+        return name if name == text else f"{name} <{bare_id(text)}>"
 
     def check_fit(self, labels: Collection[Any]) -> None:
         """Raises DataError unless at least one of these labels has a name in the vocabulary."""
@@ -156,20 +157,17 @@ class Vocabulary:
                 names = " or ".join(other or "no language" for other in others)
                 what = f"There is no name in {self.language} for {len(elsewhere):,}{of}, such as {two(elsewhere)}"
                 found.append(f"{what}: names in {names} are shown.")
-        if marked := [self._display[i] for i in ids if i in self._display and self._display[i] not in self._plain(i)]:
+        if marked := [self._display[i] for i in ids if i in self._display and self._display[i].endswith(id_marks(i))]:
             what = f"Other concepts have the same name as {len(marked):,}{of}"
             found.append(f"{what}: these are shown with the end of their id, such as {two(marked)}.")
         if old := self.names(i for i in ids if i in self.deprecated_ids):
             found.append(f"The vocabulary marks {len(old):,}{of} as deprecated, such as {two(old)}.")
         return found
 
-    def _plain(self, concept: str) -> set[str]:
-        return {names[concept] for names in self.by_language.values() if concept in names}
 
-
-def last_part(concept: str) -> str:
-    """Returns what distinguishes a URI: http://www.yso.fi/onto/yso/p1234 -> p1234."""
-    return re.split(r"[/#:]", concept.rstrip("/#:"))[-1]
+def id_marks(concept: str) -> tuple[str, str]:
+    """Returns what tells an id from another behind the same name: the last part of a URI, or else all of it."""
+    return f" ({re.split(r'[/#:]', concept.rstrip('/#:'))[-1]})", f" ({concept})"
 
 
 def bare_id(label: str) -> str:
@@ -203,7 +201,7 @@ def label_text(model: Any, label: int) -> str:
 
 
 def described(model: Any, label: Any) -> str:
-    """Returns a label in one line of text: its display name, the id behind it, and whether it is deprecated."""
+    """Returns a label in one line of text: its display name with the id behind it."""
     vocabulary = inside(model).vocabulary_
     return str(label) if vocabulary is None else vocabulary.described(label)
 

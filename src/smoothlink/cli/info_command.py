@@ -134,8 +134,7 @@ def most_frequent(counts: Any, labels: list[Any], vocabulary: Vocabulary | None 
     found = [{"label": labels[j], "rows": number_of_rows(counts[j])} for j in best.tolist() if counts[j] > 0]
     if vocabulary is None:
         return found
-    named = [{**one, "name": vocabulary.name(one["label"])} for one in found]
-    return [{**one, "deprecated": True} if vocabulary.deprecated(one["label"]) else one for one in named]
+    return [{**one, "name": vocabulary.name(one["label"])} for one in found]
 
 
 def vocabulary_section(model: SmoothLinkClassifier) -> dict[str, Any]:
@@ -265,6 +264,5 @@ def show_labels(found: dict[str, Any], screen: Screen) -> None:
     for entry in found["most_frequent_labels"]:
         name = entry.get("name", entry["label"])
         behind = "" if name == entry["label"] else f" <{entry['label']}>"
-        old = ", deprecated" if "deprecated" in entry else ""
-        shown.add_row(plain_text(f"{name}{behind}{old}"), number(entry["rows"]))
+        shown.add_row(plain_text(f"{name}{behind}"), number(entry["rows"]))
     screen.out.print(shown)
