@@ -67,8 +67,8 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
     thresholds_ : one per label, fitted by Algorithm 4 on held-out rows.
     label_directions_ : U (c, k), or None.
     label_names_, n_features_in_, feature_names_in_ : as usual.
-    vocabulary_ : names of the labels in a controlled vocabulary (`set_vocabulary`), or None.
     zero_based_ : whether the svmlight files it was trained on count features from 0; None for other data.
+    vocabulary_ : names of the labels in a controlled vocabulary (`set_vocabulary`), or None.
     """
 
     vocabulary_: Vocabulary | None = None
