@@ -122,6 +122,8 @@ def test_a_file_that_is_no_vocabulary_is_named_in_a_sentence(tmp_path, name, con
 def test_a_language_that_the_file_lacks_is_refused_with_those_it_has(tmp_path):
     with pytest.raises(DataError, match=r"'de'.\nPossible are fi \(4 names\), en \(3 names\)"):
         read_vocabulary(written(tmp_path / "v.tsv", TABLES["lines.tsv"]), "de")
+    with pytest.raises(DataError, match="holds no names"):
+        Vocabulary({"en": {}})
     with pytest.raises(DataError, match="no language: leave it out"):
         read_vocabulary(written(tmp_path / "plain.tsv", "p1\tone\n"), "en")
 

@@ -58,9 +58,17 @@ class Vocabulary:
     ) -> None:
         self.by_language: Names = {k: dict(v) for k, v in sorted(names.items(), key=lambda item: -len(item[1]))}
         self.deprecated_ids = frozenset(deprecated)
+        self.source = source  # the name of its file
+        if not any(self.by_language.values()):
+            raise DataError(
+                "The vocabulary holds no names.\nPass {language: {id: name}}, or a file to read_vocabulary."
+            )
+        if language is not None and language not in self.by_language:
+            have = [f"{known} ({plural(len(names), 'name')})" for known, names in self.by_language.items() if known]
+            remedy = f"Possible are {', '.join(have)}." if have else "Its names have no language: leave it out."
+            raise DataError(f"{source or 'The vocabulary'} has no names in the language {language!r}.\n{remedy}")
         self.language = next(iter(self.by_language)) if language is None else language
         self.language_given = language is not None
-        self.source = source  # the name of its file
         self.remarks = tuple(remarks)  # sentences on the file, which a model does not store
 
     @property
@@ -76,10 +84,6 @@ class Vocabulary:
     def in_language(self, language: str) -> Vocabulary:
         """Returns the same with names in another language first."""
         wanted = language.strip().lower()
-        if wanted not in self.by_language or not wanted:
-            have = [f"{known} ({plural(len(names), 'name')})" for known, names in self.by_language.items() if known]
-            remedy = f"Possible are {', '.join(have)}." if have else "Its names have no language: leave it out."
-            raise DataError(f"{self.source or 'The vocabulary'} has no names in the language {language!r}.\n{remedy}")
         return Vocabulary(self.by_language, self.deprecated_ids, wanted, self.source, self.remarks)
 
     @cached_property
@@ -141,7 +145,7 @@ class Vocabulary:
     def notes(self, labels: Collection[Any]) -> list[str]:
         """Returns sentences on how the vocabulary fits labels: what is missing, in another language, not unique or
         deprecated."""
-        ids = {bare_id(str(label)): str(label) for label in labels}
+        ids = list(dict.fromkeys(bare_id(str(label)) for label in labels))
         of = f" of {plural(len(ids), 'label')}"
         found = list(self.remarks)
         if not self.language_given and len(self.languages) > 1:
