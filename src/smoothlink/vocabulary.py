@@ -351,7 +351,7 @@ def table_entries(path: str, text: str, kind: str) -> Entries:
     """
     first = text.lstrip("\r\n").partition("\n")[0]
     mark = "\t" if kind == "tsv" else max(",;\t", key=first.count)
-    rows = csv.reader(io.StringIO(text, newline=""), delimiter=mark, quoting=csv.QUOTE_MINIMAL)
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=mark, strict=True)
     if mark == "\t":
         rows = csv.reader(io.StringIO(text, newline=""), delimiter=mark, quoting=csv.QUOTE_NONE)
     try:
