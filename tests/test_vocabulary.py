@@ -419,3 +419,9 @@ def test_a_report_shows_names_and_its_json_has_labels_too(made, tmp_path):
     succeed("report", made.model, made.test, "-o", page, "--bootstraps", 0, "--vocabulary", made.folder / "names.tsv")
     assert "Mercury (label1)" in page.read_text()
     assert smoothlink.load(made.model).vocabulary_ is None
+
+
+def test_models_are_compared_by_labels_whatever_names_they_have(made):
+    found = succeed("compare", with_names(made), made.model, made.test, "--bootstraps", 0, "--json")
+    assert found.json["metrics"]["p@1"]["difference"]["value"] == 0
+    assert "different labels" not in found.err
