@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -42,6 +43,7 @@ from smoothlink.predict import (
 if TYPE_CHECKING:
     from smoothlink.distributed.input_files import Files
     from smoothlink.metrics.evaluate import Evaluation, Predictions
+    from smoothlink.vocabulary import Vocabulary
 
 Array = NDArray[Any]
 Result = TypeVar("Result")
@@ -67,7 +69,10 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
     label_directions_ : U (c, k), or None.
     label_names_, n_features_in_, feature_names_in_ : as usual.
     zero_based_ : whether the svmlight files it was trained on count features from 0; None for other data.
+    vocabulary_ : names of the labels in a controlled vocabulary (`set_vocabulary`), or None.
     """
+
+    vocabulary_: Vocabulary | None = None
 
     def __init__(
         self,
@@ -217,6 +222,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         self.summary_ = {**trained.summary, "date": datetime.date.today().isoformat()}
         self.thresholds_ = trained.model.thresholds
         self.label_names_ = names
+        self.vocabulary_ = None
         self.zero_based_ = None
         self._indicator, self._sparse = indicator, sparse
         return self
@@ -342,6 +348,19 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         place = np.clip(np.searchsorted(self.classes_, ids), 0, c - 1)
         known = self.classes_[place] == ids
         return one_each(np.where(known, place, c), c + 1).astype(np.float32)
+
+    def set_vocabulary(self, vocabulary: Vocabulary | str | os.PathLike[str] | None) -> Self:
+        """Gives the labels the names of a controlled vocabulary, or of a file of one; None removes them.
+
+        Reports, explanations, tables and the server show them, and `save` stores them. A warning says which labels
+        lack a name.
+        """
+        check_is_fitted(self)
+        from smoothlink.data.matching import label_names
+        from smoothlink.vocabulary import checked
+
+        self.vocabulary_ = None if vocabulary is None else checked(vocabulary, label_names(self), warnings.warn)
+        return self
 
     def save(self, path: str | os.PathLike[str], dtype: str | None = None) -> None:
         """Writes the fitted model to one safetensors file (docs/file-format.md).

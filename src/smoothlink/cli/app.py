@@ -22,6 +22,7 @@ from smoothlink.cli.split_command import split
 from smoothlink.cli.synth_command import synth
 from smoothlink.cli.train_command import train
 from smoothlink.cli.tune_command import tune
+from smoothlink.cli.vocabulary_command import vocabulary
 
 app = typer.Typer(
     help="Classification with very many labels: from a labelled file to a model that predicts.",
@@ -45,6 +46,7 @@ for command in (
     reproduce,
     serve,
     info,
+    vocabulary,
     convert,
     split,
     synth,

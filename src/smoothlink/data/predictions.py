@@ -43,9 +43,10 @@ class LabelRequest(NamedTuple):
     def resolved(self, model: SmoothLinkClassifier) -> LabelRequest:
         """Returns the same with positions for the names in `only`."""
         from smoothlink.data.matching import label_names
+        from smoothlink.vocabulary import display_names
 
         names = [str(name) for name in label_names(model)]
-        place = {name: j for j, name in reversed(list(enumerate(names)))}
+        place = {name: j for known in (display_names(model), names) for j, name in reversed(list(enumerate(known)))}
         found = [j for text in self.only for j in positions(text, place, len(names))]
         return self._replace(only=tuple(dict.fromkeys(found)))
 

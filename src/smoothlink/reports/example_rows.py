@@ -98,7 +98,9 @@ def reasons(rows: LabelledRows, row: int, label: int) -> Reasons | None:
     parts = [reason for reason in one.reasons if abs(reason.added) >= 0.005]
     sides = [r for r in parts if r.added > 0][:3], [r for r in parts if r.added < 0][:2]
     name = rows.feature_names(row)
-    return Reasons(one.name, *(", ".join(f"{name(r.feature)} {signed(r.added)}" for r in side) for side in sides))
+    return Reasons(
+        one.display_name, *(", ".join(f"{name(r.feature)} {signed(r.added)}" for r in side) for side in sides)
+    )
 
 
 def signed(value: float) -> str:

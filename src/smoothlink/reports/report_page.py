@@ -96,6 +96,7 @@ def make_report(rows: LabelledRows, title: str, source: str, options: PageOption
     m = measure(rows, bootstraps=options.bootstraps, seed=options.seed)
     summary, curve, labels_per_row = rows.classifier.summary_, m.thresholds, m.Y.nnz / m.n
     directions = spectrum(summary)
+    columns = label_table(m)
     html = render(
         "report.html",
         options,
@@ -132,8 +133,8 @@ def make_report(rows: LabelledRows, title: str, source: str, options: PageOption
             for one in m.confused
         ],
         examples=report_rows(m, rows, options.seed),
-        label_columns=COLUMNS,
-        label_data=as_json(label_table(m)),
+        label_columns={name: COLUMNS[name] for name in columns},
+        label_data=as_json(columns),
         script=load_script("labels.js"),
         card=model_card(rows.model, versions(), m.evaluation, source),
     )

@@ -26,6 +26,7 @@ from smoothlink.text.examples import TrainingExample, some_examples
 from smoothlink.text.features import TextFeatures
 from smoothlink.text.label_cells import NONE, guess_separator, shown, unlikely_labels
 from smoothlink.text.model_section import section
+from smoothlink.vocabulary import Vocabulary
 
 Array = NDArray[Any]
 
@@ -53,6 +54,7 @@ class TextSmoothLink(BaseEstimator):
     features_ : TextFeatures
     classifier_ : SmoothLinkClassifier
     classes_ : the label names, in the order of the classifier's columns.
+    vocabulary_ : names of the labels in a controlled vocabulary (`set_vocabulary`), or None.
     examples_ : a few training texts with their labels.
     source_ : the columns of the text and the separator of the labels of the files or the table that it was trained on,
         or None.
@@ -159,6 +161,16 @@ class TextSmoothLink(BaseEstimator):
     @property
     def summary_(self) -> dict[str, Any]:
         return self.classifier_.summary_
+
+    @property
+    def vocabulary_(self) -> Vocabulary | None:
+        return self.classifier_.vocabulary_
+
+    def set_vocabulary(self, vocabulary: Vocabulary | str | os.PathLike[str] | None) -> Self:
+        """Gives the labels the names of a controlled vocabulary, as SmoothLinkClassifier.set_vocabulary does."""
+        check_is_fitted(self)
+        self.classifier_.set_vocabulary(vocabulary)
+        return self
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "classifier_")
