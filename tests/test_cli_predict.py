@@ -126,15 +126,6 @@ def test_an_output_whose_format_is_not_clear_is_refused(files, tmp_path, monkeyp
     assert left(tmp_path) == []
 
 
-def test_a_comma_or_quote_in_a_name_stays_in_its_cell():
-    line = answers.comma_lines(3, [0], [0.5], ['a, "b"'])
-    assert next(csv.reader([line])) == ["3", 'a, "b"', "0.5"]
-
-
-def test_a_tab_or_line_end_in_a_name_stays_in_its_cell():
-    assert answers.tab_lines(3, [0], [0.5], ["a\tb\nc"]) == "3\ta b c\t0.5\n"
-
-
 def test_json_means_json_lines(files):
     args = "predict", files.model, files.test, "--output-format", "tsv"
     assert succeed(*args, "--json").out == succeed(*args[:3]).out
@@ -286,15 +277,15 @@ def test_a_file_named_gz_is_compressed(files, tmp_path):
 
 @pytest.mark.parametrize("trouble", [KeyboardInterrupt, ValueError])
 def test_a_failure_half_way_leaves_the_old_file_as_it_was(files, tmp_path, monkeypatch, trouble):
-    line, calls = answers.json_line, []
+    made, calls = answers.as_objects, []
 
     def failing(*args):
         calls.append(1)
         if len(calls) == 10:
             raise trouble
-        return line(*args)
+        return made(*args)
 
-    monkeypatch.setitem(answers.WRITERS, "jsonl", answers.WRITERS["jsonl"]._replace(line=failing))
+    monkeypatch.setattr(answers, "as_objects", failing)
     (tmp_path / "p.jsonl").write_text("old")
     ran = run("predict", files.model, files.test, "-o", tmp_path / "p.jsonl", "--force")
     assert ran.code == (130 if trouble is KeyboardInterrupt else 1)

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from smoothlink.data.files_on_disk import bare_name, expanded
 from smoothlink.data.matching import Note, Reading, inside, matched, read_for, unnamed
 from smoothlink.data.overwrite import writable
-from smoothlink.data.predictions import WRITERS, LabelRequest, check_library, write
+from smoothlink.data.predictions import OUTPUT_SUFFIXES, LabelRequest, write
 from smoothlink.distributed import current
 from smoothlink.distributed.client import Cluster, raise_error
 from smoothlink.distributed.input_files import absolute_paths, check_visible, local_copy
 from smoothlink.errors import ClusterError, DataError
 from smoothlink.modelfile import load
 from smoothlink.parameters import RANK_BY, Values, check_value
+from smoothlink.text.tables import check_library
 
 if TYPE_CHECKING:
     from smoothlink.data.read import Data
@@ -97,7 +98,7 @@ def predict_files(
     rank_by, output_format, strict, device, force: as for the command `smoothlink predict`. how: `smoothlink.Reading`,
     where files do not speak for themselves. notify: called with each file that was written.
     """
-    check_value("output_format", output_format, Values(tuple(WRITERS)))
+    check_value("output_format", output_format, Values(tuple(OUTPUT_SUFFIXES)))
     check_library(output_format)
     check_value("rank_by", rank_by, RANK_BY)
     request, inputs = file_request(model, paths, rank_by, how, strict, device)
@@ -165,7 +166,7 @@ def output_names(inputs: list[str], folder: str, form: str) -> list[str]:
     """Returns where the predictions of each file go: under its name, without what says how the data are written."""
     known: dict[str, str] = {}
     for path in inputs:
-        output = os.path.join(folder, Path(bare_name(path)).stem + WRITERS[form].suffixes[0])
+        output = os.path.join(folder, Path(bare_name(path)).stem + OUTPUT_SUFFIXES[form][0])
         if output in known:
             raise DataError(
                 f"{known[output]} and {path} would both be written to {output}.\n"

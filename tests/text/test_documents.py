@@ -221,8 +221,8 @@ def test_a_bad_file_of_json_lines_is_refused_with_the_line(tmp_path, content, me
 @pytest.mark.parametrize(
     ("content", "how", "message"),
     [
-        ("a,b\n1,2\n1,2,3\n", {}, "line 3: 3 cells, where the first line has 2"),
-        ('a,b\n1,"2\n', {}, r"line 2: .*\nMend the quotes"),
+        ("text,labels\n1,2\n1,2,3\n", {}, "line 3: 3 cells, where the first line has 2"),
+        ('text,labels\n1,"2\n', {}, r"line 2: .*\nMend the quotes"),
         ("a,b\n1,2\n", {"text": ("c",)}, r"no column c; it has a, b\.\nPass --text and --labels"),
         ("a,b\n1,2\n", {"text": ("1",), "labels": 3}, "no column 3; it has 2, numbered from 1"),
         ("a,b\n1,2\n", {"text": ("a",), "labels": "b", "features": 3}, "--features means nothing"),

@@ -32,7 +32,7 @@ def reading(
         option(
             metavar="NAME",
             help="Format of the data files, if it is not recognised. Rows: xmc, xmc-new, lshtc, svmlight, arff, vw, "
-            "npz or binary. Texts: jsonl, csv, tsv, parquet, fasttext or folder.",
+            "npz or binary. Texts: jsonl, csv, tsv, parquet, xlsx, fasttext or folder.",
         ),
     ] = "auto",
     text: Annotated[

@@ -24,7 +24,7 @@ from smoothlink.cli.shared_options import (
 )
 from smoothlink.data.matching import Reading, inside, matched
 from smoothlink.data.overwrite import writable
-from smoothlink.data.predictions import WRITERS, LabelRequest, format_of, write
+from smoothlink.data.predictions import OUTPUT_SUFFIXES, LabelRequest, format_of, write
 from smoothlink.errors import DataError, plural
 
 
@@ -72,7 +72,9 @@ def predict(
     ] = None,
     output_format: Annotated[
         str | None,
-        typer.Option(metavar="|".join(WRITERS), help="The format, if not by the name of the output; else JSON lines."),
+        typer.Option(
+            metavar="|".join(OUTPUT_SUFFIXES), help="The format, if not by the name of the output; else JSON lines."
+        ),
     ] = None,
     device: Device = "cpu",
     cluster: Cluster = None,
@@ -91,8 +93,9 @@ def predict(
     from smoothlink.data.files_on_disk import expanded
 
     asked_format = "jsonl" if as_json else output_format
-    if asked_format not in (None, *WRITERS):
-        raise typer.BadParameter(f"{asked_format!r} is none of {'|'.join(WRITERS)}.", param_hint="--output-format")
+    if asked_format not in (None, *OUTPUT_SUFFIXES):
+        known = "|".join(OUTPUT_SUFFIXES)
+        raise typer.BadParameter(f"{asked_format!r} is none of {known}.", param_hint="--output-format")
     paths = expanded(data)
     check_target(paths, output, output_folder, cluster)
     form = format_of(output, asked_format)

@@ -62,16 +62,20 @@ def shown(content: bytes, size: int = 40) -> str:
     return repr(content[:size])[2:-1]
 
 
-def load(path: str) -> Text:
-    """Returns the whole file, decompressed; a byte order mark is left out."""
+def load_bytes(path: str) -> NDArray[np.uint8]:
+    """Returns all bytes of the file, decompressed; a plain file is mapped."""
     with _opened(path) as (stream, kind):
         if kind == "plain":
-            data = _plain(stream)
-        else:
-            joined = bytearray()
-            for piece in _decompressed(stream, kind, path):
-                joined += piece
-            data = np.frombuffer(joined, np.uint8)
+            return _plain(stream)
+        joined = bytearray()
+        for piece in _decompressed(stream, kind, path):
+            joined += piece
+        return np.frombuffer(joined, np.uint8)
+
+
+def load(path: str) -> Text:
+    """Returns the whole file, decompressed; a byte order mark is left out."""
+    data = load_bytes(path)
     start = data[:3].tobytes()
     if start[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise DataError(f"{path}: the text is UTF-16, only UTF-8 can be read.\nSave it as UTF-8.")

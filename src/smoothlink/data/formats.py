@@ -51,6 +51,7 @@ TEXT_FORMATS = {
     "csv": Format("comma-separated values, with a header unless columns are numbers", (".csv",)),
     "tsv": Format("tab-separated values, without quotes, with a header unless columns are numbers", (".tsv", ".tab")),
     "parquet": Format("Parquet (pip install 'smoothlink[text]')", (".parquet", ".pq")),
+    "xlsx": Format("the first sheet of an Excel file, as csv (pip install 'smoothlink[text]')", (".xlsx",)),
     "fasttext": Format(f"fastText: lines `{FASTTEXT_MARK}x {FASTTEXT_MARK}y text`"),
     "folder": Format("a folder of .txt files, the labels of each in a .key file, one per line"),
 }
@@ -68,6 +69,8 @@ def recognise(path: str | os.PathLike[str], formats: Mapping[str, Format] = ALL_
     if "folder" in formats and os.path.isdir(name) and any(documents_in(name)):
         return "folder"
     start = head(name).removeprefix(b"\xef\xbb\xbf")
+    if start.startswith((b"\xff\xfe", b"\xfe\xff")):
+        start = start.decode("utf-16", "ignore").encode()
     if not start:
         raise DataError(f"{name}: the file is empty.\nCheck the path, or make or fetch the file again.")
     if start[8:24] == b'{"__metadata__":':
@@ -75,7 +78,7 @@ def recognise(path: str | os.PathLike[str], formats: Mapping[str, Format] = ALL_
     lines = [line.strip() for line in start.split(b"\n") if line.strip()]
     lines = lines[:-1] if len(lines) > 1 and len(start) >= 1 << 16 else lines  # the last may be cut
     kind = next((kind for kind in _candidates(name, start, lines) if kind in formats), None)
-    if kind is None and (start.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in start[:64]):
+    if kind is None and b"\0" in start[:64]:
         raise DataError(f"{name}: not UTF-8 text (UTF-16, or a binary file).\nSave it as UTF-8, or pass another file.")
     if kind is None:
         what = f"the format is not clear; it starts with '{shown(lines[0] if lines else b'')}'."
@@ -88,6 +91,8 @@ def _candidates(name: str, start: bytes, lines: list[bytes]) -> Iterator[str | N
     content = start.lstrip()
     if content.startswith(b"PAR1"):
         yield "parquet"
+    if start.startswith(b"PK\x03\x04") and (b"[Content_Types].xml" in start or b"xl/" in start):
+        yield "xlsx"
     if content.startswith(FASTTEXT_MARK.encode()):
         yield "fasttext"
     if content.startswith((b"{", b"[{")):

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import shutil
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,10 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothlink.data.files_on_disk import SUFFIXES, bare_name, load, replacing
+from smoothlink.data.files_on_disk import SUFFIXES, bare_name, load_bytes, replacing
 from smoothlink.data.formats import FASTTEXT_MARK, documents_in
 from smoothlink.errors import DataError, plural
 from smoothlink.text.label_cells import NONE, Guess, guess_separator, names_in, shown, text_of, unlikely_labels
+from smoothlink.text.tables import Row, Table, decode, lines_of, read_table, write_table
 
 Array = NDArray[Any]
 
@@ -86,18 +84,18 @@ def read_documents(
 ) -> Documents:
     """Returns all documents of a file; texts that are missing are empty, and so are missing lists of labels."""
     texts, cells, places = [], [], []
-    seen: dict[str, None] = {}
     named = source.labels or LABELS_COLUMN
-    for record in records(path, source.format, numbered=source.numbered):
-        where, values = record
-        if len(seen) < 100:
-            seen |= dict.fromkeys(values)
-        columns = source.columns if text_matters else ()
-        texts.append(text_of([values.get(column) for column in columns], f"{path}, {where}"))
-        cells.append(values.get(named) if labels_matter else None)
-        places.append(where)
+    table = open_documents(path, source)
     wanted = [*(source.columns if text_matters else ()), *([named] if labels_matter else ())]
-    check_columns(path, wanted, list(seen), source)
+    check_columns(path, wanted, table.columns, source)
+    at = [table.columns.index(name) for name in wanted]
+    in_text, in_labels = (at[:-1], at[-1]) if labels_matter else (at, None)
+    for where, values in table.rows:
+        texts.append(text_of([values[j] for j in in_text], f"{path}, {where}"))
+        cells.append(None if in_labels is None else values[in_labels])
+        places.append(where)
+    if not texts:
+        raise DataError(f"{path} has no rows: there is nothing to read.")
     guess = Guess(source.separator) if source.separator else guess_separator(cells)
     if not guess.clear:
         typed = {"\t": "tab"}.get(guess.mark, f'"{guess.mark}"')
@@ -116,15 +114,13 @@ def read_documents(
     without_text = sum(not text for text in texts) if text_matters else 0
     without_labels = sum(not row for row in labels)
     guessed = "" if source.separator else guess.described("--label-separator")
-    notes = [*([guessed] if guessed else []), *unlikely_labels(cells, separator)]
+    notes = [*table.notes, *([guessed] if guessed else []), *unlikely_labels(cells, separator)]
     return Documents(texts, labels, without_text, without_labels, separator, tuple(notes))
 
 
 def check_columns(path: str, wanted: list[str], seen: list[str], source: DocumentSource) -> None:
     """Raises an error where the file lacks a column that was named, or those looked for where none were."""
     missing = [name for name in wanted if name not in seen]
-    if not seen:
-        raise DataError(f"{path} has no rows: there is nothing to read.")
     if not missing:
         return
     there = ", ".join([f"{name:.30}" for name in seen[:20]] + ["..."] * (len(seen) > 20))
@@ -168,154 +164,50 @@ def from_meta(meta: dict[str, Any] | None) -> DocumentSource | None:
     return DocumentSource(**{**meta, "text": tuple(meta.get("text", ()))})
 
 
-# Reading, record by record
+# Reading
 
 
-class Record(NamedTuple):
-    """One document of a file."""
-
-    where: str  # "line 7"
-    values: dict[str, Any]  # by column
-
-
-def records(path: str, format: str, *, numbered: bool) -> Iterator[Record]:
-    """Returns the records of a file; those of tables have columns called 1, 2, ... where they are `numbered`."""
-    match format:
-        case "jsonl":
-            return json_records(path)
-        case "csv" | "tsv":
-            return table_records(path, format, numbered)
-        case "parquet":
-            return parquet_records(path)
+def open_documents(path: str, source: DocumentSource) -> Table:
+    """Returns the documents of a file as the rows of a table."""
+    match source.format:
         case "fasttext":
-            return marked_records(path)
-        case _:
-            return folder_records(path)
+            return marked_documents(path)
+        case "folder":
+            return documents_of_folder(path)
+        case kind:
+            return read_table(path, kind, header=not source.numbered)
 
 
-def content(path: str) -> str:
-    """Returns the text of a file, plain or compressed."""
-    found = load(path)
-    raw = found.data.tobytes()
-    try:
-        return raw.decode()
-    except UnicodeDecodeError as error:
-        what = f"the byte 0x{raw[error.start]:02x} is not UTF-8."
-        remedy = f"Find out its encoding and convert it: iconv -f latin1 -t utf-8 {path} > NEW"
-        raise found.error(error.start, what, remedy) from error
+def marked_documents(path: str) -> Table:
+    """Returns the lines of fastText: words that begin with __label__ are labels, wherever they are."""
+
+    def rows(text: str) -> Iterator[Row]:
+        for number, line in lines_of(text):
+            words = line.split()
+            labels = [word.removeprefix(FASTTEXT_MARK) for word in words if word.startswith(FASTTEXT_MARK)]
+            kept = " ".join(word for word in words if not word.startswith(FASTTEXT_MARK)) if labels else line
+            yield Row(f"line {number}", [kept, labels])
+
+    text, notes = decode(load_bytes(path).tobytes(), path)
+    return Table(path, ["text", "labels"], rows(text), notes)
 
 
-def lines(path: str) -> Iterator[tuple[int, str]]:
-    """Yields number and text of lines that are not empty. (Only line ends end a line: texts hold U+2028.)"""
-    for number, line in enumerate(io.StringIO(content(path), newline=None), 1):
-        if line.strip():
-            yield number, line.rstrip("\n")
-
-
-def json_records(path: str) -> Iterator[Record]:
-    text = content(path)
-    if text.lstrip().startswith("["):
-        yield from json_list(path, text)
-        return
-    for number, line in lines(path):
-        try:
-            found = json.loads(line)
-        except ValueError as error:
-            raise DataError(
-                f"{path}, line {number}: this is not JSON ({error}): {line[:60]!r}\nMend the line, or take it out."
-            ) from error
-        yield as_record(path, f"line {number}", found)
-
-
-def json_list(path: str, text: str) -> Iterator[Record]:
-    try:
-        found = json.loads(text)
-    except ValueError as error:
-        raise DataError(f"{path}: this is not JSON ({error}).\nMend the file.") from error
-    for number, entry in enumerate(found, 1):
-        yield as_record(path, f"entry {number}", entry)
-
-
-def as_record(path: str, where: str, found: Any) -> Record:
-    if not isinstance(found, dict):
-        kind = type(found).__name__
-        raise DataError(f'{path}, {where}: an object is wanted, such as {{"text": ...}}, and a {kind} came.')
-    return Record(where, found)
-
-
-def delimiter_of(path: str, format: str, text: str) -> str:
-    """Returns a tab, or what the first line of comma-separated values has most of: some use semicolons."""
-    first = text[: text.find("\n")] if "\n" in text else text
-    return "\t" if format == "tsv" else max(",;\t", key=first.count)
-
-
-def table_rows(path: str, format: str) -> Iterator[tuple[int, list[str]]]:
-    """Yields the number of the last line of each row, and its cells; all rows have as many as the first."""
-    csv.field_size_limit(sys.maxsize)
-    text = content(path)
-    quotes: Any = {"quoting": csv.QUOTE_NONE} if format == "tsv" else {"strict": True}
-    table = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter_of(path, format, text), **quotes)
-    width = 0
-    try:
-        for cells in table:
-            width = width or len(cells)
-            if cells and len(cells) != width:
-                raise DataError(
-                    f"{path}, line {table.line_num}: {len(cells)} cells, where the first line has {width}.\n"
-                    "Mend the line; in .csv files a cell with a separator or a line end in it needs quotes."
-                )
-            if cells:
-                yield table.line_num, cells
-    except csv.Error as error:
-        raise DataError(f"{path}, line {table.line_num}: {error}.\nMend the quotes of the line.") from error
-
-
-def table_records(path: str, format: str, numbered: bool) -> Iterator[Record]:
-    names: list[str] = []
-    for number, cells in table_rows(path, format):
-        if not names:
-            names = [str(j) for j in range(1, len(cells) + 1)] if numbered else [cell.strip() for cell in cells]
-            if not numbered:
-                continue
-        yield Record(f"line {number}", dict(zip(names, cells, strict=True)))
-
-
-def parquet_records(path: str) -> Iterator[Record]:
-    try:
-        from pyarrow import ArrowException, parquet
-    except ImportError as error:
-        raise DataError(f"{path}: Parquet needs pyarrow.\nType: pip install 'smoothlink[text]'") from error
-    try:
-        file = parquet.ParquetFile(path)
-        row = 0
-        for batch in file.iter_batches():
-            for values in batch.to_pylist():
-                row += 1
-                yield Record(f"row {row}", values)
-    except (ArrowException, OSError) as error:
-        raise DataError(f"{path}: the Parquet file cannot be read ({error}).\nMake or fetch it again.") from error
-
-
-def marked_records(path: str) -> Iterator[Record]:
-    """Yields the lines of fastText: words that begin with __label__ are labels, wherever they are."""
-    for number, line in lines(path):
-        words = line.split()
-        labels = [word.removeprefix(FASTTEXT_MARK) for word in words if word.startswith(FASTTEXT_MARK)]
-        text = " ".join(word for word in words if not word.startswith(FASTTEXT_MARK)) if labels else line
-        yield Record(f"line {number}", {"text": text, "labels": labels})
-
-
-def folder_records(path: str) -> Iterator[Record]:
+def documents_of_folder(path: str) -> Table:
+    """Returns the .txt files of a folder, and the labels in the .key file of each."""
     found = list(documents_in(path)) if Path(path).is_dir() else []
     if not found:
         raise DataError(f"{path} is no folder with .txt files.\nName one, or another --format.")
-    for file in found:
-        key = next((p for p in keys_of(file) if p.is_file()), None)
-        empty = file.stat().st_size == 0
-        labels = (
-            None if key is None else [] if not key.stat().st_size else [line.strip() for _, line in lines(str(key))]
-        )
-        yield Record(file.name, {"text": "" if empty else content(str(file)), "labels": labels})
+
+    def content(file: Path) -> str:
+        return decode(load_bytes(str(file)).tobytes(), str(file))[0] if file.stat().st_size else ""
+
+    def rows() -> Iterator[Row]:
+        for file in found:
+            key = next((p for p in keys_of(file) if p.is_file()), None)
+            labels = None if key is None else [line.strip() for _, line in lines_of(content(key))]
+            yield Row(file.name, [content(file), labels])
+
+    return Table(path, ["text", "labels"], rows())
 
 
 def keys_of(file: Path) -> Iterator[Path]:
@@ -330,42 +222,35 @@ def keys_of(file: Path) -> Iterator[Path]:
 def write_documents(path: str, source: DocumentSource, parts: Sequence[Array], targets: Sequence[str]) -> None:
     """Writes the documents of each part, given by their numbers in the file, to its target."""
     writers: dict[str, Callable[..., None]] = {"parquet": parquet_parts, "folder": folder_parts}
-    writers.get(source.format, line_parts)(path, source, parts, targets)
+    writers |= dict.fromkeys(("jsonl", "fasttext"), line_parts)
+    writers.get(source.format, table_parts)(path, source, parts, targets)
 
 
 def line_parts(path: str, source: DocumentSource, parts: Sequence[Array], targets: Sequence[str]) -> None:
-    head, units = units_of(path, source)
+    """Copies lines as they are; the objects of one list become a line each."""
+    text = decode(load_bytes(path).tobytes(), path)[0]
+    if source.format == "jsonl" and text.lstrip().startswith("["):
+        units = [json.dumps(entry, ensure_ascii=False) for entry in json.loads(text)]
+    else:
+        units = [line for _, line in lines_of(text)]
     for rows, target in zip(parts, targets, strict=True):
         with replacing(target) as stream:
-            stream.write(head.encode())
-            for row in rows.tolist():
-                stream.write(units[row].encode())
+            stream.writelines(f"{units[row]}\n".encode() for row in rows.tolist())
 
 
-def units_of(path: str, source: DocumentSource) -> tuple[str, list[str]]:
-    """Returns the header, and the text of each document with its line end."""
-    if source.format in ("csv", "tsv"):
-        mark = delimiter_of(path, source.format, content(path))
-        rows = [spelled(cells, source.format, mark) for _, cells in table_rows(path, source.format)]
-        return ("", rows) if source.numbered else (rows[0], rows[1:])
-    if source.format == "jsonl" and content(path).lstrip().startswith("["):
-        return "", [json.dumps(entry, ensure_ascii=False) + "\n" for entry in json.loads(content(path))]
-    return "", [line + "\n" for _, line in lines(path)]
-
-
-def spelled(cells: list[str], format: str, mark: str) -> str:
-    """Returns a row of a table as a line."""
-    if format == "tsv":
-        return "\t".join(cells) + "\n"
-    stream = io.StringIO()
-    csv.writer(stream, delimiter=mark, lineterminator="\n").writerow(cells)
-    return stream.getvalue()
+def table_parts(path: str, source: DocumentSource, parts: Sequence[Array], targets: Sequence[str]) -> None:
+    table = open_documents(path, source)
+    cells = list(table)
+    for rows, target in zip(parts, targets, strict=True):
+        chosen = (cells[row] for row in rows.tolist())
+        write_table(target, source.format, table.columns, chosen, delimiter=table.delimiter, header=table.header)
 
 
 def parquet_parts(path: str, source: DocumentSource, parts: Sequence[Array], targets: Sequence[str]) -> None:
-    from pyarrow import parquet
+    """Takes rows without making Python's values of them, so that columns keep their types."""
+    from pyarrow import BufferReader, parquet, py_buffer
 
-    table = parquet.read_table(path)
+    table = parquet.read_table(BufferReader(py_buffer(load_bytes(path))))
     for rows, target in zip(parts, targets, strict=True):
         with replacing(target) as stream:
             parquet.write_table(table.take(rows), stream)
