@@ -79,7 +79,7 @@ def test_info_tells_of_texts(folder):
     assert (told["rows"], told["rows_without_text"], told["labels"]) == (242, 1, 4)
     assert told["text_columns"] == ["title", "body"]
     of_model = succeed("info", folder / "model.safetensors", "--json").json
-    assert of_model["text"]["source"]["labels"] == "tags"
+    assert of_model["text"]["source"]["labels"] == ["tags"]
     assert "runs of 3 to 5 characters" in succeed("info", folder / "model.safetensors").out
 
 
@@ -217,7 +217,10 @@ def written(path, texts, labels):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["train", "docs.jsonl", "-o", "x.safetensors"], "Say which hold the text and the labels: --text"),
+        (
+            ["train", "docs.jsonl", "-o", "x.safetensors"],
+            "hold the text and the labels, such as: --text title --labels tags",
+        ),
         (["train", "docs.jsonl", "--text", "titel", "--labels", "tags", "-o", "x.safetensors"], "title, tags"),
         (["train", "rows.txt", "--text", "title", "-o", "x.safetensors"], "the format is not clear"),
         (["train", "rows.txt", "--char-ngrams", "2,3", "-o", "x.safetensors"], "rows of numbers, not texts"),

@@ -45,9 +45,9 @@ def reading(
     labels: Annotated[
         str | None,
         option(
-            metavar="COLUMN|auto|N",
-            help="Column that holds the labels of texts; for rows, the number of labels. Without it: labels, or as the "
-            "header says.",
+            metavar="COLUMNS|auto|N",
+            help="Columns that hold the labels of texts, or that are 0 or 1 for a label each: --labels tags, --labels "
+            "a,b,c, --labels 'topic_*'. For rows, the number of labels. Without it: labels, or as the header says.",
         ),
     ] = None,
     label_separator: Annotated[
@@ -65,7 +65,20 @@ def reading(
         bool | None,
         option(
             "--header/--no-header",
-            help="Whether tables have a header line; without it, they have one unless columns are given by number.",
+            help="Whether tables have a header line; without it, they have one, unless columns are given by number and "
+            "the first line looks like the others.",
+        ),
+    ] = None,
+    id: Annotated[
+        str | None,
+        option(
+            metavar="COLUMN", help="Column that says which document it is. A model stores its name, as of the others."
+        ),
+    ] = None,
+    encoding: Annotated[
+        str | None,
+        option(
+            metavar="NAME", help="Encoding of files of texts, such as cp1252. Without it: UTF-8, or UTF-16 by its mark."
         ),
     ] = None,
     features: Annotated[
@@ -115,6 +128,8 @@ def reading(
         label_separator=separator(label_separator),
         label_prefix=label_prefix,
         header=header,
+        id=id,
+        encoding=encoding,
     )
 
 

@@ -110,7 +110,7 @@ def open_text(path: str, how: Reading, screen: Screen) -> Opened:
     source = how.source(path)
     found = read_documents(path, source, text_matters=False)
     screen.note(describe(path, found, without_labels="dealt out at random"))
-    return Opened(path, how, read_labels(found.labels).Y, None, source)
+    return Opened(path, how, read_labels(found.labels).Y, None, found.source)
 
 
 def parsed(text: str) -> list[float]:

@@ -30,7 +30,7 @@ class Reading(NamedTuple):
     """How a data file is read: the options of `smoothlink.read`, and files of names; for texts, their columns."""
 
     format: str = "auto"
-    labels: int | str | None = None  # how many, or of raw-text files the column they are in
+    labels: int | str | None = None  # how many, or of raw-text files the columns they are in
     features: int | str | None = None
     labels_file: str | None = None
     zero_based: bool | None = None
@@ -40,6 +40,8 @@ class Reading(NamedTuple):
     label_separator: str | None = None
     label_prefix: str = ""
     header: bool | None = None
+    id: str | None = None  # the column that says which document it is
+    encoding: str | None = None
 
     def format_of(self, path: str) -> str:
         """Returns the format of a file: the one given, else as its first bytes and its name show."""
@@ -72,13 +74,16 @@ class Reading(NamedTuple):
             if getattr(self, name) is not None:
                 flag = "--zero-based/--one-based" if name == "zero_based" else f"--{name.replace('_', '-')}"
                 raise DataError(f"{path}: {flag} means nothing to the format {format}.\nLeave it out.")
-        known = trained if trained is not None and trained.format == format else DocumentSource(format)
+        known = DocumentSource(format) if trained is None else trained.for_format(format)
         given: dict[str, Any] = {
             "text": self.text,
-            "labels": None if self.labels is None else str(self.labels),
+            "labels": () if self.labels is None else tuple(part.strip() for part in str(self.labels).split(",")),
             "separator": self.label_separator,
             "prefix": self.label_prefix,
             "header": self.header,
+            "id": self.id,
+            "id_optional": None if self.id is None else False,
+            "encoding": self.encoding,
         }
         return known._replace(**{name: value for name, value in given.items() if value not in (None, (), "")})
 
@@ -133,6 +138,8 @@ class Reading(NamedTuple):
             "--label-separator": self.label_separator,
             "--label-prefix": self.label_prefix,
             "--header/--no-header": self.header,
+            "--id": self.id,
+            "--encoding": self.encoding,
         }
         for flag, value in given.items():
             if value not in (None, (), ""):

@@ -170,13 +170,13 @@ def with_header(name: str, rows: Iterator[Row], notes: tuple[str, ...], header: 
 
 
 def looks_like_header(first: Sequence[Any], others: Sequence[Sequence[Any]]) -> bool:
-    """Returns whether the first row names columns: short, distinct names that their columns do not hold again; and one
+    """Returns whether the first row names columns: short names that their columns do not hold again; and one
     is a usual name of a column, or stands above numbers, or all are single words where others are texts."""
     names = [cell.strip() if isinstance(cell, str) else "" for cell in first]
     columns = list(zip(*others, strict=True)) or [()] * len(first)
     if not all(0 < len(name) <= 40 and "\n" not in name and not is_number(name) for name in names):
         return False
-    if len(set(names)) < len(names) or any(name in column for name, column in zip(names, columns, strict=True)):
+    if any(name in column for name, column in zip(names, columns, strict=True)):
         return False
     filled = [[cell for cell in column if cell not in (None, "")] for column in columns]
     if any(HEADER_WORDS.fullmatch(name.lower()) for name in names) or any(
