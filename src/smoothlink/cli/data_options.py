@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from smoothlink.cli.screen import Screen, size
-from smoothlink.data.matching import Reading, join_rows, read_for
+from smoothlink.data.matching import Reading, RowsToPredict, join_rows, read_for
 from smoothlink.errors import plural
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def reading(
         option(
             metavar="NAME",
             help="Format of the data files, if it is not recognised. Rows: xmc, xmc-new, lshtc, svmlight, arff, vw, "
-            "npz or binary. Texts: jsonl, csv, tsv, parquet, xlsx, fasttext or folder.",
+            "npz or binary. Texts: jsonl, csv, tsv, parquet, xlsx, lines, fasttext or folder.",
         ),
     ] = "auto",
     text: Annotated[
@@ -170,13 +170,15 @@ def read_data(path: str, how: Reading, screen: Screen, *, labels_matter: bool = 
     return data
 
 
-def read_rows(path: str, how: Reading, screen: Screen, model: SmoothLinkClassifier | TextSmoothLink) -> Data:
+def read_rows(
+    path: str, how: Reading, screen: Screen, model: SmoothLinkClassifier | TextSmoothLink, *, all_columns: bool
+) -> RowsToPredict:
     """The rows of a file for a model, labels left out."""
-    how = how.recognised(path)
-    if how.text_format(path) is None:
-        return read_data(path, how, screen, labels_matter=False, model=model)
+    how = how.for_model(model, path)
+    if how.text_format(path) is None and not all_columns:
+        return RowsToPredict(read_data(path, how, screen, labels_matter=False, model=model))
     with screen.working(f"reading {os.path.basename(path)}"):
-        return read_for(model, path, how, labels_matter=False, note=screen.note)
+        return read_for(model, path, how, labels_matter=False, all_columns=all_columns, note=screen.note)
 
 
 def read_several(paths: list[str], how: Reading, screen: Screen) -> Data:

@@ -10,6 +10,7 @@ from smoothlink.errors import DataError
 
 if TYPE_CHECKING:
     from smoothlink.estimator import SmoothLinkClassifier
+    from smoothlink.text.documents import KeptColumns
 
 DEFAULT_K = 5  # labels per row where nothing else is requested
 DEVICE_ROWS = 1 << 16  # rows at a time that fill a device
@@ -111,16 +112,65 @@ OUTPUT_SUFFIXES = {  # of the formats that predictions are written in; "json" is
 }
 
 
-def table_of(found: Iterable[Prediction], names: list[Any], form: str) -> tuple[list[str], Iterator[list[Any]]]:
-    """Returns the columns and rows of predictions: of JSON one for each row, else one for each of its labels."""
-    if form in ("json", "jsonl"):
-        return ["row", "labels"], ([row, as_objects(labels, p, names)] for row, labels, p in found)
-    pairs = (
-        [row, names[j], float(f"{p:.6g}")]
-        for row, labels, probabilities in found
-        for j, p in zip(labels, probabilities, strict=True)
-    )
-    return ["row", "label", "probability"], pairs
+class OutputForm(NamedTuple):
+    """How predictions are written."""
+
+    format: str  # a key of OUTPUT_SUFFIXES
+    long: bool = False  # a row for each label of a document, instead of one for each document
+    separator: str | None = None  # of labels in a cell; None, or where a name holds it: another
+
+
+def table_of(
+    found: Iterable[Prediction], names: list[Any], form: OutputForm, kept: KeptColumns | None
+) -> tuple[list[str], Iterator[list[Any]]]:
+    """Returns the columns and rows of predictions: columns of the input or row numbers, then labels and probabilities.
+
+    These are lists in JSON and Parquet, else texts with a separator.
+    """
+    first = ["row"] if kept is None else kept.names
+
+    def cells(row: int) -> list[Any]:
+        return [row] if kept is None else kept.rows[row]
+
+    rows: Iterator[list[Any]]
+    if form.long:
+        own = ["label", "probability"]
+        rows = (
+            [*cells(row), names[j], six_digits(p)]
+            for row, labels, probabilities in found
+            for j, p in zip(labels, probabilities, strict=True)
+        )
+    elif form.format in ("json", "jsonl"):
+        own, rows = ["labels"], ([*cells(row), as_objects(labels, p, names)] for row, labels, p in found)
+    else:
+        join = list if form.format == "parquet" else joining(names, form.separator)
+        own = ["labels", "probabilities"]
+        rows = (
+            [*cells(row), join([names[j] for j in labels]), join([six_digits(p) for p in probabilities])]
+            for row, labels, probabilities in found
+        )
+    return [*first, *(new_name(name, first) for name in own)], rows
+
+
+def six_digits(p: float) -> float:
+    return float(f"{p:.6g}")
+
+
+def new_name(name: str, taken: list[str]) -> str:
+    """Returns the name of a column, with predicted_ before it while the input has one of that name."""
+    while name in taken:
+        name = f"predicted_{name}"
+    return name
+
+
+def joining(names: list[Any], wanted: str | None) -> Callable[[list[Any]], Any]:
+    """Returns the function that makes one cell of a list: with the first separator that no name holds, or a list."""
+    marks = [wanted] if wanted in (";", ",", " ") else []
+    mark = next((mark for mark in [*marks, "|", ";", ","] if not any(mark in str(name) for name in names)), None)
+    if mark is None:
+        return list
+    spaced = f"{mark} " if mark in ",;" else mark
+    return lambda values: spaced.join(map(str, values))
 
 
 def as_objects(labels: list[int], probabilities: list[float], names: list[Any]) -> list[dict[str, Any]]:
@@ -128,15 +178,9 @@ def as_objects(labels: list[int], probabilities: list[float], names: list[Any]) 
     return [{"label": names[j], "probability": round(p, 6)} for j, p in zip(labels, probabilities, strict=True)]
 
 
-def lines_of(found: Iterable[Prediction], names: list[Any], form: str, n: int) -> Iterator[str]:
-    """Yields the text of predictions for n rows. In the form of the XMC repository's label files a line has
-    label:probability, by number, the best first, under a header."""
-    from smoothlink.text.tables import table_lines
-
-    if form != "xmc":
-        yield from table_lines(form, *table_of(found, names, form))
-        return
-    yield f"{n} {len(names)}\n"
+def xmc_lines(found: Iterable[Prediction], n: int, c: int) -> Iterator[str]:
+    """Yields label:probability, by number, the best first, under a header: the XMC repository's label files."""
+    yield f"{n} {c}\n"
     for _, labels, probabilities in found:
         yield " ".join(f"{j}:{p:.6g}" for j, p in zip(labels, probabilities, strict=True)) + "\n"
 
@@ -166,14 +210,16 @@ def write(
     model: SmoothLinkClassifier,
     X: Any,
     request: LabelRequest,
-    form: str,
+    form: OutputForm,
     advance: Callable[[int], None],
+    kept: KeptColumns | None = None,
 ) -> None:
     """Writes predictions to a file, or text to standard output, block after block, so that they never are in memory all
-    at once. A file appears when it is whole; `advance` gets the number of rows done."""
+    at once. A file appears when it is whole; `advance` gets the number of rows done. kept: columns of the input that go
+    before the predictions; None: row numbers."""
     from smoothlink.data.files_on_disk import replacing
     from smoothlink.data.matching import label_names
-    from smoothlink.text.tables import NEEDS, write_table
+    from smoothlink.text.tables import NEEDS, table_lines, write_table
 
     def found() -> Iterator[Prediction]:
         for part in parts(model, X.shape[0], request):
@@ -182,15 +228,21 @@ def write(
             advance(part.stop - part.start)
 
     names = label_names(model)
-    if form in NEEDS:
-        if path is None:
-            raise DataError(f"{form} goes to a file, not to standard output.\nName one with -o.")
-        write_table(path, form, *table_of(found(), names, form))
-    elif path is None:
-        sys.stdout.writelines(lines_of(found(), names, form, X.shape[0]))
+    if form.format in NEEDS and path is None:
+        raise DataError(f"{form.format} goes to a file, not to standard output.\nName one with -o.")
+    if form.format == "xmc":
+        lines = xmc_lines(found(), X.shape[0], len(names))
     else:
-        with replacing(path) as stream:
-            stream.writelines(line.encode("utf-8", "replace") for line in lines_of(found(), names, form, X.shape[0]))
+        columns, rows = table_of(found(), names, form, kept if kept is not None and kept.names else None)
+        if path is not None:
+            write_table(path, form.format, columns, rows)
+            return
+        lines = table_lines(form.format, columns, rows)
+    if path is None:
+        sys.stdout.writelines(lines)
+        return
+    with replacing(path) as stream:
+        stream.writelines(line.encode() for line in lines)
 
 
 def parts(model: SmoothLinkClassifier, n: int, request: LabelRequest) -> Iterator[slice]:

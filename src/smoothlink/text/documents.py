@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import io
 import itertools
 import json
 import re
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothlink.data.files_on_disk import SUFFIXES, bare_name, load_bytes, replacing
+from smoothlink.data.files_on_disk import SUFFIXES, bare_name, displayed, load_bytes, replacing
 from smoothlink.data.formats import FASTTEXT_MARK, documents_in
 from smoothlink.errors import DataError, plural
 from smoothlink.text.data_frames import list_names
@@ -153,7 +154,7 @@ def describe(
     without_labels: str = "kept",
 ) -> str:
     """Returns a note on how many documents a file has, what becomes of those that lack something, and on the labels."""
-    parts = [f"{path}: {plural(len(found.texts), 'document')}"]
+    parts = [f"{displayed(path)}: {plural(len(found.texts), 'document')}"]
     if found.without_text:
         parts.append(f"{found.without_text:,} without text, {without_text}")
     if labels_matter and found.without_labels:
@@ -184,19 +185,19 @@ def read_documents(
     kept = list(range(len(table.columns))) if all_columns else [] if in_id is None else [in_id]
     texts, cells, places, rows = [], [], [], []
     for where, values in table.rows:
-        texts.append(text_of([values[j] for j in in_text], f"{path}, {where}"))
+        texts.append(text_of([values[j] for j in in_text], f"{table.name}, {where}"))
         cells.append([values[j] for j in in_labels])
-        places.append(f"{path}, {where}")
+        places.append(f"{table.name}, {where}")
         rows.append([values[j] for j in kept])
     if not texts:
-        raise DataError(f"{path} has no rows: there is nothing to read.")
+        raise DataError(f"{table.name} has no rows: there is nothing to read.")
     names = [table.columns[j] for j in in_labels]
-    labels, separator, more = labels_in_cells(path, cells, places, names, source.separator)
+    labels, separator, more = labels_in_cells(table.name, cells, places, names, source.separator)
     if source.prefix:
         labels = [[name for name in row if name.startswith(source.prefix)] for row in labels]
     if labels_matter and not any(labels):
         what = f"no row has a label{f' that begins with {source.prefix!r}' if source.prefix else ''}"
-        raise DataError(f"{path}: {what} (column {', '.join(names)}).\nName the column with --labels.")
+        raise DataError(f"{table.name}: {what} (column {', '.join(names)}).\nName the column with --labels.")
     read = source._replace(separator=separator)
     if table.header and len(set(table.columns)) == len(table.columns):
         if in_text and all(name.isdecimal() for name in source.columns):
@@ -327,11 +328,16 @@ def open_documents(
             return marked_documents(path, source.encoding)
         case "folder":
             return documents_of_folder(path, source.encoding)
+        case "lines":
+            text, notes = decode(load_bytes(path).tobytes(), displayed(path), source.encoding)
+            lines = enumerate(io.StringIO(text), 1)  # also empty ones, so that row numbers are those of lines
+            rows = (Row(f"line {number}", [line.rstrip("\n")]) for number, line in lines)
+            return Table(displayed(path), ["text"], rows, notes)
         case kind:
             wanted = (*(source.columns if text_matters else ()), *(source.label_columns if labels_matter else ()))
             numbers = all(name.isdecimal() for name in wanted)
             header = source.header if source.header is not None or numbers else True
-            return read_table(path, kind, encoding=source.encoding, header=header)
+            return read_table(path, kind, encoding=source.encoding, header=header, name=displayed(path))
 
 
 def marked_documents(path: str, encoding: str | None) -> Table:
@@ -344,8 +350,8 @@ def marked_documents(path: str, encoding: str | None) -> Table:
             kept = " ".join(word for word in words if not word.startswith(FASTTEXT_MARK)) if labels else line
             yield Row(f"line {number}", [kept, labels])
 
-    text, notes = decode(load_bytes(path).tobytes(), path, encoding)
-    return Table(path, ["text", "labels"], rows(text), notes)
+    text, notes = decode(load_bytes(path).tobytes(), displayed(path), encoding)
+    return Table(displayed(path), ["text", "labels"], rows(text), notes)
 
 
 def documents_of_folder(path: str, encoding: str | None) -> Table:
