@@ -178,6 +178,8 @@ def test_cells_are_separated_by_what_the_first_line_says(first):
         ([["text", "Paris, France"], ["text", "Rome, Italy"]], False),
         ([["7", "iron zinc copper"], ["8", "apple plum"]], False),
         ([["title", ""], ["iron", "metal"]], False),
+        ([["", "title", "tags"], ["0", "iron", "metal"]], True),
+        ([["Swamplandia!", "4747,7956"], ["Elementary number theory today", "1333"]], False),
         ([["text", "tags"]], True),
     ],
 )
@@ -187,6 +189,13 @@ def test_a_first_row_that_looks_like_a_header_is_one(rows, header):
     assert table.header == header
     assert len(list(table)) == len(rows) - header
     assert ("--no-header says otherwise" in "".join(table.notes)) == header
+
+
+def test_the_first_row_of_a_sheet_without_a_header_is_none():
+    pytest.importorskip("openpyxl")
+    stream = io.BytesIO()
+    write_table(stream, "xlsx", ["1", "2"], [[7, "iron"], [8, "plum"]], header=False)
+    assert not read_table(stream.getvalue(), "xlsx", header=None).header
 
 
 def test_a_cell_that_a_sheet_cannot_hold_is_refused_by_its_column():

@@ -29,6 +29,7 @@ SHEET_ROWS, SHEET_CELL = 1 << 20, 32_767  # rows, and characters in a cell, that
 NOT_IN_SHEETS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")  # no sheet may hold them
 BLOCK_ROWS = 1 << 16  # rows at a time that become columns of Parquet
 ROWS_SAMPLED = 1000  # rows that say whether the first one is a header
+WORDS_OF_TEXT = 4  # in the cells of a column, or more, where it holds texts
 HEADER_WORDS = re.compile(  # usual names of columns
     "abstract|author|body|categor(y|ies)|class|content|date|description|doc|document|genre|headline|id|keywords?|labels?|"
     "language|name|notes?|question|subjects?|summary|tags?|text|title|topics?|type|url|year"
@@ -172,19 +173,18 @@ def with_header(name: str, rows: Iterator[Row], notes: tuple[str, ...], header: 
 def looks_like_header(first: Sequence[Any], others: Sequence[Sequence[Any]]) -> bool:
     """Returns whether the first row names columns: short names that their columns do not hold again; and one
     is a usual name of a column, or stands above numbers, or all are single words where others are texts."""
-    names = [cell.strip() if isinstance(cell, str) else "" for cell in first]
-    columns = list(zip(*others, strict=True)) or [()] * len(first)
-    if not all(0 < len(name) <= 40 and "\n" not in name and not is_number(name) for name in names):
+    names = ["" if cell is None else str(cell).strip() for cell in first]
+    named = names[1:] if not names[0] and len(names) > 1 else names  # pandas writes an index without a name
+    if not all(len(name) <= 40 and "\n" not in name and re.search(r"[^\W\d_]", name) for name in named):
         return False
-    if any(name in column for name, column in zip(names, columns, strict=True)):
+    columns = [[cell for cell in column if cell not in (None, "")] for column in zip(*others, strict=True)]
+    columns = (columns or [[] for _ in first])[-len(named) :]
+    if any(name in column for name, column in zip(named, columns, strict=True)):
         return False
-    filled = [[cell for cell in column if cell not in (None, "")] for column in columns]
-    if any(HEADER_WORDS.fullmatch(name.lower()) for name in names) or any(
-        column and all(map(is_number, column)) for column in filled
-    ):
-        return True
-    words = [median(len(str(cell).split()) for cell in column) for column in filled if column]
-    return max(words, default=0) >= 4 and all(len(name.split()) == 1 for name in names)
+    usual = any(HEADER_WORDS.fullmatch(name.lower()) for name in named)
+    above_numbers = any(column and all(map(is_number, column)) for column in columns)
+    words = max((median(len(str(cell).split()) for cell in column) for column in columns if column), default=0)
+    return usual or above_numbers or (words >= WORDS_OF_TEXT and all(len(name.split()) == 1 for name in named))
 
 
 def is_number(cell: Any) -> bool:
