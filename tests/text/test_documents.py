@@ -190,8 +190,9 @@ def test_a_folder_of_documents_has_their_labels_in_key_files(tmp_path):
     (tmp_path / "a.key").write_text("one label\nanother\n")
     (tmp_path / "c.txt").write_text("")
     (tmp_path / "c.key").write_text("")
-    found = read_documents(str(tmp_path), Reading().source(str(tmp_path)))
+    found = read_documents(str(tmp_path), Reading(id="file").source(str(tmp_path)))
     assert found.texts == ["first\ndocument", "second", ""]
+    assert found.ids == ["a.txt", "b.txt", "c.txt"]
     assert found.labels == [["one label", "another"], [], []]
 
 
@@ -345,6 +346,9 @@ def test_a_source_survives_a_model_file():
 
 
 def test_missing_files_and_strange_names_are_said(tmp_path):
+    (tmp_path / "old.xls").write_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1")
+    with pytest.raises(DataError, match=r"old.xls is an old .xls, or has a password.\nSave it as .xlsx"):
+        Reading().text_format(str(tmp_path / "old.xls"))
     with pytest.raises(DataError, match="no such file"):
         Reading().text_format(str(tmp_path / "absent.jsonl"))
     (tmp_path / "data").write_text("a\tb\n")

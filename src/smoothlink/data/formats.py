@@ -9,6 +9,7 @@ from typing import NamedTuple
 from smoothlink.errors import DataError
 
 FASTTEXT_MARK = "__label__"
+OLD_EXCEL = b"\xd0\xcf\x11\xe0"  # the first bytes of .xls, and of .xlsx with a password
 
 
 class Format(NamedTuple):
@@ -82,6 +83,8 @@ def recognise(
         raise DataError(f"{displayed(name)}: the file is empty.\nCheck the path, or make or fetch the file again.")
     if start[8:24] == b'{"__metadata__":':
         raise DataError(f"{name} is a model, not a data file.\nPass the data file in its place.")
+    if start.startswith(OLD_EXCEL):
+        raise DataError(f"{displayed(name)} is an old .xls, or has a password.\nSave it as .xlsx, without a password.")
     lines = [line.strip() for line in start.split(b"\n") if line.strip()]
     lines = lines[:-1] if len(lines) > 1 and len(start) >= 1 << 16 else lines  # the last may be cut
     kind = next((kind for kind in _candidates(name, start, lines) if kind in formats), None)

@@ -30,7 +30,7 @@ TABLE = "table"
 POSITIONAL = ("csv", "tsv", "xlsx")  # formats whose columns have a number, and perhaps a header
 ROWS_SHOWN = 100  # rows that say which columns may hold texts, in a message
 FEWEST_WORDS = 3  # per cell of a column of texts, on average
-LABEL_NAMES = re.compile(r"(?i)categor|class|code|genre|keyword|label|subject|tag|topic")
+LABEL_NAMES = re.compile(r"(?i)categor|class|genre|keyword|label|subject|tag|topic")
 MARKS = {"1": True, "true": True, "x": True, "0": False, "false": False, "": False}  # in a column that is one label
 
 
@@ -277,11 +277,11 @@ def likely_columns(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> tuple
         name: [cell for cell in column if cell not in (None, "")]
         for name, column in zip(names, zip(*rows, strict=True), strict=True)
     }
-    lists = [name for name in names if any(isinstance(cell, list) for cell in columns[name])]
     words = {name: sum(len(str(c).split()) for c in column) / max(1, len(column)) for name, column in columns.items()}
+    lists = [n for n in names if any(isinstance(c, list) for c in columns[n]) or guess_separator(columns[n]).separator]
     longest = max((name for name in names if name not in lists), key=lambda name: words[name], default=names[0])
     others = [name for name in names if name != longest]
-    labels = [*lists, *(name for name in others if LABEL_NAMES.search(name)), *others[::-1]][:1]
+    labels = [*(name for name in others if LABEL_NAMES.search(name)), *lists, *others[::-1]][:1]
     texts = [name for name in names if name not in (*labels, *lists) and words[name] >= FEWEST_WORDS]
     return texts or [longest], labels
 

@@ -20,7 +20,7 @@ from statistics import median
 from typing import IO, Any, NamedTuple
 
 from smoothlink.data.files_on_disk import load_bytes, replacing
-from smoothlink.data.formats import TEXT_FORMATS, format_by_suffix
+from smoothlink.data.formats import OLD_EXCEL, TEXT_FORMATS, format_by_suffix
 from smoothlink.errors import DataError, plural
 
 KINDS = ("csv", "tsv", "jsonl", "parquet", "xlsx")
@@ -41,7 +41,6 @@ BYTE_ORDER_MARKS = {  # UTF-32's before UTF-16's, which it begins with
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
-OLD_EXCEL = b"\xd0\xcf\x11\xe0"  # .xls, and .xlsx with a password
 
 Source = str | os.PathLike[str] | bytes | IO[bytes]
 
