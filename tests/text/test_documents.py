@@ -161,7 +161,9 @@ def test_a_column_that_is_there_twice_is_named_by_its_number(tmp_path):
     path.write_text("text,tags,tags\na,x,y\n")
     with pytest.raises(DataError, match=r"has several columns tags: 2 and 3.\nName one by its number"):
         read_documents(str(path), Reading(labels="tags").source(str(path)))
-    assert read_documents(str(path), Reading(text=("1",), labels=3).source(str(path))).labels == [["y"]]
+    found = read_documents(str(path), Reading(text=("1",), labels=3).source(str(path)), all_columns=True)
+    assert found.labels == [["y"]]
+    assert found.kept == (["text", "tags", "tags 2"], [["a", "x", "y"]])
 
 
 def test_an_encoding_is_given_and_never_remembered(tmp_path):

@@ -213,8 +213,17 @@ def read_documents(
         sum(not row for row in labels),
         read,
         (*notes, *more),
-        KeptColumns([table.columns[j] for j in kept], rows if kept else []),
+        KeptColumns(distinct([table.columns[j] for j in kept]), rows if kept else []),
     )
+
+
+def distinct(names: list[str]) -> list[str]:
+    """Returns the names of columns, the second of one name with a 2 behind it and so on."""
+    found: list[str] = []
+    for name in names:
+        numbered = (f"{name} {number}" for number in itertools.count(2))
+        found.append(next(one for one in itertools.chain([name], numbered) if one not in found))
+    return found
 
 
 def find_columns(

@@ -223,9 +223,9 @@ def delimiter_of(text: str, kind: str) -> str:
     """Returns what separates cells: a tab, or what the first line of a CSV file has most of (some use semicolons)."""
     if kind == "tsv":
         return "\t"
-    told = SEPARATOR_LINE.match(text)
+    named = SEPARATOR_LINE.match(text)
     first = text[: text.find("\n")] if "\n" in text else text
-    return told[1] if told else max(",;\t", key=first.count)
+    return named[1] if named else max(",;\t", key=first.count)
 
 
 def json_table(text: str, name: str, notes: tuple[str, ...]) -> Table:
@@ -244,7 +244,9 @@ def json_table(text: str, name: str, notes: tuple[str, ...]) -> Table:
             kind = type(entry).__name__
             raise DataError(f'{name}, {where}: an object is wanted, such as {{"text": ...}}, and a {kind} came.')
         columns |= dict.fromkeys(entry)
-    return Table(name, list(columns), (Row(where, [entry.get(c) for c in columns]) for where, entry in found), notes)
+    return Table(
+        name, list(columns), (Row(where, [as_cell(entry.get(c)) for c in columns]) for where, entry in found), notes
+    )
 
 
 def json_object(line: str, number: int, name: str) -> Any:
