@@ -139,7 +139,7 @@ def test_what_is_not_typed_is_left_to_the_class():
         ("--class-weight", "heavy"),
         ("--labels", "-1"),
         ("--features", "some"),
-        ("--format", "xlsx"),
+        ("--format", "docx"),
         ("--no-such-option", "1"),
     ],
 )

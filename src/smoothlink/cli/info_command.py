@@ -89,14 +89,14 @@ def text_facts(path: str, how: Reading) -> dict[str, Any]:
     """The same of the rows that texts become, and which columns were read."""
     from smoothlink.data.read import Data
     from smoothlink.labels import read_labels
-    from smoothlink.text.documents import LABELS_COLUMN, read_documents
+    from smoothlink.text.documents import read_documents
     from smoothlink.text.features import TextFeatures
 
     source = how.source(path)
     found, features = read_documents(path, source), TextFeatures()
     given, X = read_labels(found.labels), features.fit_transform(found.texts)
     told = data_facts(path, Data(X, given.Y, given.names), source.format)
-    columns = {"text_columns": list(source.columns), "labels_column": source.labels or LABELS_COLUMN}
+    columns = {"text_columns": list(source.columns), "labels_column": ", ".join(source.label_columns)}
     return {**told, "rows_without_text": found.without_text, **columns, "label_separator": found.separator}
 
 
