@@ -33,6 +33,7 @@ class FileRequest(NamedTuple):
     how: Reading
     strict: bool  # whether features unknown to the model are refused
     device: str = "cpu"
+    threshold: float | None = None  # of label sets that are evaluated; None: the model's own
 
     def model_in_file(self) -> SmoothLinkClassifier | TextSmoothLink:
         """Returns the model with the features of its texts, if it has any."""

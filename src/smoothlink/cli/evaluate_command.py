@@ -16,6 +16,7 @@ from smoothlink.cli.shared_options import (
     Quiet,
     RankBy,
     Strict,
+    Threshold,
     dashboard,
     grouped,
     load_model,
@@ -40,6 +41,7 @@ def evaluate(
     bootstraps: Annotated[int, typer.Option(min=0, help="Draws of rows behind the intervals; 0: none.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of these draws.")] = 0,
     rank_by: RankBy = "probability",
+    threshold: Threshold = None,
     device: Device = "cpu",
     cluster: Cluster = None,
     strict: Strict = False,
@@ -58,7 +60,8 @@ def evaluate(
     screen = Screen(quiet)
     load_model(model, rank_by, device)  # raises errors that name the option
     paths = expanded(data)
-    given: dict[str, Any] = {"rank_by": rank_by, "how": reading, "strict": strict, "device": device}
+    given: dict[str, Any] = {"rank_by": rank_by, "threshold": threshold, "how": reading}
+    given |= {"strict": strict, "device": device}
     with on_cluster(cluster, screen):
         dashboard(screen)
         with screen.working("evaluating"):

@@ -10,7 +10,18 @@ import typer
 from smoothlink.cli.data_options import reading
 from smoothlink.cli.evaluate_command import as_object as metrics_of
 from smoothlink.cli.screen import Screen, print_json, size
-from smoothlink.cli.shared_options import AsJson, Device, Force, Model, Quiet, RankBy, Strict, grouped, load_model
+from smoothlink.cli.shared_options import (
+    AsJson,
+    Device,
+    Force,
+    Model,
+    Quiet,
+    RankBy,
+    Strict,
+    Threshold,
+    grouped,
+    load_model,
+)
 from smoothlink.data.matching import Reading
 from smoothlink.data.overwrite import writable
 from smoothlink.errors import plural
@@ -37,6 +48,7 @@ def report(
     bootstraps: Bootstraps = 1000,
     seed: Seed = 0,
     rank_by: RankBy = "probability",
+    threshold: Threshold = None,
     device: Device = "cpu",
     strict: Strict = False,
     force: Force = False,
@@ -59,7 +71,7 @@ def report(
     load_model(model, rank_by, device)  # raises errors that name the option
     given: dict[str, Any] = {"rank_by": rank_by, "how": reading, "strict": strict, "device": device}
     with screen.working("measuring"):
-        rows = labelled_rows_in_files(model, paths, note=screen.note, **given)
+        rows = labelled_rows_in_files(model, paths, note=screen.note, **given)._replace(threshold=threshold)
         made = make_report(rows, title or os.path.basename(model), files_text(paths), PageOptions(bootstraps, seed))
     made.save(output)
     screen.note(f"{output}: {size(len(made.html.encode()))}. Open it in a browser.")

@@ -26,6 +26,16 @@ Strict = Annotated[bool, typer.Option("--strict", help="Refuse a file with featu
 RankBy = Annotated[
     str, typer.Option(metavar="probability|psp", help="What sorts the labels of a row; psp favours rare labels.")
 ]
+Threshold = Annotated[
+    float | None,
+    typer.Option(
+        min=0,
+        max=1,
+        metavar="P",
+        help="Measure label sets at this probability, not at the model's own.",
+        show_default=False,
+    ),
+]
 Device = Annotated[
     str,
     typer.Option(

@@ -281,6 +281,10 @@ def show(summary: dict[str, Any], screen: Screen) -> None:
         steps.add_row(f"on {summary['device']}", "", memory(summary["peak_device_mb"]))
     screen.out.print(settings)
     screen.out.print(steps)
+    if summary.get("threshold") and summary["task"] == "multilabel":
+        from smoothlink.fitting.summary import threshold_text
+
+        screen.out.print(threshold_text(summary["threshold"]), markup=False)
 
 
 def value_of(summary: dict[str, Any], name: str) -> str:

@@ -72,6 +72,7 @@ class Request:
     effort: str
     holdout: float
     calibrate: bool
+    aim: str
     device: Any
     memory: Any
     block_rows: int | None

@@ -33,6 +33,7 @@ class LabelledRows(NamedTuple):
     features: Any = None  # TextFeatures, where X was made from texts
     texts: Sequence[str] | None = None
     rank_by: str = "probability"
+    threshold: Any = None  # of label sets; None: the model's own
 
     def describe(self, row: int) -> str:
         """Returns a row in words: its text, or its largest features."""
