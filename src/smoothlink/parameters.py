@@ -170,23 +170,16 @@ def memory_bytes(value: Any) -> int | None:
     return count if count >= 1 else None
 
 
-class Aim(NamedTuple):
-    """What the thresholds of a model are chosen for."""
-
-    name: str  # "half", "f1", "precision", "recall" or "labels"
-    value: float = math.nan  # to reach, of the last three
-
-
 AIMS = {"precision": Interval(0, 1, with_low=False), "recall": Interval(0, 1, with_low=False), "labels": POSITIVE}
 
 
-def parse_aim(value: Any) -> Aim | None:
-    """Returns the aim that "f1" or "precision=0.9" stands for; None where it stands for nothing."""
+def parse_aim(value: Any) -> tuple[str, float] | None:
+    """Returns the name and the number of an aim such as "f1" or "precision=0.9"; None where it is none."""
     if not isinstance(value, str) or value in ("half", "f1"):
-        return Aim(value) if isinstance(value, str) else None
+        return (value, math.nan) if isinstance(value, str) else None
     name, _, number = value.partition("=")
     with suppress(ValueError):
-        return Aim(name.strip(), float(number)) if float(number) in AIMS.get(name.strip(), ()) else None
+        return (name.strip(), float(number)) if float(number) in AIMS.get(name.strip(), ()) else None
     return None
 
 

@@ -24,7 +24,7 @@ from smoothlink.fitting.validate import (
 from smoothlink.steps.calibrate import Histogram, fit_temperature
 from smoothlink.steps.embed import label_means
 from smoothlink.steps.squared import squared
-from smoothlink.steps.thresholds import choose_thresholds
+from smoothlink.steps.thresholds import Aim, choose_thresholds
 
 
 class Validated:
@@ -226,7 +226,7 @@ def chosen_at_once(v, P):
     def blocks():
         yield slice(0, Y.shape[1]), P, Y
 
-    return choose_thresholds(blocks, label_means(v.problem.rows), v.p.w[v.numbers].astype(float), "half")
+    return choose_thresholds(blocks, label_means(v.problem.rows), v.p.w[v.numbers].astype(float), Aim())
 
 
 @pytest.mark.parametrize(

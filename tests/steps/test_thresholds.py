@@ -5,11 +5,12 @@ import pytest
 import scipy.sparse as sp
 
 from smoothlink.errors import DataError
-from smoothlink.parameters import Aim, parse_aim
+from smoothlink.parameters import parse_aim
 from smoothlink.steps.infer import f1_thresholds
 from smoothlink.steps.thresholds import (
     HALF,
     LEAST_PAIRS,
+    Aim,
     ThresholdCounts,
     choose_thresholds,
     shrink,
@@ -31,7 +32,7 @@ class Case:
             yield labels, self.P[:, labels], sp.csr_array(self.Y[:, labels].astype(np.float32))
 
     def choose(self, aim):
-        return choose_thresholds(self.blocks, self.Y.mean(axis=0), self.w, aim)
+        return choose_thresholds(self.blocks, self.Y.mean(axis=0), self.w, Aim(*parse_aim(aim)))
 
     def counted(self, thresholds):
         """Precision, recall and labels per row, by definition."""
@@ -136,7 +137,7 @@ def test_a_rare_label_with_equal_probabilities_is_not_predicted_in_all_rows(rng)
     def blocks():
         yield slice(0, 2), P, sp.csr_array(Y.astype(np.float32))
 
-    found = choose_thresholds(blocks, np.array([0.5, 0.002]), np.ones(400), "f1")
+    found = choose_thresholds(blocks, np.array([0.5, 0.002]), np.ones(400), Aim("f1"))
     assert (P[:, 1] >= f1_thresholds(P, [0.5, 0.002])[1]).all()
     assert not (P[:, 1] >= found.f1[1]).any()
 
@@ -154,8 +155,9 @@ def test_a_rare_label_with_equal_probabilities_is_not_predicted_in_all_rows(rng)
     ],
 )
 def test_an_aim_is_a_word_or_a_name_and_a_number(text, aim):
-    assert (parse_aim(text) or Aim("")).name == aim.name
-    assert aim.name == "half" or parse_aim(text) == aim
+    found = Aim(*parse_aim(text))
+    assert str(found) == str(aim) == text.replace(" ", "")
+    assert found.name == aim.name
 
 
 @pytest.mark.parametrize(

@@ -86,8 +86,11 @@ def selected(model: SmoothLinkClassifier, X: Any, request: LabelRequest) -> tupl
     P = model.predict_proba(X, labels=among)
     worth = P * label_gains(model.model_)[among] if request.rank_by == "psp" else P
     rows, columns = np.nonzero(members(model, X, P, among, request))
-    scores = model._run_prediction(model._validated_rows(X), predict_scores, among)  # order equal probabilities
-    order = np.lexsort((-scores[rows, columns], -worth[rows, columns], rows))
+    worth = worth[rows, columns]
+    order = np.lexsort((-worth, rows))
+    if ((np.diff(rows[order]) == 0) & (np.diff(worth[order]) == 0)).any():  # equal ones are ranked by score
+        scores = model._run_prediction(model._validated_rows(X), predict_scores, among)
+        order = np.lexsort((-scores[rows, columns], -worth, rows))
     rows, columns = rows[order], columns[order]
     first = np.searchsorted(rows, np.arange(len(P)))
     most = request.k or (len(among) if request.wants_sets else DEFAULT_K)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from smoothlink.steps.calibrate import Calibration, Histogram, TopLabels, fit_temperature, no_calibration
 from smoothlink.steps.squared import softmax_rows
-from smoothlink.steps.thresholds import HALF, choose_thresholds
+from smoothlink.steps.thresholds import HALF, Aim, choose_thresholds
 
 Array = NDArray[Any]
 
@@ -19,6 +19,7 @@ SCORED_PAIRS = 20_000_000  # of held-out rows and labels: enough to tell setting
 CALIBRATION_ROWS = 20_000  # held-out rows that calibrate
 LABEL_BLOCK = 2048
 PAIRS_AT_A_TIME = 1 << 20  # scores that are binned together
+HALF_AIM = Aim()
 
 
 class HeldOut(NamedTuple):
@@ -94,7 +95,7 @@ def calibrate(
     loss: str,
     *,
     multiclass: bool,
-    aim: str = "half",
+    aim: Aim = HALF_AIM,
     maps: bool = True,
     pairs: int | None = None,
 ) -> Calibrated:

@@ -46,6 +46,7 @@ from smoothlink.machines.rows import Rows
 from smoothlink.model import DecoderInputs, Model
 from smoothlink.solve import DualCholesky
 from smoothlink.steps.scale import choose_scaling
+from smoothlink.steps.thresholds import Aim
 
 Array = NDArray[Any]
 
@@ -168,7 +169,7 @@ def fit_and_calibrate(
     found, calibrated = fit(without(problem.rows, held)), not_calibrated(problem.rows.c)
     if len(held) and request.calibrate:
         with clock.step("calibrate"):
-            calibrated = calibrate_model(found, problem, held, request.aim)
+            calibrated = calibrate_model(found, problem, held, request.threshold_aim)
     if len(held) and refit:
         found = fit(problem.rows)
     model = replace(
@@ -181,7 +182,7 @@ def fit_and_calibrate(
     return model, found.embedded, calibrated._replace(rows=len(held))
 
 
-def calibrate_model(found: OneFit, problem: Problem, held: Array, aim: str) -> Calibrated:
+def calibrate_model(found: OneFit, problem: Problem, held: Array, aim: Aim) -> Calibrated:
     """Returns the calibration that held-out rows give a model that was fitted without them."""
     model = found.model
     frequencies = np.clip(model.counts / max(model.total, 1e-300), 0, 1)

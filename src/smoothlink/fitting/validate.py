@@ -82,7 +82,7 @@ def validate(choice: ChosenSettings, request: Request, compared_rows: int = COMP
         np.clip(label_means(problem.rows), 0, 1),
         settings.loss,
         multiclass=problem.multiclass,
-        aim=request.aim,
+        aim=request.threshold_aim,
         maps=request.calibrate,
         pairs=state.plan.pairs,
     )

@@ -12,18 +12,28 @@ from numpy.typing import ArrayLike, NDArray
 
 from smoothlink.errors import DataError
 from smoothlink.machines.arrays import sigmoid
-from smoothlink.parameters import Aim, parse_aim
 from smoothlink.steps.infer import f1_thresholds, sets_at
 
 Array = NDArray[Any]
 Probabilities = Callable[[], Iterator[tuple[slice, Array, sp.csr_array]]]  # labels, P (n, m) and the truth (n, m)
 
 HALF = float(np.nextafter(np.float32(0.5), np.float32(1)))  # the least probability above 1/2
-LOG_ODDS = np.arange(-1840, 2761) * 0.005  # of the thresholds that are considered: 0.0001 to 0.999999
+LOG_ODDS = np.arange(-1380, 2761) * 0.005  # of the thresholds that are considered: 0.001 to 0.999999
+PAIRS_AT_A_TIME = 1 << 20  # that are counted together
 LEAST_PAIRS = 20  # predicted pairs below which their precision says nothing
 COARSE = 20  # steps of LOG_ODDS between thresholds at which the F1 of each label is compared
 SHARED_ROWS = 1.0  # expected held-out rows of a label at which its own cut and the shared one weigh the same
 NEAR = 0.1  # of the labels per row: how far off they may be without a warning
+
+
+class Aim(NamedTuple):
+    """What thresholds are chosen for."""
+
+    name: str = "half"  # or "f1", "precision", "recall", "labels"
+    value: float = np.nan  # to reach, of the last three
+
+    def __str__(self) -> str:
+        return self.name if np.isnan(self.value) else f"{self.name}={self.value:g}"
 
 
 class Thresholds(NamedTuple):
@@ -59,7 +69,7 @@ class ChosenThreshold(NamedTuple):
 class ThresholdCounts:
     """Held-out pairs by probability, added a block of labels at a time, from which one threshold is chosen.
 
-    Pairs of less than 0.0001 are counted only where they are true.
+    Pairs of less than 0.001 are counted only where they are true: of very many labels most are such.
     """
 
     def __init__(self) -> None:
@@ -71,6 +81,12 @@ class ThresholdCounts:
 
     def add(self, P: Array, Y: sp.csr_array, w: Array) -> None:
         """Adds probabilities (n, m) of some labels, whose truth is Y (n, m); rows have weights (n,)."""
+        true, width = sp.csc_array(Y), max(1, PAIRS_AT_A_TIME // max(1, len(P)))
+        for start in range(0, P.shape[1], width):
+            labels = slice(start, start + width)
+            self._add_some(P[:, labels], true[:, labels].tocsr(), w)
+
+    def _add_some(self, P: Array, Y: sp.csr_array, w: Array) -> None:
         likely = np.nonzero(np.float32(self.edges[0]) <= P)
         true = np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr)), Y.indices
         hit = tuple(indices[P[true] >= np.float32(self.edges[0])] for indices in true)
@@ -111,21 +127,20 @@ class ThresholdCounts:
         return ChosenThreshold(float(self.edges[at]), Reached(*(float(values[at]) for values in curve)), missed)
 
 
-def choose_thresholds(probabilities: Probabilities, frequencies: Array, w: Array, aim: str) -> Thresholds:
+def choose_thresholds(probabilities: Probabilities, frequencies: Array, w: Array, aim: Aim) -> Thresholds:
     """Returns thresholds by their aim on held-out rows of weights w (n,), whose labels have these frequencies (c,)."""
-    wanted, counts, cuts = parse_aim(aim), ThresholdCounts(), np.empty(len(frequencies))
-    assert wanted is not None
+    counts, cuts = ThresholdCounts(), np.empty(len(frequencies))
     for labels, P, true in probabilities():
         counts.add(P, true, w)
         cuts[labels] = f1_thresholds(P, frequencies[labels], w)
     f1 = shrink(cuts, frequencies * w.sum(), counts.f1_cut)
-    facts: dict[str, Any] = {"aim": aim, "rows": len(w), "threshold": None}
-    if wanted.name == "f1":
+    facts: dict[str, Any] = {"aim": str(aim), "rows": len(w), "threshold": None}
+    if aim.name == "f1":
         return Thresholds(f1, None, facts | reached_by_label(probabilities, f1, w))
-    found = counts.choose(wanted)
+    found = counts.choose(aim)
     if found.missed:
         warnings.warn(
-            f"aim is {aim!r}, which no threshold reaches on {len(w):,} held-out rows. The nearest is {found.missed}, "
+            f"aim is '{aim}', which no threshold reaches on {len(w):,} held-out rows. The nearest is {found.missed}, "
             f"at a threshold of {found.value:.3g}, which the model takes.",
             UserWarning,
             stacklevel=2,
