@@ -74,7 +74,13 @@ class PredictRequest(RequestBody):
     k: int | None = Field(
         None, ge=1, description="How many labels to return at most. The default is 5, or all where a threshold is set."
     )
-    threshold: float | None = Field(None, ge=0, le=1, description="The least probability of a returned label.")
+    threshold: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="The least probability of a returned label. Without it, and without k, a model that was trained "
+        "for an aim (train --aim) returns the labels at its own thresholds.",
+    )
     only: list[str] | None = Field(None, min_length=1, description="The labels to choose from.")
 
     @model_validator(mode="after")

@@ -41,6 +41,7 @@ class PredictionService:
         self.classifier = model if self.text_features is None else model.classifier_
         self.takes = "vectors" if self.text_features is None else "texts"
         self.names = [str(name) for name in label_names(self.classifier)]
+        self.thresholds = self.classifier.thresholds_.tolist()
         self.numbers = {name: j for j, name in reversed(list(enumerate(self.names)))}
 
     @cached_property
@@ -82,8 +83,9 @@ class PredictionService:
             reason = f"k is {k}; at most {self.settings.max_labels} labels are predicted per row."
             raise RefusedRequest(422, reason)
         most = min(self.settings.max_labels, len(self.names))
-        k = k or (DEFAULT_K if threshold is None else most)
-        return RowsRequest(rows, LabelRequest(min(k, most), threshold, only=self.label_numbers(only)))
+        own = k is None and threshold is None and self.classifier.model_.has_aim
+        k = k or (DEFAULT_K if threshold is None and not own else most)
+        return RowsRequest(rows, LabelRequest(min(k, most), threshold, sets=own, only=self.label_numbers(only)))
 
     def features_of(self, rows: Sequence[Any]) -> sp.csr_array:
         """Returns the features (n, d) of texts or vectors."""
@@ -94,8 +96,8 @@ class PredictionService:
     def predict_batch(self, requests: list[RowsRequest]) -> list[list[RowPrediction] | Exception]:
         """Returns a prediction per row of each request, or its error.
 
-        The most probable k labels and those above a threshold are both first parts of one list, so that all requests
-        without `only` share one prediction of the largest k among them.
+        The most probable k labels and those above a threshold are both parts of one list, so that all requests without
+        `only` share one prediction of the largest k among them.
         """
         starts = np.cumsum([0, *(len(request.rows) for request in requests)])
         X = self.features_of([row for request in requests for row in request.rows])
@@ -109,7 +111,7 @@ class PredictionService:
             rows = np.concatenate([np.arange(starts[i], starts[i + 1]) for i in members])
             predictions = iter(self.predict_rows(X[rows] if len(groups) > 1 else X, shared))
             for i in members:
-                found = [first_labels(next(predictions), requests[i].labels) for _ in requests[i].rows]
+                found = [self.requested_labels(next(predictions), requests[i].labels) for _ in requests[i].rows]
                 results[i] = found if all(p == p for one in found for p in one.probabilities) else overflow_error()
         return results
 
@@ -123,6 +125,16 @@ class PredictionService:
             RowPrediction([self.names[j] for j in labels], probabilities, n)
             for (labels, probabilities), n in zip(found, known, strict=True)
         ]
+
+    def requested_labels(self, prediction: RowPrediction, request: LabelRequest) -> RowPrediction:
+        """Returns the labels of a prediction that a request wants: at most k, and none below its threshold, or with
+        `sets` below the model's own."""
+        if request.sets:
+            pairs = zip(prediction.names, prediction.probabilities, strict=True)
+            kept = [(name, p) for name, p in pairs if p >= self.thresholds[self.numbers[name]]]
+            names, probabilities = [name for name, _ in kept], [p for _, p in kept]
+            prediction = RowPrediction(names, probabilities, prediction.features)
+        return first_labels(prediction, request)
 
     def search_labels(self, text: str, offset: int, limit: int) -> tuple[int, list[int]]:
         """Returns how many labels have this text in their names, and a page of their numbers: those that begin with it
