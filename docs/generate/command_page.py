@@ -14,12 +14,13 @@ from smoothlink.cli.app import app
 
 HEAD = """# Commands
 
-Written by `python docs/generate` from the program; `smoothlink COMMAND --help` says the same.
+`smoothlink COMMAND --help` shows the same on the screen.
 
 Messages go to standard error, results to standard output. The exit code is 0, or 1 where something is wrong with the
 data or the model, 2 where the command was typed wrongly, 130 after Ctrl-C. `smoothlink --debug COMMAND` shows the
 traceback of an error, `smoothlink --version` the version.
 """
+WRITTEN = "Written by `python docs/generate` from the program."
 NOT_RUN = "<!-- not run: the examples of the help texts; their options are checked -->"
 BAR = "&#124;"  # within a table a bar ends the cell
 OWN = ("Arguments", "Options")
@@ -38,7 +39,7 @@ def command_page() -> str:
         lines += section(name, command, panels[name], shared)
     for panel, rows in shared.items():
         lines += [f"## {panel}", "", "Options of several commands.", "", *table(rows)]
-    return "\n".join(lines)
+    return "\n".join([*lines, WRITTEN, ""])
 
 
 def first_line(command: Any) -> str:
