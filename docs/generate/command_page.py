@@ -11,6 +11,7 @@ from typing import Any
 import typer
 
 from smoothlink.cli.app import app
+from smoothlink.cli.shared_options import WORDS
 
 HEAD = """# Commands
 
@@ -19,12 +20,14 @@ HEAD = """# Commands
 Messages go to standard error, results to standard output. The exit code is 0, or 1 where something is wrong with the
 data or the model, 2 where the command was typed wrongly, 130 after Ctrl-C. `smoothlink --debug COMMAND` shows the
 traceback of an error, `smoothlink --version` the version.
+
+After `smoothlink --install-completion`, in a new terminal, the Tab key completes commands, options and their values
+(bash, zsh, fish, PowerShell); `--show-completion` only prints what would be installed.
 """
 WRITTEN = "Written by `python docs/generate` from the program."
 NOT_RUN = "<!-- not run: the examples of the help texts; their options are checked -->"
 BAR = "&#124;"  # within a table a bar ends the cell
 OWN = ("Arguments", "Options")
-WORDS = {int: "N", float: "NUMBER", str: "TEXT"}
 
 
 def command_page() -> str:

@@ -35,7 +35,7 @@ def evaluate(
     model: Model,
     data: Annotated[
         list[str],
-        typer.Argument(metavar="TEST...", help="Data files with the true labels; * in a name fits all."),
+        typer.Argument(metavar="TEST", help="Data files with the true labels; * in a name fits all."),
     ],
     bootstraps: Annotated[int, typer.Option(min=0, help="Draws of rows behind the intervals; 0: none.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of these draws.")] = 0,

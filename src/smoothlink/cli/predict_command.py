@@ -56,7 +56,7 @@ def predict(
     model: Model,
     data: Annotated[
         list[str],
-        typer.Argument(metavar="INPUT...", help="Data files; labels in them are not looked at; * in a name fits all."),
+        typer.Argument(metavar="INPUT", help="Data files; labels in them are not looked at; * in a name fits all."),
     ],
     output: Annotated[
         str | None,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from smoothlink.reports.measurements import Measured
 
 Tests = Annotated[
-    list[str], typer.Argument(metavar="TEST...", help="Data files with the true labels; * in a name fits all.")
+    list[str], typer.Argument(metavar="TEST", help="Data files with the true labels; * in a name fits all.")
 ]
 Bootstraps = Annotated[int, typer.Option(min=0, help="Draws of rows behind the intervals; 0: none.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of these draws, and of the rows shown.")]

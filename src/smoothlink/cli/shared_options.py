@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from smoothlink.cli.screen import Screen
 from smoothlink.errors import plural
@@ -17,6 +18,8 @@ from smoothlink.parameters import RANK_BY
 if TYPE_CHECKING:
     from smoothlink.estimator import SmoothLinkClassifier
     from smoothlink.text.classifier import TextSmoothLink
+
+WORDS: dict[Any, str] = {bool: "", int: "N", float: "NUMBER", str: "TEXT"}  # for the value of an option
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A model file, as `train` writes it.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite a file that is there already, whatever it holds.")]
@@ -70,6 +73,27 @@ def grouped(**groups: Callable[..., Any]) -> Callable[[Command], Command]:
         return run
 
     return decorate
+
+
+class PlainHelp:
+    """A mixin for commands whose help names no Python types: N for a number, and nothing after a switch."""
+
+    def get_params(self, ctx: Any) -> Any:
+        found = super().get_params(ctx)  # type: ignore[misc]
+        for parameter in found:
+            if parameter.param_type_name == "argument":
+                parameter.display_type_rich = lambda ctx: None
+            elif parameter.metavar is None:  # older versions of typer have no type_descriptor and show no types
+                parameter.metavar = WORDS.get(getattr(getattr(parameter, "type_descriptor", None), "annotation", None))
+        return found
+
+
+class PlainCommand(PlainHelp, TyperCommand):
+    """A command with plain help."""
+
+
+class PlainGroup(PlainHelp, TyperGroup):
+    """The command of which the others are part, with plain help."""
 
 
 @contextmanager

@@ -39,7 +39,7 @@ STEPS = ("scale", "read", "choose", "calibrate", "embed", "featurize", "fit")
 def train(
     data: Annotated[
         list[str],
-        typer.Argument(metavar="TRAIN...", help="Data files, plain or compressed; * in a name stands for anything."),
+        typer.Argument(metavar="TRAIN", help="Data files, plain or compressed; * in a name stands for anything."),
     ],
     output: Annotated[str, typer.Option("--output", "-o", metavar="MODEL", help="File to write the model to.")],
     params: Annotated[
