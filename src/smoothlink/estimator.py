@@ -381,7 +381,7 @@ def _tidy(X: Any) -> Any:
     return A
 
 
-def _to_stderr(stage: str, share: float) -> None:
+def _to_stderr(stage: str, share: float, words: str) -> None:
     if share == 0.0:
         print(f"smoothlink: {stage}", file=sys.stderr)
 

@@ -67,7 +67,7 @@ def test_words_of_a_topic_get_its_labels(problem):
 
 def test_selected_settings_are_taken_as_they_are(problem):
     steps = []
-    summary = parts.train(problem, lambda stage, share: steps.append(stage), selected=True).summary_
+    summary = parts.train(problem, lambda stage, share, words: steps.append(stage), selected=True).summary_
     assert [summary[name] for name in ("ridge", "bandwidth", "final_ridge")] == [3.0, 1.0, 3e-4]
     assert "fit" in steps
 

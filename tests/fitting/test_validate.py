@@ -15,6 +15,7 @@ from smoothlink.fitting.link import decoder_passes
 from smoothlink.fitting.validate import (
     DEFAULT_PASSES,
     EarlyStopping,
+    Work,
     candidate_losses,
     fit_folds,
     held_out,
@@ -54,7 +55,7 @@ class Validated:
     def fit(self, loss, folds=None):
         some = slice(folds)
         settings = replace(self.settings, loss=loss)
-        return fit_folds(self.folds[some], self.links[some], settings, self.problem, self.request)
+        return fit_folds(self.folds[some], self.links[some], settings, self.problem, self.request, Work(1, None))
 
 
 # The criterion

@@ -27,7 +27,8 @@ from smoothlink.steps.sgd import SGD
 from smoothlink.steps.squared import Smoothing
 
 Array = NDArray[Any]
-Notify = Callable[[str, float], None]
+Notify = Callable[[str, float, str], None]  # step, share that is done, and a few words on it
+Report = Callable[[float, str], None]  # the same within one step
 Note = Callable[[str], None]
 
 
@@ -222,9 +223,9 @@ class Clock:
         self.peak_mb[name] = peak_memory_mb()
         self.progress(name, 1.0)
 
-    def progress(self, name: str, share: float) -> None:
+    def progress(self, name: str, share: float, words: str = "") -> None:
         if self.notify is not None:
-            self.notify(name, share)
+            self.notify(name, share, words)
 
 
 def peak_memory_mb() -> float:
