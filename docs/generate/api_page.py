@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import smoothlink
+from smoothlink import types
 
 HEAD = """# Python names
 
@@ -27,6 +28,13 @@ GROUPS = {
     "Solvers": "Cholesky DualCholesky ConjugateGradient",
     "Errors": "SmoothLinkError DataError ModelFileError DeviceError ClusterError",
 }
+TYPES = """## Types
+
+Signatures name these, which are in `smoothlink.types`. A `Frame` is a pandas or polars table, a `ColumnStore` one of
+pyarrow or a Hugging Face data set.
+
+| | |
+|---|---|"""
 BAR = "&#124;"  # within a table a bar ends the cell
 INNER = ("Reading", "TextFeatures")  # their methods serve the other names
 WIDEST = 100  # characters of a signature on one line
@@ -47,7 +55,21 @@ def api_page() -> str:
         lines += [f"## {title}", ""]
         for name in names.split():
             lines += public(name)
+    lines += [TYPES, *(f"| `{name}` | {meaning} |" for name, meaning in type_aliases()), ""]
     return "\n".join([*lines, WRITTEN, ""])
+
+
+def type_aliases() -> list[tuple[str, str]]:
+    """The names that signatures use for types, with what they stand for, from smoothlink/types.py."""
+    source = Path(inspect.getsourcefile(types) or "").read_text(encoding="utf-8")
+    found = re.findall(r"^(\w+): TypeAlias = (.+?)(?:  # (.+))?$", source, re.MULTILINE)
+    return [
+        (
+            name,
+            " or ".join(f"`{part}`" for part in value.strip('"').split(" | ")) + (f"<br>{meaning}" if meaning else ""),
+        )
+        for name, value, meaning in found
+    ]
 
 
 def listed(name: str) -> str:

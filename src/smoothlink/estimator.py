@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -15,7 +14,23 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from smoothlink.choices import check_names
+from smoothlink.choices import (
+    Exponential,
+    FineTune,
+    Gaussian,
+    InputKernel,
+    Joint,
+    Laplacian,
+    Linear,
+    Logistic,
+    Matern,
+    PerLabel,
+    Randomized,
+    ShortHtml,
+    Softmax,
+    Squared,
+    check_names,
+)
 from smoothlink.device_model import DeviceCopy
 from smoothlink.distributed import current
 from smoothlink.fitting.checks import check_loss, check_weights
@@ -37,6 +52,8 @@ from smoothlink.predict import (
     predict_topk,
     predictions,
 )
+from smoothlink.solve import Cholesky, ConjugateGradient, DualCholesky
+from smoothlink.types import FilePath, LabelMatrix, Matrix, Seed, Targets, Weights
 
 if TYPE_CHECKING:
     from smoothlink.distributed.input_files import Files
@@ -48,7 +65,7 @@ Result = TypeVar("Result")
 FEW_ENTRIES = 1 << 16  # of rows that are looked through in the blink that scikit-learn's own checks take
 
 
-class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
+class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
     """Multilabel and multiclass classification through a smooth, low-rank link function.
 
     Nothing has to be tuned: what is "auto" is chosen on rows that are held out before anything is fitted. A value that
@@ -70,29 +87,29 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
 
     def __init__(
         self,
-        rank: Any = "auto",
+        rank: float | str = "auto",
         *,
-        embedding: Any = "randomized",
-        ridge: Any = "auto",
-        kernel: Any = "auto",
-        final_ridge: Any = "auto",
-        loss: Any = "auto",
-        training: Any = "auto",
+        embedding: str | Randomized | PerLabel = "randomized",
+        ridge: float | str = "auto",
+        kernel: str | Gaussian | Laplacian | Exponential | Matern | Linear = "auto",
+        final_ridge: float | str = "auto",
+        loss: str | Squared | Logistic | Softmax = "auto",
+        training: str | Joint | FineTune = "auto",
         task: str = "auto",
         label_smoothing: float = 1.0,
-        class_weight: Any = None,
+        class_weight: str | Mapping[Any, float] | Weights | None = None,
         scale: str = "auto",
         normalize_embedding: bool = False,
-        input_kernel: Any = "auto",
-        solver: Any = "auto",
+        input_kernel: str | InputKernel | None = "auto",
+        solver: str | Cholesky | DualCholesky | ConjugateGradient = "auto",
         effort: str = "full",
         holdout: float = 0.1,
         calibrate: bool = True,
         device: str = "cpu",
-        memory: Any = None,
+        memory: int | str | None = None,
         block_rows: int | None = None,
-        checkpoint: Any = None,
-        random_state: Any = 0,
+        checkpoint: FilePath | None = None,
+        random_state: Seed | None = 0,
         verbose: int = 0,
     ) -> None:
         self.rank = rank
@@ -133,7 +150,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
             self._device_copy.drop()
         return self
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(self, X: Matrix | Files, y: Targets | None = None, sample_weight: Weights | None = None) -> Self:
         """Fits to X (n, d), CSR or dense, and y: class ids (n,), or a 0/1 matrix (n, c), sparse or dense.
 
         Within `with smoothlink.cluster(...)` the fit runs on a cluster; there X may be `smoothlink.Files`, which the
@@ -148,10 +165,10 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
             from smoothlink.distributed.distributed_fit import check_shards
 
             check_shards(cluster, request)
-        if hasattr(X, "sources"):  # Files
+        if hasattr(X, "sources"):
             if y is not None or sample_weight is not None:
                 raise ValueError("Files hold their labels and have no weights: pass nothing but them.")
-            return self._fit_files(X, request)
+            return self._fit_files(cast("Files", X), request)
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None.")
         if isinstance(X, MappedMatrix):  # looked through when it was read
@@ -257,14 +274,14 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
             X = X if X.dtype == np.float32 else X.astype(np.float32)
         return X if np.isfinite(X.data).all() else None
 
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: Matrix) -> LabelMatrix:
         """Class ids, or label sets at probability > 1/2: CSR when y was sparse, else a dense 0/1 array."""
         sets = self._run_prediction(self._validated_rows(X), predict_sets)
         if not self._indicator:
             return self.classes_[sets.indices]
         return sets if self._sparse else sets.toarray()
 
-    def predict_proba(self, X: Any, labels: Any = None) -> Array:
+    def predict_proba(self, X: Matrix, labels: Sequence[int] | Array | None = None) -> Array:
         """Probabilities (n, c), dense; of some labels (positions in classes_) where given."""
         X = self._validated_rows(X)
         return self._run_prediction(X, predict_proba, None if labels is None else self._positions(labels))
@@ -277,7 +294,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError(f"labels are outside 0..{self.model_.n_labels - 1}.")
         return positions
 
-    def decision_function(self, X: Any, labels: Any = None) -> Array:
+    def decision_function(self, X: Matrix, labels: Sequence[int] | Array | None = None) -> Array:
         """Scores (n, c) before calibration; binary class ids: (n,), positive for the second class."""
         X = self._validated_rows(X)
         S = self._run_prediction(X, predict_scores, None if labels is None else self._positions(labels))
@@ -286,7 +303,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
             return np.asarray(S[:, 1] - S[:, 0])
         return S
 
-    def predict_topk(self, X: Any, k: int = 5, *, rank_by: str = "probability") -> sp.csr_array:
+    def predict_topk(self, X: Matrix, k: int = 5, *, rank_by: str = "probability") -> sp.csr_array:
         """The k best labels of each row with their probabilities: CSR, k entries per row in descending order.
 
         rank_by="psp" ranks by probability times inverse propensity, which favours rare labels.
@@ -297,7 +314,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         check_value("rank_by", rank_by, RANK_BY)
         return self._run_prediction(self._validated_rows(X), predict_topk, int(k), rank_by=rank_by)
 
-    def predict_f1(self, X: Any, over: str = "thresholds") -> Any:
+    def predict_f1(self, X: Matrix, over: str = "thresholds") -> LabelMatrix:
         """Label sets for a high F1 of each label (Algorithm 4).
 
         over="thresholds": by `thresholds_`, so that a row's prediction does not depend on its neighbours; over="batch":
@@ -307,7 +324,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         return sets if self._sparse or not self._indicator else sets.toarray()
 
     def evaluate(
-        self, X: Any, y: Any, *, bootstraps: int = 1000, seed: int = 0, rank_by: str = "probability"
+        self, X: Matrix, y: Targets, *, bootstraps: int = 1000, seed: int = 0, rank_by: str = "probability"
     ) -> Evaluation:
         """All metrics with 90 % intervals; y as in `fit`, or with more columns than labels known."""
         check_value("rank_by", rank_by, RANK_BY)
@@ -342,7 +359,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         known = self.classes_[place] == ids
         return one_each(np.where(known, place, c), c + 1).astype(np.float32)
 
-    def save(self, path: str | os.PathLike[str], dtype: str | None = None) -> None:
+    def save(self, path: FilePath, dtype: str | None = None) -> None:
         """Writes the fitted model to one safetensors file (docs/file-format.md).
 
         dtype="float16" stores the weights in half the space, at a cost in accuracy that is hard to measure, and a

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from smoothlink.data.read import Data
     from smoothlink.estimator import SmoothLinkClassifier
     from smoothlink.text.classifier import TextSmoothLink
+    from smoothlink.types import FilePath, FilePaths
 
 
 class FileRequest(NamedTuple):
@@ -70,8 +71,8 @@ class Written(NamedTuple):
 
 
 def predict_files(
-    model: str | os.PathLike[str],
-    paths: Any,
+    model: FilePath,
+    paths: FilePaths,
     folder: str | os.PathLike[str],
     *,
     k: int | None = None,

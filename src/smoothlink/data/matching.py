@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from smoothlink.estimator import SmoothLinkClassifier
     from smoothlink.text.classifier import TextSmoothLink
     from smoothlink.text.documents import DocumentSource
+    from smoothlink.types import FittedModel
 
 BY_NAME = ("vw", "lshtc")  # formats whose column numbers mean nothing outside the file
 
@@ -94,7 +95,9 @@ class Reading(NamedTuple):
             "zero_based": self.zero_based,
         }
 
-    def read(self, path: str, *, labels_matter: bool = True, model: Any = None, note: Note | None = None) -> Data:
+    def read(
+        self, path: str, *, labels_matter: bool = True, model: FittedModel | None = None, note: Note | None = None
+    ) -> Data:
         """Returns the data in a file, with the names that were given.
 
         An svmlight file for a model counts its features as those that the model was trained on. Where that, or a guess,

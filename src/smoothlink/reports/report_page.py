@@ -30,6 +30,7 @@ from smoothlink.reports.figures import (
 from smoothlink.reports.labelled_rows import LabelledRows, labelled_rows
 from smoothlink.reports.measurements import FOUND, Measured, measure
 from smoothlink.reports.pages import LISTED_SETTINGS, PageOptions, colored, isolated, render, save_page, setting_text
+from smoothlink.types import FittedModel, Labels, Matrix, Targets, Texts
 
 SECTIONS = {
     "headline": "Metrics",
@@ -58,9 +59,9 @@ class Report(NamedTuple):
 
 
 def report(
-    model: Any,
-    X: Any,
-    y: Any,
+    model: FittedModel,
+    X: Matrix | Texts,
+    y: Targets | Labels,
     path: str | os.PathLike[str] | None = None,
     *,
     title: str = "A smoothlink model",

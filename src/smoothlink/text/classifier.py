@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any, Self
@@ -15,7 +14,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from smoothlink import modelfile as persist
-from smoothlink.choices import check_names
+from smoothlink.choices import ShortHtml, check_names
 from smoothlink.errors import DataError, plural
 from smoothlink.estimator import SmoothLinkClassifier
 from smoothlink.labels import NamedLabels, names_of, read_labels
@@ -26,6 +25,7 @@ from smoothlink.text.examples import TrainingExample, some_examples
 from smoothlink.text.features import TextFeatures
 from smoothlink.text.label_cells import NONE, guess_separator, shown, unlikely_labels
 from smoothlink.text.model_section import section
+from smoothlink.types import FilePath, Labels, Texts, Weights
 
 Array = NDArray[Any]
 
@@ -35,7 +35,7 @@ def _options(kind: type[BaseEstimator]) -> dict[str, inspect.Parameter]:
     return {name: p.replace(kind=p.KEYWORD_ONLY) for name, p in own.items() if name != "self"}
 
 
-class TextSmoothLink(BaseEstimator):
+class TextSmoothLink(ShortHtml, BaseEstimator):
     """A classifier of documents: TF-IDF features and a SmoothLinkClassifier, saved together in one file.
 
     Parameters
@@ -87,7 +87,7 @@ class TextSmoothLink(BaseEstimator):
             self.classifier_.set_params(device=params["device"])
         return self
 
-    def fit(self, texts: Any, labels: Any, sample_weight: Any = None) -> Self:
+    def fit(self, texts: Texts, labels: Labels, sample_weight: Weights | None = None) -> Self:
         """Fits to texts and their labels.
 
         Texts are a list, a column, or a table of nothing but columns of text, which are joined by line ends. Labels
@@ -168,22 +168,27 @@ class TextSmoothLink(BaseEstimator):
         tags.input_tags.string, tags.input_tags.two_d_array = True, False
         return tags
 
-    def transform(self, texts: Any) -> sp.csr_array:
+    def transform(self, texts: Texts) -> sp.csr_array:
         """X, as `classifier_` takes it; of a table the columns that the model was trained on are read."""
         if not hasattr(self, "classifier_"):
             check_is_fitted(self)
         return self.features_.transform(self._texts(texts))
 
-    def _texts(self, texts: Any) -> Iterable[Any]:
+    def get_feature_names_out(self, input_features: object = None) -> Array:
+        """Returns the n-gram of each column of `transform`, as `TextFeatures` does."""
+        check_is_fitted(self)
+        return self.features_.get_feature_names_out()
+
+    def _texts(self, texts: Texts) -> Iterable[Any]:
         """Returns the texts of a list, or of a table by the columns that the model was trained on."""
         trained = from_meta(self.source_)
         return read_texts(texts, () if trained is None else trained.columns).texts
 
-    def predict(self, texts: Any) -> list[list[str]]:
+    def predict(self, texts: Texts) -> list[list[str]]:
         """Returns the names more likely than not of each text; multiclass: the one best."""
         return self._named(self.transform(texts), "predict")
 
-    def predict_f1(self, texts: Any, over: str = "thresholds") -> list[list[str]]:
+    def predict_f1(self, texts: Texts, over: str = "thresholds") -> list[list[str]]:
         """Returns names for a high F1 of each label (Algorithm 4)."""
         return self._named(self.transform(texts), "predict_f1", over=over)
 
@@ -192,7 +197,7 @@ class TextSmoothLink(BaseEstimator):
             return []
         return names_of(sp.csr_array(getattr(self.classifier_, method)(X, **given)), self.classes_)
 
-    def predict_topk(self, texts: Any, k: int = 5, *, rank_by: str = "probability") -> list[list[tuple[str, float]]]:
+    def predict_topk(self, texts: Texts, k: int = 5, *, rank_by: str = "probability") -> list[list[tuple[str, float]]]:
         """Returns the k best names of each text with their probabilities, the best first; "psp" favours rare ones."""
         X = self.transform(texts)
         if not X.shape[0]:
@@ -202,7 +207,7 @@ class TextSmoothLink(BaseEstimator):
         pairs = [(names[j], p) for j, p in zip(best.indices.tolist(), best.data.tolist(), strict=True)]
         return [pairs[start : start + width] for start in range(0, len(pairs), width)]
 
-    def predict_proba(self, texts: Any, labels: Iterable[str] | None = None) -> Array:
+    def predict_proba(self, texts: Texts, labels: Iterable[str] | None = None) -> Array:
         """Returns probabilities (n, c) in the order of classes_, or of some labels, by name."""
         X = self.transform(texts)
         positions = None if labels is None else self.positions(labels)
@@ -221,20 +226,20 @@ class TextSmoothLink(BaseEstimator):
         return [place[name] for name in wanted]
 
     def evaluate(
-        self, texts: Any, labels: Any, *, bootstraps: int = 1000, seed: int = 0, rank_by: str = "probability"
+        self, texts: Texts, labels: Labels, *, bootstraps: int = 1000, seed: int = 0, rank_by: str = "probability"
     ) -> Evaluation:
         """All metrics with 90 % intervals; labels as in `fit`, those unknown to the model count as misses."""
         X, Y = self.transform(texts), self._read_labels(labels).Y
         return self.classifier_.evaluate(X, Y, bootstraps=bootstraps, seed=seed, rank_by=rank_by)
 
-    def score(self, texts: Any, labels: Any) -> float:
+    def score(self, texts: Texts, labels: Labels) -> float:
         """Returns Micro-F1 of `predict`, which for one label per row is the accuracy."""
         predicted = sp.csr_array(self.classifier_.predict(self.transform(texts)))
         truth = self._read_labels(labels).Y
         hits = predicted.multiply(truth[:, : predicted.shape[1]]).sum()
         return float(2 * hits / max(1, predicted.sum() + truth.sum()))
 
-    def save(self, path: str | os.PathLike[str], dtype: str | None = None) -> None:
+    def save(self, path: FilePath, dtype: str | None = None) -> None:
         """Writes features and classifier to one safetensors file; dtype as in SmoothLinkClassifier.save."""
         check_is_fitted(self)
         persist.save(self.classifier_, path, dtype, text=section(self))

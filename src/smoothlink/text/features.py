@@ -78,10 +78,10 @@ class TextFeatures(TransformerMixin, BaseEstimator):
     def __init__(
         self,
         *,
-        word_ngrams: Any = "auto",
-        char_ngrams: Any = "auto",
-        min_df: Any = "auto",
-        max_features: Any = "auto",
+        word_ngrams: tuple[int, int] | str | None = "auto",
+        char_ngrams: tuple[int, int] | str | None = "auto",
+        min_df: int | str = "auto",
+        max_features: int | str | None = "auto",
         sublinear_tf: bool = True,
         use_idf: bool = True,
         lowercase: bool = True,
@@ -100,12 +100,12 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         self.token_pattern = token_pattern
         self.hashing = hashing
 
-    def fit(self, texts: Iterable[str], y: Any = None) -> Self:
+    def fit(self, texts: Iterable[str], y: object = None) -> Self:
         """Learns the vocabulary and how rare its n-grams are."""
         self.fit_transform(texts)
         return self
 
-    def fit_transform(self, texts: Iterable[str], y: Any = None, **given: Any) -> sp.csr_array:
+    def fit_transform(self, texts: Iterable[str], y: object = None, **given: Any) -> sp.csr_array:
         """`fit`, then `transform` of the same texts, looking at each once; with `hashing` they may be a stream."""
         if self.hashing is not None:
             first, texts = ahead(checked(texts), TEXTS_SAMPLED)
@@ -149,7 +149,7 @@ class TextFeatures(TransformerMixin, BaseEstimator):
             start += block.width
         return found
 
-    def get_feature_names_out(self, input_features: Any = None) -> Array:
+    def get_feature_names_out(self, input_features: object = None) -> Array:
         """Returns the n-gram of each column; hashed columns, which many share, are called hash0, hash1, ..."""
         check_is_fitted(self)
         names: list[str] = []
