@@ -19,7 +19,7 @@ change without notice.
 """
 WRITTEN = "Written by `python docs/generate` from the docstrings and signatures."
 GROUPS = {
-    "Classifiers": "SmoothLinkClassifier TextSmoothLink TextFeatures load",
+    "Classifiers": "SmoothLinkClassifier TextSmoothLink TextFeatures Document load",
     "Choices": """Gaussian Laplacian Exponential Matern Linear Squared Logistic Softmax Randomized PerLabel Joint
         FineTune InputKernel""",
     "Data": "read write Data Reading Files stratified_split",

@@ -42,6 +42,14 @@ def reading(
             help="Columns that hold the text, by name or number: --text title,body. Without it: text.",
         ),
     ] = None,
+    numbers: Annotated[
+        str | None,
+        option(
+            metavar="COLUMNS",
+            help="Columns of numbers that are features beside the text: --numbers vector (a list of numbers in each "
+            "row) or --numbers year,pages. Without it: as in training, or none.",
+        ),
+    ] = None,
     labels: Annotated[
         str | None,
         option(
@@ -115,6 +123,7 @@ def reading(
         label_separator=separator(label_separator),
         label_prefix=label_prefix,
         header=header,
+        numbers=tuple(name.strip() for name in (numbers or "").split(",") if name.strip()),
     )
 
 

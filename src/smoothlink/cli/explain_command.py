@@ -45,6 +45,7 @@ def explain(
     """
     from smoothlink.explanation import classifier_and_row, explain
     from smoothlink.modelfile import load
+    from smoothlink.text.numbers import Document
 
     check_usage(data, text, row)
     loaded, screen = load(model), Screen(quiet)
@@ -53,9 +54,11 @@ def explain(
         asked = "--text" if reads_texts else "FILE, --row"
         made = "texts" if reads_texts else "rows of features"
         raise typer.BadParameter(f"{model} was made from {made}: pass {asked}.", param_hint="--text, --row")
-    given: Any = (
-        text if text is not None else one_row(loaded, str(data), row or 0, how_read(format, zero_based), strict, screen)
-    )
+    given: Any
+    if text is not None:
+        given = Document(text)
+    else:
+        given = one_row(loaded, str(data), row or 0, how_read(format, zero_based), strict, screen)
     classifier = classifier_and_row(loaded, given)[0]
     found = explain(loaded, given, chosen(classifier, labels), k=k, top=top)
     if as_json:

@@ -41,6 +41,7 @@ class Reading(NamedTuple):
     label_separator: str | None = None
     label_prefix: str = ""
     header: bool | None = None
+    numbers: tuple[str, ...] = ()  # the columns of numbers beside texts
 
     def format_of(self, path: str) -> str:
         """Returns the format of a file: the one given, else as its first bytes and its name show."""
@@ -80,6 +81,7 @@ class Reading(NamedTuple):
             "separator": self.label_separator,
             "prefix": self.label_prefix,
             "header": self.header,
+            "numbers": self.numbers,
         }
         return known._replace(**{name: value for name, value in given.items() if value not in (None, (), "")})
 
@@ -136,6 +138,7 @@ class Reading(NamedTuple):
             "--label-separator": self.label_separator,
             "--label-prefix": self.label_prefix,
             "--header/--no-header": self.header,
+            "--numbers": self.numbers,
         }
         for flag, value in given.items():
             if value not in (None, (), ""):

@@ -18,6 +18,7 @@ from smoothlink.data.files_on_disk import SUFFIXES, bare_name, load, replacing
 from smoothlink.data.formats import FASTTEXT_MARK, documents_in
 from smoothlink.errors import DataError, plural
 from smoothlink.text.label_cells import NONE, Guess, guess_separator, names_in, shown, text_of, unlikely_labels
+from smoothlink.text.numbers import Document, numbers_in
 
 Array = NDArray[Any]
 
@@ -34,6 +35,7 @@ class DocumentSource(NamedTuple):
     separator: str | None = None  # of labels in a cell, or cells.LIST or NONE; None: guessed
     prefix: str = ""  # that labels must begin with to count
     header: bool | None = None  # whether tables have one; None: unless columns are numbers
+    numbers: tuple[str, ...] = ()  # columns of numbers beside the text
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -93,10 +95,13 @@ def read_documents(
         if len(seen) < 100:
             seen |= dict.fromkeys(values)
         columns = source.columns if text_matters else ()
-        texts.append(text_of([values.get(column) for column in columns], f"{path}, {where}"))
+        text = text_of([values.get(column) for column in columns], f"{path}, {where}")
+        if source.numbers and text_matters:
+            text = Document(text, numbers_in([values.get(column) for column in source.numbers], f"{path}, {where}"))
+        texts.append(text)
         cells.append(values.get(named) if labels_matter else None)
         places.append(where)
-    wanted = [*(source.columns if text_matters else ()), *([named] if labels_matter else ())]
+    wanted = [*((*source.columns, *source.numbers) if text_matters else ()), *([named] if labels_matter else ())]
     check_columns(path, wanted, list(seen), source)
     guess = Guess(source.separator) if source.separator else guess_separator(cells)
     if not guess.clear:
@@ -158,14 +163,15 @@ def describe(
 
 def as_meta(source: DocumentSource) -> dict[str, Any]:
     """Returns the JSON of a model file."""
-    return {**source._asdict(), "text": list(source.text)}
+    return {**source._asdict(), "text": list(source.text), "numbers": list(source.numbers)}
 
 
 def from_meta(meta: dict[str, Any] | None) -> DocumentSource | None:
     """Returns the source of the training data of a model file, where it has one."""
     if not isinstance(meta, dict) or not {"format"} <= meta.keys() <= set(DocumentSource._fields):
         return None
-    return DocumentSource(**{**meta, "text": tuple(meta.get("text", ()))})
+    columns = {name: tuple(meta.get(name, ())) for name in ("text", "numbers")}
+    return DocumentSource(**{**meta, **columns})
 
 
 # Reading, record by record
