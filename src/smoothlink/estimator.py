@@ -78,7 +78,7 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
     Attributes
     ----------
     classes_ : class ids, or 0 .. c - 1 for an indicator matrix.
-    summary_ : rank, captured share, ridges, what each was chosen by, seconds and memory of each step.
+    summary_ : rank, captured share, ridges, what each was selected by, seconds and memory of each step.
     thresholds_ : one per label, fitted by Algorithm 4 on held-out rows.
     label_directions_ : U (c, k), or None.
     label_names_, n_features_in_, feature_names_in_ : as usual.

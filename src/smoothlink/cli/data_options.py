@@ -31,8 +31,8 @@ def reading(
         str,
         option(
             metavar="NAME",
-            help="Format of the data files, if it is not recognised. Rows: xmc, xmc-new, lshtc, svmlight, arff, vw, "
-            "npz or binary. Texts: jsonl, csv, tsv, parquet, fasttext or folder.",
+            help="Format of the data files, if it is not recognised. Feature vectors: xmc, xmc-new, lshtc, svmlight, "
+            "arff, vw, npz or binary. Texts: jsonl, csv, tsv, parquet, fasttext or folder.",
         ),
     ] = "auto",
     text: Annotated[
@@ -46,16 +46,16 @@ def reading(
         str | None,
         option(
             metavar="COLUMNS",
-            help="Columns of numbers that are features beside the text: --numbers vector (a list of numbers in each "
-            "row) or --numbers year,pages. Without it: as in training, or none.",
+            help="Columns of numbers to learn from besides the text: --numbers vector (a list of numbers in each row) "
+            "or --numbers year,pages. Without it: as in training, or none.",
         ),
     ] = None,
     labels: Annotated[
         str | None,
         option(
             metavar="COLUMN|auto|N",
-            help="Column that holds the labels of texts; for rows, the number of labels. Without it: labels, or as the "
-            "header says.",
+            help="Column that holds the labels of each document; for files of feature vectors, the number of labels. "
+            "Without it: labels, or as the header says.",
         ),
     ] = None,
     label_separator: Annotated[
@@ -63,11 +63,11 @@ def reading(
         option(
             metavar="TEXT",
             help="Text between the labels of a cell, such as \",\". list: cells like \\['a', 'b']. none: a cell is one "
-            "label. Without it, it is guessed and said.",
+            "label. Without it, the separator is guessed, and the guess is printed.",
         ),
     ] = None,
     label_prefix: Annotated[
-        str, option(metavar="TEXT", help="Only labels of texts that begin with this count: --label-prefix topics:.")
+        str, option(metavar="TEXT", help="Use only the labels that begin with this text: --label-prefix topics:.")
     ] = "",
     header: Annotated[
         bool | None,
@@ -93,14 +93,14 @@ def reading(
         str | None,
         option(
             metavar="FILE",
-            help="File with the names of the labels, one per line; without it, labels.txt beside the data.",
+            help="File with the names of the labels, one per line; without it, labels.txt in the same folder.",
         ),
     ] = None,
     feature_names: Annotated[
         str | None,
         option(
             metavar="FILE",
-            help="File with the names of the features, one per line; without it, features.txt beside the data.",
+            help="File with the names of the features, one per line; without it, features.txt in the same folder.",
         ),
     ] = None,
 ) -> Reading:

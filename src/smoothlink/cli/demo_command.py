@@ -37,7 +37,10 @@ class DemoResult(NamedTuple):
 
 def demo(
     sentence: Annotated[
-        list[str] | None, typer.Argument(metavar="SENTENCE", help="A sentence to label instead.", show_default=False)
+        list[str] | None,
+        typer.Argument(
+            metavar="SENTENCE", help="A sentence to predict labels for, instead of a few examples.", show_default=False
+        ),
     ] = None,
     save: Annotated[
         str | None, typer.Option(metavar="FILE", help="Only write the docstrings and their labels, as JSON lines.")
@@ -46,7 +49,7 @@ def demo(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Learn from the docstrings of Python and SciPy which modules sentences are about.
+    """Train on the docstrings of Python and SciPy, and predict which modules a sentence is about.
 
     Example: smoothlink demo "solve a sparse linear system"
 
@@ -56,7 +59,9 @@ def demo(
     screen = Screen(quiet)
     if save is not None:
         if sentence:
-            raise typer.BadParameter("--save writes the docstrings and labels no sentence: give one of them.")
+            raise typer.BadParameter(
+                "--save only writes the docstrings and predicts nothing; pass --save or a sentence, not both."
+            )
         save_corpus(writable(save, kind="data", force=force), screen, as_json)
         return
     result = run_demo(" ".join(sentence or ()), screen, verbose=not as_json and not quiet)

@@ -22,18 +22,21 @@ if TYPE_CHECKING:
 WORDS: dict[Any, str] = {bool: "", int: "N", float: "NUMBER", str: "TEXT"}  # for the value of an option
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A model file, as `train` writes it.")]
-Force = Annotated[bool, typer.Option("--force", help="Overwrite a file that is there already, whatever it holds.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file, whatever it holds.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only: no notes, no progress.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-Strict = Annotated[bool, typer.Option("--strict", help="Refuse a file with features the model does not know.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Refuse a file with features that the model does not know.")]
 RankBy = Annotated[
-    str, typer.Option(metavar="probability|psp", help="What sorts the labels of a row; psp favours rare labels.")
+    str,
+    typer.Option(
+        metavar="probability|psp", help="How labels are ranked: by probability, or by psp, which favours rare labels."
+    ),
 ]
 Device = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="Where predictions are made: cpu, cuda, cuda:1 and so on, auto (a card where there is one), or torch.",
+        help="Where predictions are made: cpu, cuda, cuda:1 and so on, auto (a GPU if there is one), or torch.",
     ),
 ]
 Cluster = Annotated[

@@ -54,7 +54,7 @@ def train(
             min=0,
             max=0.5,
             metavar="SHARE",
-            help="Share of the rows that a first fit leaves out, to measure it; the model is then fitted to all rows.",
+            help="Share of the rows held out to measure the model first; the final model is trained on all rows.",
             show_default=False,
         ),
     ] = 0.0,
@@ -69,7 +69,7 @@ def train(
     shards: Annotated[
         bool,
         typer.Option(
-            "--shards", help="Have the workers of a cluster write the decoder as several files beside the model."
+            "--shards", help="Have the workers of a cluster write the decoder as several files next to the model."
         ),
     ] = False,
     force: Force = False,
@@ -101,7 +101,7 @@ def train(
     reading = reading.recognised(*paths)
     if hold_texts(paths, reading, texts):
         if cluster is not None:
-            raise DataError("Texts are read here, not on a cluster.\nLeave --cluster out.")
+            raise DataError("Texts cannot be read on a cluster.\nLeave --cluster out.")
         model, expected = fit_documents(paths, reading, texts, settings, screen, valid)
     elif cluster is None:
         model, expected = fit_here(paths, reading, settings, screen, valid)
@@ -268,7 +268,7 @@ def show(summary: dict[str, Any], screen: Screen) -> None:
     counts = ", ".join(plural(summary[noun], noun[:-1]) for noun in ("rows", "features", "labels"))
     screen.out.print()
     screen.out.print(f"A {summary['task']} model of {counts}", style="bold")
-    settings = table("setting", ">value", "chosen by")
+    settings = table("setting", ">value", "selected by")
     for name in JOINT_SETTINGS if "negatives" in summary else SETTINGS if summary["passes"] else SETTINGS[:-1]:
         settings.add_row(name.replace("_", " "), value_of(summary, name), chosen_by(summary, name))
     steps = table("step", ">seconds", ">peak memory")

@@ -111,7 +111,7 @@ class Reading(NamedTuple):
         format = self.format_of(path)
         if format in TEXT_FORMATS:
             raise DataError(
-                f"{path} holds texts (format {format}), and rows of numbers are wanted here.\n"
+                f"{path} holds texts (format {format}), and feature vectors are needed here.\n"
                 "`smoothlink train` makes a text model of it, which `predict` and `evaluate` take such files for."
             )
         self.check_rows(path)
@@ -142,7 +142,7 @@ class Reading(NamedTuple):
         }
         for flag, value in given.items():
             if value not in (None, (), ""):
-                raise DataError(f"{path} holds rows of numbers, not texts: {flag} means nothing.\nLeave it out.")
+                raise DataError(f"{path} holds feature vectors, and {flag} is for texts.\nLeave it out.")
 
     @property
     def others(self) -> list[str]:
@@ -188,7 +188,8 @@ def read_for(
 
     if not isinstance(model, TextSmoothLink):
         raise DataError(
-            f"{path} holds texts, and the model was trained on rows of numbers.\nTrain one on texts: --text."
+            f"{path} holds texts, and the model was trained on feature vectors.\n"
+            "Train a model on texts, or pass a file of feature vectors."
         )
     source = how.source(path, from_meta(model.source_))
     found = read_documents(path, source, labels_matter=labels_matter)
@@ -276,7 +277,9 @@ def with_columns(X: csr_array, path: str, d: int, strict: bool, note: Note) -> c
     if extra > 0:
         lost = int((X.indices >= d).sum())
         if lost == X.nnz > 0:
-            raise DataError(f"{path} has no feature that the model knows.\nIs it the file, and the model, you mean?")
+            raise DataError(
+                f"{path} has no feature that the model knows.\nCheck that the file and the model belong together."
+            )
         what = f"{path} has {plural(extra, 'feature')} unknown to the model, with {plural(lost, 'value')}"
         if strict:
             raise DataError(f"{what}.\nLeave --strict out to ignore them, or use the file's own model.")

@@ -93,7 +93,7 @@ class PredictionService:
         width = 0 if scale is None else len(scale.mean)
         for row in rows:
             if isinstance(row, Document) and row.numbers is not None and len(row.numbers) != width:
-                reason = f"{len(row.numbers)} numbers came beside a text, and this model takes {width or 'none'}."
+                reason = f"{len(row.numbers)} numbers were sent with a text, and this model takes {width or 'none'}."
                 raise RefusedRequest(422, reason)
 
     def features_of(self, rows: Sequence[Any]) -> sp.csr_array:

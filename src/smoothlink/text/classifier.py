@@ -109,7 +109,9 @@ class TextSmoothLink(ShortHtml, BaseEstimator):
             for note in unlikely_labels(labels, separator):
                 warnings.warn(note, UserWarning, stacklevel=2)
         if len(texts) != given.Y.shape[0]:
-            raise DataError(f"There are {plural(len(texts), 'text')} and labels of {given.Y.shape[0]}; pair them.")
+            raise DataError(
+                f"There are {plural(len(texts), 'text')} and labels for {given.Y.shape[0]}.\nPass labels for each text."
+            )
         features = TextFeatures(**{name: getattr(self, name) for name in _options(TextFeatures)})
         X = features.fit_transform(texts)
         classifier = SmoothLinkClassifier(**{name: getattr(self, name) for name in _options(SmoothLinkClassifier)})
@@ -252,6 +254,8 @@ def labels_in(labels: Any) -> Any:
 
 def texts_to_learn(texts: Any, labels: Any) -> TextColumns:
     """Returns the texts, of a table those of all its columns, each of which must hold text, and not the labels."""
+    if isinstance(texts, str | bytes):
+        raise DataError("One text was passed where a list of texts is needed.\nPass [text].")
     names = column_names(texts) or []
     remedy = "Pass only columns of text, such as table[['title', 'body']] or table['text']."
     found = read_texts(texts, [str(name) for name in names])

@@ -356,7 +356,7 @@ def span(name: str, value: Any) -> tuple[int, int] | None:
 def checked(texts: Iterable[Any]) -> Iterator[str]:
     """Yields the texts, each of which must be one; a single one in place of a list is a common slip."""
     if isinstance(texts, str | bytes):
-        raise DataError("A single text came where a list of texts belongs.\nPass [text].")
+        raise DataError("One text was passed where a list of texts is needed.\nPass [text].")
     for row, text in enumerate(read_texts(texts, ()).texts):
         if not isinstance(text, str):
             what = "no text (None)" if text is None else f"{text!r:.60}, of type {type(text).__name__}"
