@@ -21,6 +21,10 @@ Messages go to standard error, results to standard output. The exit code is 0, o
 data or the model, 2 where the command was typed wrongly, 130 after Ctrl-C. `smoothlink --debug COMMAND` shows the
 traceback of an error, `smoothlink --version` the version.
 
+On a terminal a bar shows what `train` and `predict` have done and about how long they still take. Elsewhere, as in a
+log, standard error gets a line for each step when it ends, and every half minute one with what is done; `--quiet` shows
+neither.
+
 After `smoothlink --install-completion`, in a new terminal, the Tab key completes commands, options and their values
 (bash, zsh, fish, PowerShell); `--show-completion` only prints what would be installed.
 """

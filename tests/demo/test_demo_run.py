@@ -115,7 +115,7 @@ def test_the_demo_shows_metrics_next_to_the_baseline_and_answers(monkeypatch):
     ran = succeed("demo")
     for key in parts.COMPARED:
         assert sum(line.split()[:1] == [key] for line in ran.out.splitlines()) == 1
-    for word in ("independent ridge", "90 % interval", "120 docstrings", "smoothlink demo", "s in all"):
+    for word in ("baseline", "90 % interval", "120 docstrings", "smoothlink demo", "s in all"):
         assert word in ran.out
     for sentence in parts.SENTENCES:
         assert sentence in ran.out

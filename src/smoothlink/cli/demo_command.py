@@ -22,8 +22,8 @@ LABELS_PER_SENTENCE = 4  # labels shown
 WORTH_SHOWING = 0.05  # probability below which a label after the first is left out
 YOURS = 'Now try your own: smoothlink demo "your sentence"'
 BASELINE = (
-    "independent ridge: scikit-learn's Ridge, one per label, on the same features, with its ridge and a calibration "
-    "from held-out rows too. ↓: less is better."
+    "baseline: independent classifiers, scikit-learn's Ridge for each label, on the same features, with its ridge and "
+    "a calibration from held-out rows too. ↓: less is better."
 )
 
 
@@ -141,7 +141,7 @@ def show_metrics(both: tuple[Evaluation, Evaluation], screen: Screen) -> None:
     """Prints both models side by side, the better value in bold."""
     from smoothlink.demo.demo_run import COMPARED
 
-    shown = table("metric", ">smoothlink", ">90 % interval", ">independent ridge", ">90 % interval")
+    shown = table("metric", ">smoothlink", ">90 % interval", ">baseline", ">90 % interval")
     for key in COMPARED:
         ours, theirs = (found.metrics[key] for found in both)
         cells = []
