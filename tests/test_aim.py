@@ -274,10 +274,11 @@ def test_of_equally_probable_mistakes_a_report_shows_those_of_the_highest_scores
     fitted = fixed(rank=6).fit(X[:100], Y[:100])
     fitted.model_ = replace(fitted.model_, calibration=Calibration(np.array([-12.0, 12.0]), np.array([0.7, 0.7])))
     rows = labelled_rows(fitted, X[100:], Y[100:])
-    shown = [row.number for row in report_rows(measure(rows, bootstraps=0), rows, 0).wrong]
+    shown = [row.name for row in report_rows(measure(rows, bootstraps=0), rows, 0).wrong]
     S = fitted.decision_function(X[100:])
     wrong = np.flatnonzero(Y[100:][np.arange(100), S.argmax(axis=1)] == 0)
-    assert shown == wrong[np.argsort(-S[wrong].max(axis=1), kind="stable")][: len(shown)].tolist()
+    best = wrong[np.argsort(-S[wrong].max(axis=1), kind="stable")][: len(shown)]
+    assert shown == [f"row {row}" for row in best]
 
 
 # Few rows

@@ -140,7 +140,7 @@ def test_a_format_whose_library_is_missing_says_what_to_install(files, tmp_path,
         (["-o", "p.txt", "--long"], "labels by number only: --long means nothing"),
         (["-o", "p.txt", "--id", "isbn"], "labels by number only: --id means nothing"),
         (["-o", "p.csv", "--all-columns"], "holds rows of numbers, not columns: --all-columns means nothing"),
-        (["-o", "p.csv", "--id", "isbn"], "holds rows of numbers, not texts: --id means nothing"),
+        (["-o", "p.csv", "--id", "isbn"], "holds feature vectors, and --id is for texts"),
     ],
 )
 def test_an_output_whose_format_is_not_clear_is_refused(files, tmp_path, monkeypatch, output, said):
@@ -160,7 +160,7 @@ def test_rows_come_from_standard_input_and_go_to_standard_output(files, monkeypa
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(files.test.read_bytes())))
     evaluated = succeed("evaluate", files.model, "-", "--json", "--bootstraps", 0).json
     assert evaluated == succeed("evaluate", files.model, files.test, "--json", "--bootstraps", 0).json
-    assert "trained on rows of numbers" in run("predict", files.model, "--document", "a").err
+    assert "trained on feature vectors" in run("predict", files.model, "--document", "a").err
 
 
 def test_json_means_json_lines(files):

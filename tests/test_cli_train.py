@@ -204,7 +204,7 @@ def test_the_end_says_how_good_it_is_then_what_it_cost_then_what_to_type_then_th
             f"{found['p@1']:.4f}",
             "Training took ",
             "What to type next",
-            "chosen by",
+            "selected by",
             "peak memory",
         )
     ]

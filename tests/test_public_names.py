@@ -20,6 +20,7 @@ PUBLIC = [
     "Data",
     "DataError",
     "DeviceError",
+    "Document",
     "DualCholesky",
     "Exponential",
     "Files",

@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 import datetime
-import os
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast, overload
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from smoothlink.choices import check_names
+from smoothlink.choices import (
+    Exponential,
+    FineTune,
+    Gaussian,
+    InputKernel,
+    Joint,
+    Laplacian,
+    Linear,
+    Logistic,
+    Matern,
+    PerLabel,
+    Randomized,
+    ShortHtml,
+    Softmax,
+    Squared,
+    check_names,
+)
 from smoothlink.device_model import DeviceCopy
 from smoothlink.distributed import current
 from smoothlink.fitting.checks import check_task, check_weights, few_rows_notes
@@ -39,8 +54,10 @@ from smoothlink.predict import (
     predict_topk,
     predictions,
 )
+from smoothlink.solve import Cholesky, ConjugateGradient, DualCholesky
 from smoothlink.steps.thresholds import threshold_array
 from smoothlink.text.data_frames import ranked_frame
+from smoothlink.types import FilePath, Frame, LabelMatrix, Matrix, Seed, Targets, Weights
 
 if TYPE_CHECKING:
     from smoothlink.distributed.input_files import Files
@@ -53,7 +70,7 @@ Result = TypeVar("Result")
 FEW_ENTRIES = 1 << 16  # of rows that are looked through in the blink that scikit-learn's own checks take
 
 
-class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
+class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
     """Multilabel and multiclass classification through a smooth, low-rank link function.
 
     Nothing has to be tuned: what is "auto" is chosen on rows that are held out before anything is fitted. A value that
@@ -66,7 +83,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
     Attributes
     ----------
     classes_ : class ids, or 0 .. c - 1 for an indicator matrix.
-    summary_ : rank, captured share, ridges, what each was chosen by, seconds and memory of each step.
+    summary_ : rank, captured share, ridges, what each was selected by, seconds and memory of each step.
     thresholds_ : the least probability of each label that `predict` returns, by the `aim`; infinite for labels without
         training rows. What they reached on held-out rows is in `summary_["threshold"]`.
     label_directions_ : U (c, k), or None.
@@ -80,30 +97,30 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
 
     def __init__(
         self,
-        rank: Any = "auto",
+        rank: float | str = "auto",
         *,
-        embedding: Any = "randomized",
-        ridge: Any = "auto",
-        kernel: Any = "auto",
-        final_ridge: Any = "auto",
-        loss: Any = "auto",
-        training: Any = "auto",
+        embedding: str | Randomized | PerLabel = "randomized",
+        ridge: float | str = "auto",
+        kernel: str | Gaussian | Laplacian | Exponential | Matern | Linear = "auto",
+        final_ridge: float | str = "auto",
+        loss: str | Squared | Logistic | Softmax = "auto",
+        training: str | Joint | FineTune = "auto",
         task: str = "auto",
         label_smoothing: float = 1.0,
-        class_weight: Any = None,
+        class_weight: str | Mapping[Any, float] | Weights | None = None,
         scale: str = "auto",
         normalize_embedding: bool = False,
-        input_kernel: Any = "auto",
-        solver: Any = "auto",
+        input_kernel: str | InputKernel | None = "auto",
+        solver: str | Cholesky | DualCholesky | ConjugateGradient = "auto",
         effort: str = "full",
         holdout: float = 0.1,
         calibrate: bool = True,
         aim: str = "half",
         device: str = "cpu",
-        memory: Any = None,
+        memory: int | str | None = None,
         block_rows: int | None = None,
-        checkpoint: Any = None,
-        random_state: Any = 0,
+        checkpoint: FilePath | None = None,
+        random_state: Seed | None = 0,
         verbose: int = 0,
     ) -> None:
         self.rank = rank
@@ -145,7 +162,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
             self._device_copy.drop()
         return self
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(self, X: Matrix | Files, y: Targets | None = None, sample_weight: Weights | None = None) -> Self:
         """Fits to X (n, d), CSR or dense, and y: class ids (n,), or a 0/1 matrix (n, c), sparse, dense or a data frame.
 
         Within `with smoothlink.cluster(...)` the fit runs on a cluster; there X may be `smoothlink.Files`, which the
@@ -160,10 +177,10 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
             from smoothlink.distributed.distributed_fit import check_shards
 
             check_shards(cluster, request)
-        if hasattr(X, "sources"):  # Files
+        if hasattr(X, "sources"):
             if y is not None or sample_weight is not None:
                 raise ValueError("Files hold their labels and have no weights: pass nothing but them.")
-            return self._fit_files(X, request)
+            return self._fit_files(cast("Files", X), request)
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None.")
         if isinstance(X, MappedMatrix):  # looked through when it was read
@@ -280,7 +297,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
             raise AttributeError(f"This {type(self).__name__} has no thresholds_ before it is fitted.")
         return self.model_.own_thresholds
 
-    def predict(self, X: Any, threshold: Any = None) -> Any:
+    def predict(self, X: Matrix, threshold: ArrayLike | None = None) -> LabelMatrix:
         """Class ids, or sets of the labels whose probability is at least a threshold: CSR when y was sparse, else a
         dense 0/1 array.
 
@@ -292,7 +309,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
             return self.classes_[sets.indices]
         return sets if self._sparse else sets.toarray()
 
-    def _thresholds(self, threshold: Any) -> Array | None:
+    def _thresholds(self, threshold: ArrayLike | None) -> Array | None:
         """Returns thresholds (c,) that were given; None where they are the model's own."""
         if threshold is None:
             return None
@@ -300,7 +317,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError("threshold is given, but a multiclass model predicts the one best class; leave it out.")
         return threshold_array(threshold, self.model_.n_labels)
 
-    def predict_proba(self, X: Any, labels: Any = None) -> Array:
+    def predict_proba(self, X: Matrix, labels: Sequence[int] | Array | None = None) -> Array:
         """Probabilities (n, c), dense; of some labels (positions in classes_) where given."""
         X = self._validated_rows(X)
         return self._run_prediction(X, predict_proba, None if labels is None else self._positions(labels))
@@ -313,7 +330,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError(f"labels are outside 0..{self.model_.n_labels - 1}.")
         return positions
 
-    def decision_function(self, X: Any, labels: Any = None) -> Array:
+    def decision_function(self, X: Matrix, labels: Sequence[int] | Array | None = None) -> Array:
         """Scores (n, c) before calibration; binary class ids: (n,), positive for the second class."""
         X = self._validated_rows(X)
         S = self._run_prediction(X, predict_scores, None if labels is None else self._positions(labels))
@@ -322,7 +339,17 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
             return np.asarray(S[:, 1] - S[:, 0])
         return S
 
-    def predict_topk(self, X: Any, k: int = 5, *, rank_by: str = "probability", as_frame: bool = False) -> Any:
+    @overload
+    def predict_topk(
+        self, X: Matrix, k: int = ..., *, rank_by: str = ..., as_frame: Literal[False] = ...
+    ) -> sp.csr_array: ...
+
+    @overload
+    def predict_topk(self, X: Matrix, k: int = ..., *, rank_by: str = ..., as_frame: Literal[True]) -> Frame: ...
+
+    def predict_topk(
+        self, X: Matrix, k: int = 5, *, rank_by: str = "probability", as_frame: bool = False
+    ) -> sp.csr_array | Frame:
         """The k best labels of each row with their probabilities: CSR, k entries per row in descending order.
 
         rank_by="psp" ranks by probability times inverse propensity, which favours rare labels. as_frame=True: a data
@@ -340,7 +367,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         shown = None if self.vocabulary_ is None else self.vocabulary_.names(labels)
         return ranked_frame(labels, best.data.tolist(), best.indptr.tolist(), X, shown)
 
-    def predict_f1(self, X: Any, over: str = "thresholds") -> Any:
+    def predict_f1(self, X: Matrix, over: str = "thresholds") -> LabelMatrix:
         """Label sets for a high F1 of each label (Algorithm 4).
 
         over="thresholds": by thresholds from held-out rows, which with aim="f1" are `thresholds_`, so that a row's
@@ -352,10 +379,10 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
 
     def evaluate(
         self,
-        X: Any,
-        y: Any,
+        X: Matrix,
+        y: Targets,
         *,
-        threshold: Any = None,
+        threshold: ArrayLike | None = None,
         bootstraps: int = 1000,
         seed: int = 0,
         rank_by: str = "probability",
@@ -390,7 +417,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         known = self.classes_[place] == ids
         return one_each(np.where(known, place, c), c + 1).astype(np.float32)
 
-    def set_vocabulary(self, vocabulary: Vocabulary | str | os.PathLike[str] | None) -> Self:
+    def set_vocabulary(self, vocabulary: Vocabulary | FilePath | None) -> Self:
         """Gives the labels the names of a controlled vocabulary, or of a file of one; None removes them.
 
         Reports, explanations, tables and the server show them, and `save` stores them. A warning says which labels
@@ -403,7 +430,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         self.vocabulary_ = None if vocabulary is None else checked(vocabulary, label_names(self), warnings.warn)
         return self
 
-    def save(self, path: str | os.PathLike[str], dtype: str | None = None) -> None:
+    def save(self, path: FilePath, dtype: str | None = None) -> None:
         """Writes the fitted model to one safetensors file (docs/file-format.md).
 
         dtype="float16" stores the weights in half the space, at a cost in accuracy that is hard to measure, and a
@@ -442,7 +469,7 @@ def _tidy(X: Any) -> Any:
     return A
 
 
-def _to_stderr(stage: str, share: float) -> None:
+def _to_stderr(stage: str, share: float, words: str) -> None:
     if share == 0.0:
         print(f"smoothlink: {stage}", file=sys.stderr)
 

@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from smoothlink.data.matching import label_names, unnamed
+from smoothlink.data.matching import inside, label_names, unnamed
 from smoothlink.errors import DataError, plural
 from smoothlink.model import Model
 from smoothlink.parameters import Values, check_value
@@ -27,6 +27,7 @@ from smoothlink.vocabulary import display_names, label_text
 if TYPE_CHECKING:
     from smoothlink.estimator import SmoothLinkClassifier
     from smoothlink.text.features import TextFeatures
+    from smoothlink.types import FittedModel, Matrix
 
 Array = NDArray[Any]
 
@@ -67,7 +68,7 @@ class LabelExplanation(NamedTuple):
 
 
 def explain(
-    model: Any, row: Any, labels: Sequence[Any] | None = None, k: int = 5, top: int | None = 10
+    model: FittedModel, row: str | Matrix, labels: Sequence[str | int] | None = None, k: int = 5, top: int | None = 10
 ) -> list[LabelExplanation]:
     """Returns what speaks for and against labels, of one row or one text.
 
@@ -83,8 +84,10 @@ def explain(
     classifier, X, words = classifier_and_row(model, row)
     if classifier.model_.classifier is not None:
         raise ValueError(
-            f"The embedding of this model is a fitted {type(classifier.embedding.classifier).__name__}, which cannot "
-            "be explained.\nUse a linear classifier (with coef_ and intercept_), or PerLabel() without one."
+            "The embedding of this model is a fitted "
+            f"{type(classifier.get_params()['embedding__classifier']).__name__}, "
+            "which cannot be explained.\n"
+            "Use a linear classifier (with coef_ and intercept_), or PerLabel() without one."
         )
     names = label_names(classifier)
     with unnamed():
@@ -317,7 +320,7 @@ def largest(added: Array, top: int | None) -> tuple[Array, float]:
     return kept, float(np.delete(added, kept).sum())
 
 
-def neighbours(model: Any, labels: Sequence[Any], k: int = NEIGHBOURS) -> list[list[LabelNeighbour]]:
+def neighbours(model: FittedModel, labels: Sequence[str | int], k: int = NEIGHBOURS) -> list[list[LabelNeighbour]]:
     """Returns for each label (by name or position) the k labels that are predicted from the same features,
     nearest first.
 
@@ -325,7 +328,7 @@ def neighbours(model: Any, labels: Sequence[Any], k: int = NEIGHBOURS) -> list[l
     co-occurrence that the features predict, an entry of Y'PY, over those of the two labels with themselves. Models
     without U have it of their decoders where the link is linear; others have no neighbours.
     """
-    classifier = getattr(model, "classifier_", model)
+    classifier = inside(model)
     names = label_names(classifier)
     at = label_positions(labels, classifier)
     A = label_vectors(classifier)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -22,6 +21,7 @@ from smoothlink.metrics.evaluate import Evaluation
 from smoothlink.model import EmbeddedRows
 from smoothlink.parameters import RANK_BY, check_value
 from smoothlink.predict import Batch, LabelPart, label_part, merge_label_parts, predictions
+from smoothlink.types import FilePath, FilePaths
 
 Array = NDArray[Any]
 
@@ -43,8 +43,8 @@ class Tested(NamedTuple):
 
 
 def evaluate_files(
-    model: str | os.PathLike[str],
-    paths: Any,
+    model: FilePath,
+    paths: FilePaths,
     *,
     rank_by: str = "probability",
     threshold: float | None = None,

@@ -25,6 +25,7 @@ from smoothlink.vocabulary import Vocabulary, with_vocabulary
 if TYPE_CHECKING:
     from smoothlink.estimator import SmoothLinkClassifier
     from smoothlink.text.classifier import TextSmoothLink
+    from smoothlink.types import FilePath, FilePaths
 
 
 class FileRequest(NamedTuple):
@@ -76,8 +77,8 @@ class Written(NamedTuple):
 
 
 def predict_files(
-    model: str | os.PathLike[str],
-    paths: Any,
+    model: FilePath,
+    paths: FilePaths,
     folder: str | os.PathLike[str],
     *,
     k: int | None = None,

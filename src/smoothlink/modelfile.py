@@ -55,8 +55,10 @@ def save(
     model = classifier.model_
     if model.classifier is not None:
         raise ModelFileError(
-            f"The embedding of this model is a fitted {type(classifier.embedding.classifier).__name__}, which a file "
-            "cannot hold without running code.\nUse a classifier with coef_ and intercept_, or pickle the estimator."
+            "The embedding of this model is a fitted "
+            f"{type(classifier.get_params()['embedding__classifier']).__name__}, "
+            "which a file cannot hold without running code.\n"
+            "Use a classifier with coef_ and intercept_, or pickle the estimator."
         )
     if model.verification is not None:
         model.verification.wait()  # damage would have a right checksum in the new file

@@ -104,7 +104,7 @@ class Vocabulary:
     def _taken(self) -> frozenset[str]:
         return frozenset(self._display.values())
 
-    def name(self, label: Any) -> str:
+    def name(self, label: object) -> str:
         """Returns the display name of a label; the label itself where the vocabulary lacks it."""
         text = str(label)
         found = self._display.get(bare_id(text))
@@ -116,7 +116,7 @@ class Vocabulary:
         """Returns the display name of each label."""
         return [self.name(label) for label in labels]
 
-    def deprecated(self, label: Any) -> bool:
+    def deprecated(self, label: object) -> bool:
         """Returns whether the vocabulary marks this label as deprecated."""
         return bare_id(str(label)) in self.deprecated_ids
 
@@ -124,7 +124,7 @@ class Vocabulary:
         """Returns the labels that the vocabulary has no name for."""
         return [str(label) for label in labels if bare_id(str(label)) not in self._display]
 
-    def described(self, label: Any) -> str:
+    def described(self, label: object) -> str:
         """Returns a label in one line: its name with the id behind it."""
         name, text = self.name(label), str(label)
         return name if name == text else f"{name} <{bare_id(text)}>"

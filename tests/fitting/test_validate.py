@@ -16,6 +16,7 @@ from smoothlink.fitting.link import decoder_passes
 from smoothlink.fitting.validate import (
     DEFAULT_PASSES,
     EarlyStopping,
+    Work,
     candidate_losses,
     fit_folds,
     held_out,
@@ -55,7 +56,7 @@ class Validated:
     def fit(self, loss, folds=None):
         some = slice(folds)
         settings = replace(self.settings, loss=loss)
-        return fit_folds(self.folds[some], self.links[some], settings, self.problem, self.request)
+        return fit_folds(self.folds[some], self.links[some], settings, self.problem, self.request, Work(1, None))
 
 
 # The criterion

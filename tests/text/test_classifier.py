@@ -158,7 +158,7 @@ def test_labels_unknown_to_the_model_count_as_misses(fitted):
         ([["a"], ["b", 3]], "Row 1 mixes"),
         ([["a"], [2.5]], "of type float"),
         ([["a"], None], "Row 1 has the labels None"),
-        ([["a"]], "There are 2 texts and labels of 1"),
+        ([["a"]], "There are 2 texts and labels for 1"),
     ],
 )
 def test_labels_that_cannot_be_used_are_refused_in_words(labels, message):

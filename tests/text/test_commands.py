@@ -307,7 +307,7 @@ def test_split_writes_each_document_to_one_part_as_it_was(tmp_path, name):
     assert [part["rows"] for part in ran.json["parts"]] == [70, 30]
     assert sorted(unit for part in parts for unit in units(part)) == sorted(units(path))
     assert all(part["most_rows_off"] <= 2 for part in ran.json["parts"])
-    assert "within a row" in succeed("split", path, "--output-folder", folder_for(tmp_path), *how).out.replace(
+    assert "labels within 1 row" in succeed("split", path, "--output-folder", folder_for(tmp_path), *how).out.replace(
         "\n", " "
     )
 
@@ -370,19 +370,22 @@ def written(path, texts, labels):
         ),
         (["train", "docs.jsonl", "--text", "titel", "--labels", "tags", "-o", "x.safetensors"], "title, tags"),
         (["train", "rows.txt", "--text", "title", "-o", "x.safetensors"], "the format is not clear"),
-        (["train", "rows.txt", "--char-ngrams", "2,3", "-o", "x.safetensors"], "rows of numbers, not texts"),
+        (
+            ["train", "rows.txt", "--char-ngrams", "2,3", "-o", "x.safetensors"],
+            "holds feature vectors, and --char-ngrams is for texts",
+        ),
         (
             ["train", "rows.txt", "--labels", "tags", "-o", "x.safetensors"],
             "--labels tags is neither auto nor a number",
         ),
-        (["train", "rows.txt", "--label-prefix", "x:", "-o", "x.safetensors"], "--label-prefix means nothing"),
-        (["train", "rows.txt", "--no-header", "-o", "x.safetensors"], "--header/--no-header means nothing"),
+        (["train", "rows.txt", "--label-prefix", "x:", "-o", "x.safetensors"], "--label-prefix is for texts"),
+        (["train", "rows.txt", "--no-header", "-o", "x.safetensors"], "--header/--no-header is for texts"),
         (["train", "docs.jsonl", "--label-names", "n", "-o", "x.safetensors"], "--label-names means nothing"),
         (["train", "docs.jsonl", "--one-based", "-o", "x.safetensors"], "--zero-based/--one-based means nothing"),
         (["train", "rows.txt", "docs.jsonl", "-o", "x.safetensors"], "docs.jsonl holds texts"),
-        (["predict", "rows.safetensors", "docs.jsonl"], "trained on rows of numbers"),
+        (["predict", "rows.safetensors", "docs.jsonl"], "trained on feature vectors"),
         (["convert", "docs.jsonl", "x.txt"], "holds texts"),
-        (["train", "docs.jsonl", "--cluster", "local:1", "-o", "x.safetensors"], "not on a cluster"),
+        (["train", "docs.jsonl", "--cluster", "local:1", "-o", "x.safetensors"], "cannot be read on a cluster"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_words(folder, tmp_path, args, message):

@@ -18,6 +18,7 @@ from smoothlink.cli.predict_command import predict
 from smoothlink.cli.report_command import report
 from smoothlink.cli.reproduce_command import reproduce
 from smoothlink.cli.serve_command import serve
+from smoothlink.cli.shared_options import PlainCommand, PlainGroup
 from smoothlink.cli.split_command import split
 from smoothlink.cli.synth_command import synth
 from smoothlink.cli.train_command import train
@@ -25,10 +26,10 @@ from smoothlink.cli.tune_command import tune
 from smoothlink.cli.vocabulary_command import vocabulary
 
 app = typer.Typer(
+    cls=PlainGroup,
     help="Classification with very many labels: from a labelled file to a model that predicts.",
     epilog="Start with: smoothlink demo",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["--help", "-h"]},
@@ -51,7 +52,7 @@ for command in (
     split,
     synth,
 ):
-    app.command(command.__name__, cls=TrainCommand if command is train else None)(guarded(command))
+    app.command(command.__name__, cls=TrainCommand if command is train else PlainCommand)(guarded(command))
 
 
 def show_version(wanted: bool) -> None:

@@ -31,8 +31,8 @@ def reading(
         str,
         option(
             metavar="NAME",
-            help="Format of the data files, if it is not recognised. Rows: xmc, xmc-new, lshtc, svmlight, arff, vw, "
-            "npz or binary. Texts: jsonl, csv, tsv, parquet, xlsx, lines, fasttext or folder.",
+            help="Format of the data files, if it is not recognised. Feature vectors: xmc, xmc-new, lshtc, svmlight, "
+            "arff, vw, npz or binary. Texts: jsonl, csv, tsv, parquet, xlsx, lines, fasttext or folder.",
         ),
     ] = "auto",
     text: Annotated[
@@ -42,12 +42,21 @@ def reading(
             help="Columns that hold the text, by name or number: --text title,body. Without it: text.",
         ),
     ] = None,
+    numbers: Annotated[
+        str | None,
+        option(
+            metavar="COLUMNS",
+            help="Columns of numbers to learn from besides the text: --numbers vector (a list of numbers in each row) "
+            "or --numbers year,pages. Without it: as in training, or none.",
+        ),
+    ] = None,
     labels: Annotated[
         str | None,
         option(
             metavar="COLUMNS|auto|N",
-            help="Columns that hold the labels of texts, or that are 0 or 1 for a label each: --labels tags, --labels "
-            "a,b,c, --labels 'topic_*'. For rows, the number of labels. Without it: labels, or as the header says.",
+            help="Columns that hold the labels of each document, or that are 0 or 1 for a label each: --labels tags, "
+            "--labels a,b,c, --labels 'topic_*'. For feature vectors, the number of labels. "
+            "Without it: labels, or as the header says.",
         ),
     ] = None,
     label_separator: Annotated[
@@ -55,11 +64,11 @@ def reading(
         option(
             metavar="TEXT",
             help="Text between the labels of a cell, such as \",\". list: cells like \\['a', 'b']. none: a cell is one "
-            "label. Without it, it is guessed and said.",
+            "label. Without it, the separator is guessed, and the guess is printed.",
         ),
     ] = None,
     label_prefix: Annotated[
-        str, option(metavar="TEXT", help="Only labels of texts that begin with this count: --label-prefix topics:.")
+        str, option(metavar="TEXT", help="Use only the labels that begin with this text: --label-prefix topics:.")
     ] = "",
     header: Annotated[
         bool | None,
@@ -98,14 +107,14 @@ def reading(
         str | None,
         option(
             metavar="FILE",
-            help="File with the names of the labels, one per line; without it, labels.txt beside the data.",
+            help="File with the names of the labels, one per line; without it, labels.txt in the same folder.",
         ),
     ] = None,
     feature_names: Annotated[
         str | None,
         option(
             metavar="FILE",
-            help="File with the names of the features, one per line; without it, features.txt beside the data.",
+            help="File with the names of the features, one per line; without it, features.txt in the same folder.",
         ),
     ] = None,
 ) -> Reading:
@@ -130,6 +139,7 @@ def reading(
         header=header,
         id=id,
         encoding=encoding,
+        numbers=tuple(name.strip() for name in (numbers or "").split(",") if name.strip()),
     )
 
 

@@ -72,14 +72,16 @@ def predict(
     data: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="INPUT...",
+            metavar="INPUT",
             show_default=False,
-            help="Data files; labels in them are not looked at; * in a name fits all; - is standard input.",
+            help="Data files; * in a name fits anything, - is standard input. Labels in them are ignored.",
         ),
     ] = None,
     document: Annotated[
         list[str] | None,
-        typer.Option(metavar="TEXT", show_default=False, help="A text in place of a file; may be repeated."),
+        typer.Option(
+            metavar="TEXT", show_default=False, help="A text to predict labels for, instead of a file; may be repeated."
+        ),
     ] = None,
     output: Annotated[
         str | None,
@@ -87,16 +89,20 @@ def predict(
             "--output",
             "-o",
             metavar="FILE",
-            help="A file, its format by its name; without it or with -, standard output. .gz compresses.",
+            help="File to write the predictions to, in the format of its name; without it or with -, standard output.",
         ),
     ] = None,
     output_folder: Annotated[
-        str | None, typer.Option(metavar="FOLDER", help="A folder with a file for each input, under its name.")
+        str | None,
+        typer.Option(
+            metavar="FOLDER", help="Folder to write to: a file of predictions for each input, under its name."
+        ),
     ] = None,
     output_format: Annotated[
         str | None,
         typer.Option(
-            metavar="|".join(OUTPUT_SUFFIXES), help="The format, if not by the name of the output; else JSON lines."
+            metavar="|".join(OUTPUT_SUFFIXES),
+            help="Format of the predictions, if it is not that of the output's name; else JSON lines.",
         ),
     ] = None,
     all_columns: Annotated[
@@ -165,10 +171,11 @@ def typed_rows(model: Any, texts: list[str]) -> Data:
     """The rows of texts from the command line."""
     from smoothlink.data.read import Data
     from smoothlink.labels import indicator
+    from smoothlink.text.numbers import Document
 
     if inside(model) is model:
-        raise typer.BadParameter("the model was trained on rows of numbers, not on texts.", param_hint="--document")
-    return Data(model.features_.transform(texts), indicator([[] for _ in texts], 0))
+        raise typer.BadParameter("the model was trained on feature vectors, not on texts.", param_hint="--document")
+    return Data(model.features_.transform([Document(text) for text in texts]), indicator([[] for _ in texts], 0))
 
 
 def check_target(paths: list[str], output: str | None, folder: str | None, cluster: str | None) -> None:

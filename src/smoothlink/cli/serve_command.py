@@ -27,10 +27,10 @@ def limit(**options: Any) -> Any:
 def serve(
     model: Model,
     host: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="The address to listen at; 0.0.0.0 stands for all addresses.")
+        str, typer.Option(metavar="ADDRESS", help="Address to listen on; 0.0.0.0: all addresses of this machine.")
     ] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(min=0, max=65535, metavar="PORT", help="The port to listen at; 0 stands for any free one.")
+        int, typer.Option(min=0, max=65535, metavar="PORT", help="Port to listen on; 0: any free port.")
     ] = 8000,
     workers: Annotated[
         int,
@@ -38,7 +38,7 @@ def serve(
             min=1,
             max=32,
             metavar="N",
-            help="How many processes serve; a large model is in memory once for all of them.",
+            help="Number of server processes; a large model is in memory once for all of them.",
         ),
     ] = 1,
     threads: Annotated[

@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from smoothlink.cli.screen import Screen
 from smoothlink.errors import plural
@@ -19,13 +20,18 @@ if TYPE_CHECKING:
     from smoothlink.text.classifier import TextSmoothLink
     from smoothlink.vocabulary import Vocabulary
 
+WORDS: dict[Any, str] = {bool: "", int: "N", float: "NUMBER", str: "TEXT"}  # for the value of an option
+
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A model file, as `train` writes it.")]
-Force = Annotated[bool, typer.Option("--force", help="Overwrite a file that is there already, whatever it holds.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file, whatever it holds.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only: no notes, no progress.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-Strict = Annotated[bool, typer.Option("--strict", help="Refuse a file with features the model does not know.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Refuse a file with features that the model does not know.")]
 RankBy = Annotated[
-    str, typer.Option(metavar="probability|psp", help="What sorts the labels of a row; psp favours rare labels.")
+    str,
+    typer.Option(
+        metavar="probability|psp", help="How labels are ranked: by probability, or by psp, which favours rare labels."
+    ),
 ]
 Threshold = Annotated[
     float | None,
@@ -41,7 +47,7 @@ Device = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="Where predictions are made: cpu, cuda, cuda:1 and so on, auto (a card where there is one), or torch.",
+        help="Where predictions are made: cpu, cuda, cuda:1 and so on, auto (a GPU if there is one), or torch.",
     ),
 ]
 Cluster = Annotated[
@@ -81,8 +87,10 @@ class Measuring(NamedTuple):
 
 def measuring(
     *,
-    bootstraps: Annotated[int, typer.Option(min=0, help="Draws of rows behind the intervals; 0: none.")] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of these draws, and of the rows that pages show.")] = 0,
+    bootstraps: Annotated[
+        int, typer.Option(min=0, help="Number of bootstrap samples for the intervals; 0: none.")
+    ] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of these samples, and of the rows that pages show.")] = 0,
     rank_by: RankBy = "probability",
     threshold: Threshold = None,
     device: Device = "cpu",
@@ -121,6 +129,27 @@ def grouped(**groups: Callable[..., Any]) -> Callable[[Command], Command]:
         return run
 
     return decorate
+
+
+class PlainHelp:
+    """A mixin for commands whose help names no Python types: N for a number, and nothing after a switch."""
+
+    def get_params(self, ctx: Any) -> Any:
+        found = super().get_params(ctx)  # type: ignore[misc]
+        for parameter in found:
+            if parameter.param_type_name == "argument":
+                parameter.display_type_rich = lambda ctx: None
+            elif parameter.metavar is None:  # older versions of typer have no type_descriptor and show no types
+                parameter.metavar = WORDS.get(getattr(getattr(parameter, "type_descriptor", None), "annotation", None))
+        return found
+
+
+class PlainCommand(PlainHelp, TyperCommand):
+    """A command with plain help."""
+
+
+class PlainGroup(PlainHelp, TyperGroup):
+    """The command of which the others are part, with plain help."""
 
 
 @contextmanager

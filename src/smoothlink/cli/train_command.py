@@ -45,7 +45,7 @@ STEPS = ("scale", "read", "choose", "calibrate", "embed", "featurize", "fit", "f
 def train(
     data: Annotated[
         list[str],
-        typer.Argument(metavar="TRAIN...", help="Data files, plain or compressed; * in a name stands for anything."),
+        typer.Argument(metavar="TRAIN", help="Data files, plain or compressed; * in a name stands for anything."),
     ],
     output: Annotated[str, typer.Option("--output", "-o", metavar="MODEL", help="File to write the model to.")],
     params: Annotated[
@@ -60,7 +60,7 @@ def train(
             min=0,
             max=0.5,
             metavar="SHARE",
-            help="Share of the rows that a first fit leaves out, to measure it; the model is then fitted to all rows.",
+            help="Share of the rows held out to measure the model first; the final model is trained on all rows.",
             show_default=False,
         ),
     ] = 0.0,
@@ -75,7 +75,7 @@ def train(
     shards: Annotated[
         bool,
         typer.Option(
-            "--shards", help="Have the workers of a cluster write the decoder as several files beside the model."
+            "--shards", help="Have the workers of a cluster write the decoder as several files next to the model."
         ),
     ] = False,
     force: Force = False,
@@ -117,7 +117,7 @@ def train(
     reading = reading.recognised(*paths)
     if hold_texts(paths, reading, texts):
         if cluster is not None:
-            raise DataError("Texts are read here, not on a cluster.\nLeave --cluster out.")
+            raise DataError("Texts cannot be read on a cluster.\nLeave --cluster out.")
         model, expected = fit_documents(paths, reading, texts, settings, screen, valid, name_labels)
     elif cluster is None:
         model, expected = fit_here(paths, reading, settings, screen, valid, name_labels)
@@ -360,7 +360,7 @@ def next_commands(model: str, data: list[str]) -> list[str]:
 
 def show_settings(summary: dict[str, Any], screen: Screen) -> None:
     """Prints the settings of a fit, what chose each, and the seconds and memory of each step."""
-    settings = table("setting", ">value", "chosen by")
+    settings = table("setting", ">value", "selected by")
     for name in JOINT_SETTINGS if "negatives" in summary else SETTINGS if summary["passes"] else SETTINGS[:-1]:
         settings.add_row(name.replace("_", " "), value_of(summary, name), chosen_by(summary, name))
     steps = table("step", ">seconds", ">peak memory")

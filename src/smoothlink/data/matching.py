@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from smoothlink.estimator import SmoothLinkClassifier
     from smoothlink.text.classifier import TextSmoothLink
     from smoothlink.text.documents import DocumentSource, KeptColumns
+    from smoothlink.types import FittedModel
 
 BY_NAME = ("vw", "lshtc")  # formats whose column numbers mean nothing outside the file
 
@@ -42,6 +43,7 @@ class Reading(NamedTuple):
     header: bool | None = None
     id: str | None = None  # the column that says which document it is
     encoding: str | None = None
+    numbers: tuple[str, ...] = ()  # the columns of numbers beside texts
 
     def format_of(self, path: str) -> str:
         """Returns the format of a file: the one given, else as its first bytes and its name show."""
@@ -55,7 +57,7 @@ class Reading(NamedTuple):
         found = {self.format_of(path) for path in paths}
         return self._replace(format=found.pop()) if len(found) == 1 else self
 
-    def for_model(self, model: Any, path: str) -> Reading:
+    def for_model(self, model: FittedModel, path: str) -> Reading:
         """Returns the same with the format of a file for a model; for one of texts a .txt file may be lines of text."""
         from smoothlink.data.formats import recognise
 
@@ -92,6 +94,7 @@ class Reading(NamedTuple):
             "id": self.id,
             "id_optional": None if self.id is None else False,
             "encoding": self.encoding,
+            "numbers": self.numbers,
         }
         return known._replace(**{name: value for name, value in given.items() if value not in (None, (), "")})
 
@@ -107,7 +110,9 @@ class Reading(NamedTuple):
             "zero_based": self.zero_based,
         }
 
-    def read(self, path: str, *, labels_matter: bool = True, model: Any = None, note: Note | None = None) -> Data:
+    def read(
+        self, path: str, *, labels_matter: bool = True, model: FittedModel | None = None, note: Note | None = None
+    ) -> Data:
         """Returns the data in a file, with the names that were given.
 
         An svmlight file for a model counts its features as those that the model was trained on. Where that, or a guess,
@@ -119,7 +124,7 @@ class Reading(NamedTuple):
         format = self.format_of(path)
         if format in TEXT_FORMATS:
             raise DataError(
-                f"{path} holds texts (format {format}), and rows of numbers are wanted here.\n"
+                f"{path} holds texts (format {format}), and feature vectors are needed here.\n"
                 "`smoothlink train` makes a text model of it, which `predict` and `evaluate` take such files for."
             )
         self.check_rows(path)
@@ -148,10 +153,11 @@ class Reading(NamedTuple):
             "--header/--no-header": self.header,
             "--id": self.id,
             "--encoding": self.encoding,
+            "--numbers": self.numbers,
         }
         for flag, value in given.items():
             if value not in (None, (), ""):
-                raise DataError(f"{path} holds rows of numbers, not texts: {flag} means nothing.\nLeave it out.")
+                raise DataError(f"{path} holds feature vectors, and {flag} is for texts.\nLeave it out.")
 
     @property
     def others(self) -> list[str]:
@@ -212,7 +218,8 @@ def read_for(
 
     if not isinstance(model, TextSmoothLink):
         raise DataError(
-            f"{path} holds texts, and the model was trained on rows of numbers.\nTrain one on texts: --text."
+            f"{path} holds texts, and the model was trained on feature vectors.\n"
+            "Train a model on texts, or pass a file of feature vectors."
         )
     source = how.source(path, from_meta(model.source_))
     found = read_documents(path, source, labels_matter=labels_matter, all_columns=all_columns)
@@ -300,7 +307,9 @@ def with_columns(X: csr_array, path: str, d: int, strict: bool, note: Note) -> c
     if extra > 0:
         lost = int((X.indices >= d).sum())
         if lost == X.nnz > 0:
-            raise DataError(f"{path} has no feature that the model knows.\nIs it the file, and the model, you mean?")
+            raise DataError(
+                f"{path} has no feature that the model knows.\nCheck that the file and the model belong together."
+            )
         what = f"{path} has {plural(extra, 'feature')} unknown to the model, with {plural(lost, 'value')}"
         if strict:
             raise DataError(f"{what}.\nLeave --strict out to ignore them, or use the file's own model.")

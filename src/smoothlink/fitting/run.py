@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,7 +29,17 @@ from smoothlink.fitting.link import fit_link, label_totals
 from smoothlink.fitting.memory import resident_bytes
 from smoothlink.fitting.prepare import make_problem, number_of_entries, plan_memory, scaled_inputs, start_settings
 from smoothlink.fitting.quick import choose_quick
-from smoothlink.fitting.settings import ChosenSettings, Clock, Note, Notify, Problem, Request, Settings, TrainingData
+from smoothlink.fitting.settings import (
+    ChosenSettings,
+    Clock,
+    Note,
+    Notify,
+    Problem,
+    Report,
+    Request,
+    Settings,
+    TrainingData,
+)
 from smoothlink.fitting.summary import Fitted, summarise
 from smoothlink.fitting.train_jointly import (
     considers_joint,
@@ -124,7 +135,7 @@ def choose_fully(pose: Pose, request: Request, clock: Clock, state: FitState) ->
     with warnings.catch_warnings():  # of fits to part of the rows: the one to all of them speaks for itself
         warnings.simplefilter("ignore", RuntimeWarning)
         with clock.step("choose"):
-            choice = saved_choice(pose, request, state)
+            choice = saved_choice(pose, request, state, partial(clock.progress, "choose"))
     return choice, validate_held_out(choice, request, clock)
 
 
@@ -132,14 +143,14 @@ def validate_held_out(choice: ChosenSettings, request: Request, clock: Clock) ->
     """Returns what held-out rows at full size say of settings."""
     with warnings.catch_warnings(), clock.step("calibrate"):
         warnings.simplefilter("ignore", RuntimeWarning)
-        return saved_validation(choice, request)
+        return saved_validation(choice, request, partial(clock.progress, "calibrate"))
 
 
-def saved_choice(pose: Pose, request: Request, state: FitState) -> ChosenSettings:
+def saved_choice(pose: Pose, request: Request, state: FitState, report: Report) -> ChosenSettings:
     """Returns `choose_with_inputs`, or what an earlier run chose."""
     searched, saved = ("ridge", "rank", "bandwidth", "final_ridge"), state.load("choose")
     if saved is None:
-        choice = choose_with_inputs(request, pose)
+        choice = choose_with_inputs(request, pose, report)
         inputs = choice.problem.inputs
         kernel: dict[str, Any] = {"input_kernel": None if inputs.kernel is None else str(inputs.kernel)}
         kernel |= {} if inputs.kernel is None else {"input_bandwidth": inputs.bandwidth}

@@ -28,7 +28,8 @@ from smoothlink.steps.squared import Smoothing
 from smoothlink.steps.thresholds import Aim
 
 Array = NDArray[Any]
-Notify = Callable[[str, float], None]
+Notify = Callable[[str, float, str], None]  # step, share that is done, and a few words on it
+Report = Callable[[float, str], None]  # the same within one step
 Note = Callable[[str], None]
 
 
@@ -229,9 +230,9 @@ class Clock:
         self.peak_mb[name] = peak_memory_mb()
         self.progress(name, 1.0)
 
-    def progress(self, name: str, share: float) -> None:
+    def progress(self, name: str, share: float, words: str = "") -> None:
         if self.notify is not None:
-            self.notify(name, share)
+            self.notify(name, share, words)
 
 
 def peak_memory_mb() -> float:

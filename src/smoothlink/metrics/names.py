@@ -24,8 +24,8 @@ class MetricDefinition(NamedTuple):
 METRICS = {
     metric.name: metric
     for metric in (
-        MetricDefinition("p", "of the first {k}, the share that is true", at_k=True),
-        MetricDefinition("ndcg", "the same, earlier places counting more", at_k=True),
+        MetricDefinition("p", "share of right labels among the top {k}", at_k=True),
+        MetricDefinition("ndcg", "P@{k} with higher ranks counting more", at_k=True),
         MetricDefinition("psp", "P@{k} with rare labels counting more", at_k=True),
         MetricDefinition("psndcg", "nDCG@{k} with rare labels counting more", at_k=True),
         # Of thousands of labels nearly all are false for a row: four decimals would not distinguish two models.

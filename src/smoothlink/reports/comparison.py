@@ -24,6 +24,7 @@ from smoothlink.reports.figures import (
 from smoothlink.reports.labelled_rows import LabelledRows, labelled_rows
 from smoothlink.reports.measurements import Measured, measure
 from smoothlink.reports.pages import LISTED_SETTINGS, PageOptions, colored, render, save_page, setting_text
+from smoothlink.types import FittedModel, Labels, Matrix, Targets, Texts
 
 SECTIONS_OF_TWO = {
     "differences": "Differences",
@@ -60,10 +61,10 @@ class Comparison(NamedTuple):
 
 
 def compare(
-    first: Any,
-    second: Any,
-    X: Any,
-    y: Any,
+    first: FittedModel,
+    second: FittedModel,
+    X: Matrix | Texts,
+    y: Targets | Labels,
     path: str | os.PathLike[str] | None = None,
     *,
     names: tuple[str, str] = ("A", "B"),

@@ -11,6 +11,7 @@ from importlib.metadata import version
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from smoothlink import __version__
 from smoothlink.metrics.bootstrap import Metric
@@ -33,6 +34,7 @@ from smoothlink.reports.labelled_rows import LabelledRows, labelled_rows
 from smoothlink.reports.measurements import FOUND, Measured, measure
 from smoothlink.reports.model_card import model_card
 from smoothlink.reports.pages import PageOptions, colored, isolated, load_script, render, save_page
+from smoothlink.types import FittedModel, Labels, Matrix, Targets, Texts
 
 SECTIONS = {
     "headline": "Metrics",
@@ -66,14 +68,14 @@ class Report(NamedTuple):
 
 
 def report(
-    model: Any,
-    X: Any,
-    y: Any,
+    model: FittedModel,
+    X: Matrix | Texts,
+    y: Targets | Labels,
     path: str | os.PathLike[str] | None = None,
     *,
     title: str = "A smoothlink model",
     source: str = "",
-    threshold: Any = None,
+    threshold: ArrayLike | None = None,
     bootstraps: int = 1000,
     seed: int = 0,
     date: datetime.date | None = None,

@@ -9,6 +9,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
+from smoothlink.text.numbers import Document
+
 MAX_VALUE = 1e30  # of a feature: products of larger values overflow float32
 SHOWN_ERRORS = 3  # validation errors that one response names
 
@@ -51,11 +53,16 @@ class RequestBody(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
 
+Value = Annotated[float, Field(ge=-MAX_VALUE, le=MAX_VALUE, allow_inf_nan=False)]
+Row = list[Value]
+Numbers = list[Row | None]
+
+
 class Vector(RequestBody):
     """A sparse row: the numbers of its features, from 0, and their values."""
 
     indices: list[Annotated[int, Field(ge=0, lt=1 << 31)]]
-    values: list[Annotated[float, Field(ge=-MAX_VALUE, le=MAX_VALUE, allow_inf_nan=False)]]
+    values: Row
 
     @model_validator(mode="after")
     def check_lengths(self) -> Self:
@@ -70,6 +77,9 @@ class PredictRequest(RequestBody):
     model_config = ConfigDict(json_schema_extra={"examples": [{"texts": ["solve a sparse linear system"], "k": 5}]})
 
     texts: list[Text] | None = Field(None, min_length=1)
+    numbers: Numbers | None = Field(
+        None, description="The numbers beside each text, for a model that was trained with them. null: not known."
+    )
     vectors: list[Vector] | None = Field(None, min_length=1)
     k: int | None = Field(
         None, ge=1, description="How many labels to return at most. The default is 5, or all where a threshold is set."
@@ -87,7 +97,16 @@ class PredictRequest(RequestBody):
     def check_rows(self) -> Self:
         if (self.texts is None) == (self.vectors is None):
             raise ValueError('send either "texts" or "vectors"')
+        if self.numbers is not None and len(self.numbers) != len(self.texts or ()):
+            raise ValueError(f"{len(self.numbers)} lists of numbers and {len(self.texts or ())} texts")
         return self
+
+    @property
+    def documents(self) -> list[Document] | None:
+        """The texts, with the numbers beside them."""
+        if self.texts is None:
+            return None
+        return [Document(*pair) for pair in zip(self.texts, self.numbers or [None] * len(self.texts), strict=True)]
 
 
 class ExplainRequest(RequestBody):
@@ -98,6 +117,7 @@ class ExplainRequest(RequestBody):
     )
 
     text: Text | None = Field(None, max_length=20_000)
+    numbers: Row | None = Field(None, description="The numbers beside the text, if the model was trained with them.")
     vector: Vector | None = None
     labels: list[str] | None = Field(
         None, min_length=1, max_length=20, description="The default is the three most probable labels."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import hashlib
 import json
@@ -158,10 +159,13 @@ def listen(host: str, port: int) -> socket.socket:
         made.bind(address)
     except OSError as error:
         made.close()
-        raise DataError(
-            f"The server cannot listen at {host}:{port} ({error.strerror}).\n"
-            "Type --port 0 for any free port, or another number."
-        ) from error
+        in_use = error.errno == errno.EADDRINUSE
+        what = (
+            f"Port {port} is already in use"
+            if in_use
+            else f"The server cannot listen on {host}:{port} ({error.strerror})"
+        )
+        raise DataError(f"{what}.\nType --port 0 for any free port, or another number.") from error
     made.listen(BACKLOG)
     return made
 

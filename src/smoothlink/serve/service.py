@@ -13,6 +13,7 @@ from smoothlink.data.matching import label_names, unnamed
 from smoothlink.data.predictions import DEFAULT_K, LabelRequest, predicted_labels
 from smoothlink.serve import ServerSettings
 from smoothlink.serve.schema import RefusedRequest, Vector
+from smoothlink.text.numbers import Document
 
 UNDERFLOW = 1e-30  # values up to this are set to zero: their squares are zero in float32
 
@@ -60,7 +61,7 @@ class PredictionService:
 
     def check_request(
         self,
-        texts: list[str] | None,
+        texts: Sequence[str] | None,
         vectors: list[Vector] | None,
         *,
         k: int | None = None,
@@ -68,13 +69,14 @@ class PredictionService:
         only: Sequence[str] = (),
     ) -> RowsRequest:
         """Returns the request if the model can predict it and the limits allow it, else raises RefusedRequest."""
-        rows: list[Any] | None = texts if self.takes == "texts" else vectors
+        rows: Sequence[Any] | None = texts if self.takes == "texts" else vectors
         if rows is None:
             example = {"texts": '{"texts": ["..."]}', "vectors": '{"vectors": [{"indices": [0], "values": [1.0]}]}'}
             raise RefusedRequest(422, f"This model takes {self.takes}: send {example[self.takes]}.")
         if len(rows) > self.settings.max_rows:
             reason = f"{len(rows)} rows are more than {self.settings.max_rows}. Send fewer at a time."
             raise RefusedRequest(413, reason)
+        self.check_numbers(rows)
         d = self.classifier.n_features_in_
         largest = max((max(vector.indices, default=0) for vector in vectors or []), default=0)
         if largest >= d:
@@ -86,6 +88,15 @@ class PredictionService:
         own = k is None and threshold is None and self.classifier.model_.has_aim
         k = k or (DEFAULT_K if threshold is None and not own else most)
         return RowsRequest(rows, LabelRequest(min(k, most), threshold, sets=own, only=self.label_numbers(only)))
+
+    def check_numbers(self, rows: Sequence[Any]) -> None:
+        """Raises RefusedRequest where the numbers beside texts are not as many as in training."""
+        scale = getattr(self.text_features, "numbers_", None)
+        width = 0 if scale is None else len(scale.mean)
+        for row in rows:
+            if isinstance(row, Document) and row.numbers is not None and len(row.numbers) != width:
+                reason = f"{len(row.numbers)} numbers were sent with a text, and this model takes {width or 'none'}."
+                raise RefusedRequest(422, reason)
 
     def features_of(self, rows: Sequence[Any]) -> sp.csr_array:
         """Returns the features (n, d) of texts or vectors."""
@@ -155,7 +166,7 @@ class PredictionService:
 
     def example_row(self) -> Any:
         """Returns a text or a vector that every model takes."""
-        return "a" if self.takes == "texts" else Vector(indices=[0], values=[1.0])
+        return Document("a") if self.takes == "texts" else Vector(indices=[0], values=[1.0])
 
 
 def stack_vectors(vectors: Sequence[Vector], d: int) -> sp.csr_array:

@@ -43,6 +43,7 @@ from smoothlink.serve.schema import (
     validation_reason,
 )
 from smoothlink.serve.service import PredictionService, RowPrediction, RowsRequest
+from smoothlink.text.numbers import Document
 
 log = logging.getLogger("smoothlink.serve")
 ERRORS: dict[int | str, dict[str, Any]] = {
@@ -125,7 +126,7 @@ def create_app(
     async def predict(body: PredictRequest) -> Response:
         """Returns the labels of texts or vectors with their probabilities, the most probable first."""
         request = service.check_request(
-            body.texts, body.vectors, k=body.k, threshold=body.threshold, only=body.only or ()
+            body.documents, body.vectors, k=body.k, threshold=body.threshold, only=body.only or ()
         )
         predictions = await batcher.submit(request, len(request.rows))
         count, most = sum(len(prediction.names) for prediction in predictions), settings.max_response_labels
@@ -137,7 +138,7 @@ def create_app(
     @app.post("/explain", response_model=ExplainResponse, responses=ERRORS, tags=["model"])
     async def explain(body: ExplainRequest) -> Response:
         """Returns which words or features raise or lower a label's score, and which labels often occur with it."""
-        texts = None if body.text is None else [body.text]
+        texts = None if body.text is None else [Document(body.text, body.numbers)]
         vectors = None if body.vector is None else [body.vector]
         row = service.check_request(texts, vectors).rows[0]
         work = partial(explain_row, service, row, service.label_numbers(body.labels or ()), body.top)

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import inspect
-import os
 import warnings
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Any, Self
+from typing import Any, Literal, Self, overload
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from smoothlink import modelfile as persist
-from smoothlink.choices import check_names
+from smoothlink.choices import ShortHtml, check_names
 from smoothlink.errors import DataError, plural
 from smoothlink.estimator import SmoothLinkClassifier
 from smoothlink.labels import NamedLabels, names_of, read_labels
@@ -27,6 +26,7 @@ from smoothlink.text.examples import TrainingExample, some_examples
 from smoothlink.text.features import TextFeatures
 from smoothlink.text.label_cells import NONE, guess_separator, shown, unlikely_labels
 from smoothlink.text.model_section import section
+from smoothlink.types import FilePath, Frame, LabelMatrix, Labels, Texts, Weights
 from smoothlink.vocabulary import Vocabulary
 
 Array = NDArray[Any]
@@ -37,7 +37,7 @@ def _options(kind: type[BaseEstimator]) -> dict[str, inspect.Parameter]:
     return {name: p.replace(kind=p.KEYWORD_ONLY) for name, p in own.items() if name != "self"}
 
 
-class TextSmoothLink(BaseEstimator):
+class TextSmoothLink(ShortHtml, BaseEstimator):
     """A classifier of documents: TF-IDF features and a SmoothLinkClassifier, saved together in one file.
 
     Parameters
@@ -91,7 +91,7 @@ class TextSmoothLink(BaseEstimator):
             self.classifier_.set_params(device=params["device"])
         return self
 
-    def fit(self, texts: Any, labels: Any, sample_weight: Any = None) -> Self:
+    def fit(self, texts: Texts, labels: Labels, sample_weight: Weights | None = None) -> Self:
         """Fits to texts and their labels.
 
         Texts are a list, a column, or a table of nothing but columns of text, which are joined by line ends. Labels
@@ -115,7 +115,9 @@ class TextSmoothLink(BaseEstimator):
             for note in unlikely_labels(labels, separator):
                 warnings.warn(note, UserWarning, stacklevel=2)
         if len(texts) != given.Y.shape[0]:
-            raise DataError(f"There are {plural(len(texts), 'text')} and labels of {given.Y.shape[0]}; pair them.")
+            raise DataError(
+                f"There are {plural(len(texts), 'text')} and labels for {given.Y.shape[0]}.\nPass labels for each text."
+            )
         features = TextFeatures(**{name: getattr(self, name) for name in _options(TextFeatures)})
         X = features.fit_transform(texts)
         classifier = SmoothLinkClassifier(**{name: getattr(self, name) for name in _options(SmoothLinkClassifier)})
@@ -172,7 +174,7 @@ class TextSmoothLink(BaseEstimator):
     def vocabulary_(self) -> Vocabulary | None:
         return self.classifier_.vocabulary_
 
-    def set_vocabulary(self, vocabulary: Vocabulary | str | os.PathLike[str] | None) -> Self:
+    def set_vocabulary(self, vocabulary: Vocabulary | FilePath | None) -> Self:
         """Gives the labels the names of a controlled vocabulary, as SmoothLinkClassifier.set_vocabulary does."""
         check_is_fitted(self)
         self.classifier_.set_vocabulary(vocabulary)
@@ -186,13 +188,18 @@ class TextSmoothLink(BaseEstimator):
         tags.input_tags.string, tags.input_tags.two_d_array = True, False
         return tags
 
-    def transform(self, texts: Any) -> sp.csr_array:
+    def transform(self, texts: Texts) -> sp.csr_array:
         """X, as `classifier_` takes it; of a table the columns that the model was trained on are read."""
         if not hasattr(self, "classifier_"):
             check_is_fitted(self)
         return self.features_.transform(self._texts(texts))
 
-    def _texts(self, texts: Any) -> Iterable[Any]:
+    def get_feature_names_out(self, input_features: object = None) -> Array:
+        """Returns the n-gram of each column of `transform`, as `TextFeatures` does."""
+        check_is_fitted(self)
+        return self.features_.get_feature_names_out()
+
+    def _texts(self, texts: Texts) -> Iterable[Any]:
         """Returns the texts of a list, or of a table by the columns that the model was trained on."""
         trained = from_meta(self.source_)
         return read_texts(texts, () if trained is None else trained.columns).texts
@@ -201,7 +208,7 @@ class TextSmoothLink(BaseEstimator):
     def thresholds_(self) -> Array:
         return self.classifier_.thresholds_
 
-    def predict(self, texts: Any, threshold: Any = None) -> list[list[str]] | Array | sp.csr_array:
+    def predict(self, texts: Texts, threshold: ArrayLike | None = None) -> list[list[str]] | LabelMatrix:
         """Returns the names of each text whose probability is at least a threshold, as SmoothLinkClassifier.predict
         does; multiclass: the one best.
 
@@ -209,7 +216,7 @@ class TextSmoothLink(BaseEstimator):
         """
         return self._named(self.transform(texts), "predict", threshold=threshold)
 
-    def predict_f1(self, texts: Any, over: str = "thresholds") -> list[list[str]] | Array | sp.csr_array:
+    def predict_f1(self, texts: Texts, over: str = "thresholds") -> list[list[str]] | LabelMatrix:
         """Returns names for a high F1 of each label (Algorithm 4), or a 0/1 matrix, as `predict`."""
         return self._named(self.transform(texts), "predict_f1", over=over)
 
@@ -223,7 +230,17 @@ class TextSmoothLink(BaseEstimator):
             return names_of(sets, self.classes_)
         return sets if self.label_form_ == "sparse" else sets.toarray()
 
-    def predict_topk(self, texts: Any, k: int = 5, *, rank_by: str = "probability", as_frame: bool = False) -> Any:
+    @overload
+    def predict_topk(
+        self, texts: Texts, k: int = ..., *, rank_by: str = ..., as_frame: Literal[False] = ...
+    ) -> list[list[tuple[str, float]]]: ...
+
+    @overload
+    def predict_topk(self, texts: Texts, k: int = ..., *, rank_by: str = ..., as_frame: Literal[True]) -> Frame: ...
+
+    def predict_topk(
+        self, texts: Texts, k: int = 5, *, rank_by: str = "probability", as_frame: bool = False
+    ) -> list[list[tuple[str, float]]] | Frame:
         """Returns the k best names of each text with their probabilities, the best first: a list of pairs for each.
 
         rank_by="psp" favours rare ones. as_frame=True: a data frame with lists of labels, of their names in the
@@ -241,7 +258,7 @@ class TextSmoothLink(BaseEstimator):
         pairs = list(zip(names, probabilities, strict=True))
         return [pairs[start:stop] for start, stop in pairwise(ptr)]
 
-    def predict_proba(self, texts: Any, labels: Iterable[str] | None = None) -> Array:
+    def predict_proba(self, texts: Texts, labels: Iterable[str] | None = None) -> Array:
         """Returns probabilities (n, c) in the order of classes_, or of some labels, by name."""
         X = self.transform(texts)
         positions = None if labels is None else self.positions(labels)
@@ -261,10 +278,10 @@ class TextSmoothLink(BaseEstimator):
 
     def evaluate(
         self,
-        texts: Any,
-        labels: Any,
+        texts: Texts,
+        labels: Labels,
         *,
-        threshold: Any = None,
+        threshold: ArrayLike | None = None,
         bootstraps: int = 1000,
         seed: int = 0,
         rank_by: str = "probability",
@@ -274,14 +291,14 @@ class TextSmoothLink(BaseEstimator):
         given: dict[str, Any] = {"bootstraps": bootstraps, "seed": seed, "rank_by": rank_by}
         return self.classifier_.evaluate(X, Y, threshold=threshold, **given)
 
-    def score(self, texts: Any, labels: Any) -> float:
+    def score(self, texts: Texts, labels: Labels) -> float:
         """Returns Micro-F1 of `predict`, which for one label per row is the accuracy."""
         predicted = sp.csr_array(self.classifier_.predict(self.transform(texts)))
         truth = self._read_labels(labels).Y
         hits = predicted.multiply(truth[:, : predicted.shape[1]]).sum()
         return float(2 * hits / max(1, predicted.sum() + truth.sum()))
 
-    def save(self, path: str | os.PathLike[str], dtype: str | None = None) -> None:
+    def save(self, path: FilePath, dtype: str | None = None) -> None:
         """Writes features and classifier to one safetensors file; dtype as in SmoothLinkClassifier.save."""
         check_is_fitted(self)
         persist.save(self.classifier_, path, dtype, text=section(self))
@@ -294,6 +311,8 @@ def labels_in(labels: Any) -> Any:
 
 def texts_to_learn(texts: Any, labels: Any) -> TextColumns:
     """Returns the texts, of a table those of all its columns, each of which must hold text, and not the labels."""
+    if isinstance(texts, str | bytes):
+        raise DataError("One text was passed where a list of texts is needed.\nPass [text].")
     names = column_names(texts) or []
     remedy = "Pass only columns of text, such as table[['title', 'body']] or table['text']."
     found = read_texts(texts, [str(name) for name in names])

@@ -21,6 +21,7 @@ from smoothlink.data.formats import FASTTEXT_MARK, documents_in
 from smoothlink.errors import DataError, plural
 from smoothlink.text.data_frames import list_names
 from smoothlink.text.label_cells import LIST, NONE, Guess, guess_separator, names_in, shown, text_of, unlikely_labels
+from smoothlink.text.numbers import Document, numbers_in
 from smoothlink.text.tables import KINDS, Row, Table, decode, lines_of, read_table, write_table
 
 Array = NDArray[Any]
@@ -46,6 +47,7 @@ class DocumentSource(NamedTuple):
     id: str | None = None  # column that says which document it is
     id_optional: bool = False  # whether a file may lack it: it was named for another file, in training
     encoding: str | None = None  # of text; None: recognised
+    numbers: tuple[str, ...] = ()  # columns of numbers beside the text
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -60,7 +62,7 @@ class DocumentSource(NamedTuple):
         known = self._replace(id_optional=self.id is not None)
         if format == self.format:
             return known
-        names = (*self.text, *self.labels)
+        names = (*self.text, *self.labels, *self.numbers)
         positions = any(name.isdecimal() for name in names)
         named = format in KINDS and (self.format in KINDS or self.format == TABLE) and not positions
         if not named and not (format in POSITIONAL and self.format in POSITIONAL):
@@ -70,7 +72,7 @@ class DocumentSource(NamedTuple):
 
 
 # What a model file stores. Not the encoding: another file in another one would be read wrongly without a word.
-STORED = ("format", "text", "labels", "separator", "prefix", "header", "id")
+STORED = ("format", "text", "labels", "separator", "prefix", "header", "id", "numbers")
 
 
 def as_meta(source: DocumentSource) -> dict[str, Any]:
@@ -84,7 +86,8 @@ def from_meta(meta: dict[str, Any] | None) -> DocumentSource | None:
     if not isinstance(meta, dict) or not {"format"} <= meta.keys() <= set(STORED):
         return None
     labels = meta.get("labels") or ()  # one name or None in files of 0.2
-    columns = {"text": tuple(meta.get("text", ())), "labels": (labels,) if isinstance(labels, str) else tuple(labels)}
+    columns = {name: tuple(meta.get(name, ())) for name in ("text", "numbers")}
+    columns["labels"] = (labels,) if isinstance(labels, str) else tuple(labels)
     return DocumentSource(**{**meta, **columns})
 
 
@@ -180,12 +183,16 @@ def read_documents(
     table = open_documents(path, source, text_matters=text_matters, labels_matter=labels_matter)
     in_text, in_labels = find_columns(table, source, text_matters=text_matters, labels_matter=labels_matter)
     in_id, notes = find_id(table, source), list(table.notes)
+    in_numbers = find_numbers(table, source) if text_matters else []
     if source.id is not None and in_id is None:
         notes.append(f"It has no column {source.id}: rows are numbered.")
     kept = list(range(len(table.columns))) if all_columns else [] if in_id is None else [in_id]
     texts, cells, places, rows = [], [], [], []
     for where, values in table.rows:
-        texts.append(text_of([values[j] for j in in_text], f"{table.name}, {where}"))
+        text = text_of([values[j] for j in in_text], f"{table.name}, {where}")
+        if in_numbers:
+            text = Document(text, numbers_in([values[j] for j in in_numbers], f"{table.name}, {where}"))
+        texts.append(text)
         cells.append([values[j] for j in in_labels])
         places.append(f"{table.name}, {where}")
         rows.append([values[j] for j in kept])
@@ -204,6 +211,8 @@ def read_documents(
             read = read._replace(text=tuple(table.columns[j] for j in in_text))
         if names and all(name.isdecimal() for name in source.label_columns):
             read = read._replace(labels=tuple(names))
+        if in_numbers:
+            read = read._replace(numbers=tuple(table.columns[j] for j in in_numbers))
     if in_id is not None:
         read = read._replace(id=table.columns[in_id])
     return Documents(
@@ -263,6 +272,18 @@ def find_id(table: Table, source: DocumentSource) -> int | None:
             f"{table.name} has no column {source.id}; it has {list_names(table.columns)}.\nPass another --id."
         )
     return found
+
+
+def find_numbers(table: Table, source: DocumentSource) -> list[int]:
+    """Returns the places of the columns of numbers beside the text; an error names the columns that the file has."""
+    found = {name: place_of(table, source, name) for name in source.numbers}
+    absent = next((name for name, place in found.items() if place is None), None)
+    if absent is not None:
+        raise DataError(
+            f"{table.name} has no column {absent}; it has {list_names(table.columns)}.\n"
+            "Name columns of numbers with --numbers."
+        )
+    return [place for place in found.values() if place is not None]
 
 
 def missing_columns(table: Table, source: DocumentSource, name: str, *, text: bool, labels: bool) -> DataError:
