@@ -127,7 +127,7 @@ def test_the_smallest_and_the_largest_values_have_probabilities(changes, value):
 
 def test_probabilities_that_are_not_numbers_are_refused(monkeypatch):
     made = service(vector_model())
-    not_a_number = RowPrediction(["a"], [float("nan")], 1)
+    not_a_number = RowPrediction(["a"], [float("nan")], [False], 1)
     monkeypatch.setattr(made, "predict_rows", lambda X, _: [not_a_number] * X.shape[0])
     row = Vector(indices=[0], values=[1.0])
     assert isinstance(made.predict_batch([RowsRequest([row], LabelRequest(1))])[0], RefusedRequest)
