@@ -22,7 +22,7 @@ from bench.circumstances import RESULTS, ROOT
 from bench.serving import circumstances, demo_model, served
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from smoothlink.serve.table_files import write_table
+from smoothlink.text.tables import write_table
 
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 TEXT = """Open a URL and read the response, following redirects.

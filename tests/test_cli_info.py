@@ -88,6 +88,25 @@ def test_a_model_is_shown_with_its_summary_and_labels(files):
         assert word in ran.out
 
 
+def test_the_card_of_a_model_is_markdown(files, tmp_path):
+    target = tmp_path / "a|b.safetensors"
+    succeed("train", files.train, "-o", target, "-q", "--effort", "quick")
+    card = succeed("info", target, "--card").out
+    summary = smoothlink.load(target).summary_
+    assert card.startswith("# Model card: a\\|b.safetensors\n")
+    headings = [line for line in card.splitlines() if line.startswith("## ")]
+    held = f"## On {summary['held_out_metrics']['rows']} held-out training rows"
+    assert headings == ["## Data", held, "## Settings", "## Cost and versions", "## Limits"]
+    for line in ("| training data | train.txt |", "| rows | 60 |", f"| date of training | {summary['date']} |"):
+        assert line in card
+    assert f"| p@1 | {summary['held_out_metrics']['p@1']:.4f} |" in card
+    assert "- It knows 5 labels and predicts no other." in card
+    assert "no rows were held out" in succeed("info", files.model, "--card").out
+    ran = run("info", files.test, "--card")
+    assert ran.code == 1
+    assert "is not a model" in ran.err
+
+
 def test_a_model_is_known_by_its_content_whatever_its_name(files, tmp_path, rng):
     X, y = classes(rng)
     fixed().fit(X, np.array(["red", "green", "blue"])[y], sample_weight=np.full(90, 0.3)).save(tmp_path / "model.bin")

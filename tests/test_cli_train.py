@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import shlex
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ import smoothlink
 from smoothlink import SmoothLinkClassifier
 from smoothlink.cli.app import app
 from smoothlink.cli.parameter_options import chosen
-from smoothlink.cli.train_command import ONE_LABEL
+from smoothlink.cli.screen import Screen
+from smoothlink.cli.train_command import ONE_LABEL, show
 from smoothlink.data.formats import FORMATS
 from smoothlink.data.read import write
 from smoothlink.parameters import PARAMETERS
@@ -137,7 +139,7 @@ def test_what_is_not_typed_is_left_to_the_class():
         ("--class-weight", "heavy"),
         ("--labels", "-1"),
         ("--features", "some"),
-        ("--format", "xlsx"),
+        ("--format", "docx"),
         ("--no-such-option", "1"),
     ],
 )
@@ -187,6 +189,42 @@ def test_the_summary_shows_what_was_settled_and_what_it_took(files):
     assert "60 rows" in ran.out
     assert "other.safetensors" in ran.out
     assert "60 rows, 12 features, 5 labels; read in" in ran.err
+
+
+def test_the_end_says_how_good_it_is_then_what_it_cost_then_what_to_type_then_the_settings(files):
+    target = files.folder / "with space.safetensors"
+    ran = succeed("train", files.train, "-o", target, "--effort", "quick")
+    found = smoothlink.load(target).summary_["held_out_metrics"]
+    place = [
+        ran.out.index(words)
+        for words in (
+            f"On {found['rows']} held-out training rows",
+            f"{found['p@1']:.4f}",
+            "Training took ",
+            "What to type next",
+            "chosen by",
+            "peak memory",
+        )
+    ]
+    assert place == sorted(place)
+    typed = [line.strip() for line in ran.out.splitlines() if line.strip().startswith("smoothlink ")]
+    assert [line.split()[1] for line in typed] == ["predict", "evaluate", "report", "serve"]
+    assert f"smoothlink evaluate '{target}' {files.test}" in typed  # the file beside the training file
+    assert succeed(*shlex.split(typed[0])[1:]).out
+    unmeasured = succeed("train", files.train, "-o", target, *FIXED)
+    assert "No training rows were held out" in unmeasured.out
+    (files.folder / "alone.txt").write_bytes(files.train.read_bytes())
+    assert (
+        f"smoothlink evaluate '{target}' TEST.txt"
+        in succeed("train", files.folder / "alone.txt", "-o", target, *FIXED).out
+    )
+
+
+def test_the_steps_of_every_learner_are_shown(files, capsys):
+    summary = smoothlink.load(files.model).summary_
+    summary["seconds"]["finetune"] = 7.0
+    show(summary, Screen())
+    assert "finetune" in capsys.readouterr().out
 
 
 def test_json_is_the_summary_of_the_model(files):

@@ -30,6 +30,7 @@ LAYERS = [
         "estimator",
         "text",
         "modelfile",
+        "vocabulary",
         "explanation",
         "file_prediction",
         "file_evaluation",

@@ -20,6 +20,7 @@ GROUPS = {
     "Classifiers": "SmoothLinkClassifier TextSmoothLink TextFeatures load",
     "Choices": """Gaussian Laplacian Exponential Matern Linear Squared Logistic Softmax Randomized PerLabel Joint
         FineTune InputKernel""",
+    "Names of labels": "read_vocabulary Vocabulary",
     "Data": "read write Data Reading Files stratified_split",
     "Evaluation, explanation and search": "evaluate report compare explain neighbours tune Space",
     "Clusters and many files": "cluster predict_files evaluate_files",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -23,7 +25,7 @@ from smoothlink.fitting.prepare import feature_count
 from smoothlink.fitting.run import run
 from smoothlink.fitting.settings import Notify, Request, TrainingData
 from smoothlink.fitting.summary import Fitted
-from smoothlink.labels import read_classes, read_indicator, read_targets, weigh
+from smoothlink.labels import matrix_and_names, read_classes, read_indicator, read_labels, read_targets, weigh
 from smoothlink.machines.rows_in_files import MappedMatrix
 from smoothlink.machines.threads import single_thread
 from smoothlink.model import Model
@@ -37,10 +39,12 @@ from smoothlink.predict import (
     predict_topk,
     predictions,
 )
+from smoothlink.text.data_frames import ranked_frame
 
 if TYPE_CHECKING:
     from smoothlink.distributed.input_files import Files
     from smoothlink.metrics.evaluate import Evaluation, Predictions
+    from smoothlink.vocabulary import Vocabulary
 
 Array = NDArray[Any]
 Result = TypeVar("Result")
@@ -64,9 +68,13 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
     summary_ : rank, captured share, ridges, what each was chosen by, seconds and memory of each step.
     thresholds_ : one per label, fitted by Algorithm 4 on held-out rows.
     label_directions_ : U (c, k), or None.
-    label_names_, n_features_in_, feature_names_in_ : as usual.
+    label_names_ : names of the labels, of a data frame y its columns; or None.
+    n_features_in_, feature_names_in_ : as usual.
     zero_based_ : whether the svmlight files it was trained on count features from 0; None for other data.
+    vocabulary_ : names of the labels in a controlled vocabulary (`set_vocabulary`), or None.
     """
+
+    vocabulary_: Vocabulary | None = None
 
     def __init__(
         self,
@@ -134,7 +142,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Fits to X (n, d), CSR or dense, and y: class ids (n,), or a 0/1 matrix (n, c), sparse or dense.
+        """Fits to X (n, d), CSR or dense, and y: class ids (n,), or a 0/1 matrix (n, c), sparse, dense or a data frame.
 
         Within `with smoothlink.cluster(...)` the fit runs on a cluster; there X may be `smoothlink.Files`, which the
         workers read themselves, labels included.
@@ -158,7 +166,9 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
             self.n_features_in_ = X.shape[1]
         else:
             X = _tidy(validate_data(self, X, accept_sparse="csr", dtype=np.float32))
+        y, names = matrix_and_names(y)
         targets = read_targets(y, self.task)
+        named: dict[str, Any] = {"names": names if targets.indicator else None}
         if targets.Y.shape[0] != X.shape[0]:
             raise ValueError(f"X has {X.shape[0]} rows and y has {targets.Y.shape[0]}; they must be as many.")
         check_loss(request, multiclass=targets.multiclass)
@@ -172,11 +182,11 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
             task, rows = "multiclass" if targets.multiclass else "multilabel", partition_arrays(cluster, X, targets.Y)
             reports: dict[str, Any] = {"notify": notify, "note": self._noted()}
             trained = fit_partitioned(rows, w.astype(np.float32), request, task, label_weight, **reports)
-            return self._keep(trained, targets.classes, indicator=targets.indicator, sparse=targets.sparse)
+            return self._keep(trained, targets.classes, indicator=targets.indicator, sparse=targets.sparse, **named)
         data = TrainingData(X, targets.Y, w, targets.multiclass, label_weight)
         with single_thread(_largest_product(X, targets.Y.shape[1], request)):
             trained = self._train(data, request, notify)
-        return self._keep(trained, targets.classes, indicator=targets.indicator, sparse=targets.sparse)
+        return self._keep(trained, targets.classes, indicator=targets.indicator, sparse=targets.sparse, **named)
 
     def _train(self, data: TrainingData, request: Request, notify: Notify | None) -> Fitted:
         """Fits a model to checked arrays; subclasses fit models of other kinds."""
@@ -213,9 +223,10 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         self.model_: Model = trained.model
         self._device_copy = DeviceCopy()
         self.label_directions_ = trained.U
-        self.summary_ = trained.summary
+        self.summary_ = {**trained.summary, "date": datetime.date.today().isoformat()}
         self.thresholds_ = trained.model.thresholds
         self.label_names_ = names
+        self.vocabulary_ = None
         self.zero_based_ = None
         self._indicator, self._sparse = indicator, sparse
         return self
@@ -286,16 +297,21 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
             return np.asarray(S[:, 1] - S[:, 0])
         return S
 
-    def predict_topk(self, X: Any, k: int = 5, *, rank_by: str = "probability") -> sp.csr_array:
+    def predict_topk(self, X: Any, k: int = 5, *, rank_by: str = "probability", as_frame: bool = False) -> Any:
         """The k best labels of each row with their probabilities: CSR, k entries per row in descending order.
 
-        rank_by="psp" ranks by probability times inverse propensity, which favours rare labels.
+        rank_by="psp" ranks by probability times inverse propensity, which favours rare labels. as_frame=True: a data
+        frame with lists of labels and of probabilities, of polars where X is one, else of pandas with the index of X.
 
         `P.indices.reshape(n, -1)` are the ranked labels (positions in classes_). Never makes an n x c array.
         """
         check_value("k", k, Values(whole=1))
         check_value("rank_by", rank_by, RANK_BY)
-        return self._run_prediction(self._validated_rows(X), predict_topk, int(k), rank_by=rank_by)
+        best = self._run_prediction(self._validated_rows(X), predict_topk, int(k), rank_by=rank_by)
+        if not as_frame:
+            return best
+        names = self.classes_.tolist() if self.label_names_ is None else self.label_names_
+        return ranked_frame([names[j] for j in best.indices.tolist()], best.data.tolist(), best.indptr.tolist(), like=X)
 
     def predict_f1(self, X: Any, over: str = "thresholds") -> Any:
         """Label sets for a high F1 of each label (Algorithm 4).
@@ -334,6 +350,8 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
     def _true_labels(self, y: Any) -> sp.csr_array:
         """y as a 0/1 matrix with at least a column for each label known; class ids unknown to the model come last."""
         c = len(self.classes_)
+        if self._indicator and self.label_names_ is not None and matrix_and_names(y)[1] is not None:
+            return read_labels(y, self.label_names_).Y  # columns by name, in whatever order they are
         if self._indicator:
             Y = read_indicator(y)
             return sp.csr_array((Y.data, Y.indices, Y.indptr), (Y.shape[0], max(c, Y.shape[1])))
@@ -341,6 +359,19 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         place = np.clip(np.searchsorted(self.classes_, ids), 0, c - 1)
         known = self.classes_[place] == ids
         return one_each(np.where(known, place, c), c + 1).astype(np.float32)
+
+    def set_vocabulary(self, vocabulary: Vocabulary | str | os.PathLike[str] | None) -> Self:
+        """Gives the labels the names of a controlled vocabulary, or of a file of one; None removes them.
+
+        Reports, explanations, tables and the server show them, and `save` stores them. A warning says which labels
+        lack a name.
+        """
+        check_is_fitted(self)
+        from smoothlink.data.matching import label_names
+        from smoothlink.vocabulary import checked
+
+        self.vocabulary_ = None if vocabulary is None else checked(vocabulary, label_names(self), warnings.warn)
+        return self
 
     def save(self, path: str | os.PathLike[str], dtype: str | None = None) -> None:
         """Writes the fitted model to one safetensors file (docs/file-format.md).

@@ -22,6 +22,7 @@ from smoothlink.parameters import Values, check_value
 from smoothlink.predict import block_probabilities, with_probabilities
 from smoothlink.steps.featurize import Features
 from smoothlink.steps.landmarks import Landmarks
+from smoothlink.vocabulary import display_names, label_text
 
 if TYPE_CHECKING:
     from smoothlink.estimator import SmoothLinkClassifier
@@ -48,6 +49,7 @@ class LabelNeighbour(NamedTuple):
     label: int
     name: Any
     similarity: float  # cosine, above 0
+    display_name: str  # in the model's vocabulary, where it has one
 
 
 class LabelExplanation(NamedTuple):
@@ -61,6 +63,7 @@ class LabelExplanation(NamedTuple):
     reasons: tuple[Reason, ...]  # the largest first, by size
     rest: float  # what all other features of the row add
     neighbours: tuple[LabelNeighbour, ...]
+    display_name: str  # in the model's vocabulary, where it has one
 
 
 def explain(
@@ -86,7 +89,7 @@ def explain(
     names = label_names(classifier)
     with unnamed():
         X = classifier._validated_rows(X)
-    at, scores, P = predicted(classifier, X, None if labels is None else label_positions(labels, names), k)
+    at, scores, P = predicted(classifier, X, None if labels is None else label_positions(labels, classifier), k)
     row_of, parts = contributions_of_row(classifier.model_, X, at)
     near = neighbours(classifier, at.tolist())
     values = X[:, row_of.numbers].toarray()[0] if sp.issparse(X) else np.asarray(X)[0, row_of.numbers]
@@ -105,6 +108,7 @@ def explain(
                 reasons=tuple(map(Reason._make, each)),
                 rest=rest,
                 neighbours=tuple(near[j]),
+                display_name=label_text(classifier, label),
             )
         )
     return found
@@ -152,15 +156,15 @@ def spelled(terms: Iterable[tuple[int, str]]) -> dict[int, str]:
     return {column: " / ".join(shared) for column, shared in found.items()}
 
 
-def label_positions(labels: Sequence[Any], names: list[Any]) -> Array:
-    """Returns positions of labels that are given by name or by position."""
+def label_positions(labels: Sequence[Any], classifier: SmoothLinkClassifier) -> Array:
+    """Returns positions of labels that are given by name, also that in the vocabulary, or by position."""
     if isinstance(labels, (str, int, np.integer)):
         raise TypeError(f"labels is {labels!r}; pass a list, such as labels=[{labels!r}].")
-    place = (
-        {str(name): j for j, name in reversed(list(enumerate(names)))}
-        if any(isinstance(label, str) for label in labels)
-        else {}
-    )
+    names = label_names(classifier)
+    place: dict[str, int] = {}
+    if any(isinstance(label, str) for label in labels):
+        for known in (display_names(classifier), map(str, names)):
+            place |= {name: j for j, name in reversed(list(enumerate(known)))}
     found = []
     for label in labels:
         at = place.get(label) if isinstance(label, str) else int(label)
@@ -323,13 +327,17 @@ def neighbours(model: Any, labels: Sequence[Any], k: int = NEIGHBOURS) -> list[l
     """
     classifier = getattr(model, "classifier_", model)
     names = label_names(classifier)
-    at = label_positions(labels, names)
+    at = label_positions(labels, classifier)
     A = label_vectors(classifier)
     if A is None or not len(at):
         return [[] for _ in at]
     ids, cosines = nearest(A, at, k)
     return [
-        [LabelNeighbour(j, names[j], float(c)) for j, c in zip(*pair, strict=True) if c > 1e-6]
+        [
+            LabelNeighbour(j, names[j], float(c), label_text(classifier, j))
+            for j, c in zip(*pair, strict=True)
+            if c > 1e-6
+        ]
         for pair in zip(ids.tolist(), cosines.tolist(), strict=True)
     ]
 

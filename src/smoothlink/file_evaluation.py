@@ -103,7 +103,7 @@ def read_test(request: FileRequest, path: str) -> Tested:
     """Returns X with the features of the model, and the labels."""
     path = local_copy(path)
     model, notes = request.classifier(), list[str]()
-    data = request.read(path, note=notes.append)
+    data = request.read(path, note=notes.append).data
     counts = (data.X.shape[0], "row"), (data.X.shape[1], "feature"), (data.Y.shape[1], "label")
     notes.insert(0, f"{path}: {', '.join(plural(count, noun) for count, noun in counts)}.")
     data = matched_labels(data, path, model)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from smoothlink import vocabulary
 from smoothlink.choices import from_former, from_json, to_json
 from smoothlink.device_model import DeviceCopy
 from smoothlink.errors import ModelFileError
@@ -112,6 +113,8 @@ def model_arrays(classifier: SmoothLinkClassifier, dtype: str | None = None) -> 
         arrays |= pack_names(classifier.label_names_, "label_names")
     if hasattr(classifier, "feature_names_in_"):
         arrays |= pack_names([str(name) for name in classifier.feature_names_in_], "feature_names")
+    if classifier.vocabulary_ is not None:
+        arrays |= vocabulary.to_arrays(classifier.vocabulary_)
     return arrays
 
 
@@ -147,6 +150,7 @@ def model_meta(classifier: SmoothLinkClassifier) -> dict[str, Any]:
         "total": float(model.total),
         **({} if classifier.zero_based_ is None else {"zero_based": classifier.zero_based_}),
         "landmarks": None if not isinstance(inputs, Landmarks) else [str(inputs.kernel), float(inputs.length)],
+        **({} if classifier.vocabulary_ is None else {"vocabulary": vocabulary.to_meta(classifier.vocabulary_)}),
         "summary": finite(classifier.summary_),
     }
 
@@ -262,6 +266,7 @@ def classifier_of(
     classifier.label_directions_ = arrays.get("U")
     classifier.classes_ = unpack_classes(loaded, model.n_labels)
     classifier.label_names_ = unpack_count(arrays, "label_names", model.n_labels)
+    classifier.vocabulary_ = vocabulary.from_file(arrays, meta["vocabulary"]) if "vocabulary" in meta else None
     features = unpack_count(arrays, "feature_names", classifier.n_features_in_)
     if features is not None:
         classifier.feature_names_in_ = np.array(features, dtype=object)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from smoothlink.estimator import SmoothLinkClassifier
-from smoothlink.fitting.calibration import HeldOut, calibrate, criterion, not_calibrated
+from smoothlink.fitting.calibration import Calibrated, HeldOut, calibrate, criterion, not_calibrated
 from smoothlink.fitting.checkpoint import FitState
 from smoothlink.fitting.choose import RIDGES, START, grid
 from smoothlink.fitting.embedding import Embedded
@@ -120,7 +120,7 @@ class LabelSpace(SmoothLinkClassifier):
 
         with clock.step("choose"):
             problem, settings = pose(with_width(request, pose))
-            ridge, thresholds, held_rows = choose_ridge(self.method, problem, settings, request)
+            ridge, calibrated = choose_ridge(self.method, problem, settings, request)
         rows = problem.rows
         with clock.step("fit"):
             space = fit_space(self.method, settings, rows, ridge)
@@ -136,13 +136,13 @@ class LabelSpace(SmoothLinkClassifier):
             loss="squared",
             multiclass=data.multiclass,
             calibration=no_calibration(),
-            thresholds=thresholds,
+            thresholds=calibrated.thresholds,
             **label_totals(rows),
         )
         settings = replace(settings, ridge=ridge, rank=rank, bandwidth=1.0, final_ridge=0.0)
         choice = ChosenSettings(problem, settings, {"ridge": "held-out rows" if request.ridge == "auto" else "given"})
         embedded = Embedded(space.U, space.W, None, np.zeros((0, rank)), np.zeros(0), float("nan"))
-        summary = summarise(choice, embedded, held_rows, {}, clock)
+        summary = summarise(choice, embedded, calibrated, {}, clock)
         return Fitted(model, space.U, {**summary, "device": str(rows.machine), "peak_device_mb": rows.machine.peak_mb})
 
     def save(self, path: str | os.PathLike[str], dtype: str | None = None) -> None:
@@ -159,17 +159,16 @@ def fit_space(method: str, settings: Settings, rows: Rows, ridge: float) -> Line
     return METHODS[method](rows, embedder.rank, system, ridge, np.random.default_rng([embedder.seed, 1]))
 
 
-def choose_ridge(method: str, problem: Problem, settings: Settings, request: Request) -> tuple[float, Array, int]:
-    """Returns the ridge of the least held-out Brier score, Algorithm 4's thresholds there, and the rows held out."""
+def choose_ridge(method: str, problem: Problem, settings: Settings, request: Request) -> tuple[float, Calibrated]:
+    """Returns the ridge of the least held-out Brier score, and Algorithm 4's thresholds there."""
     ridges = [float(ridge) for ridge in grid(request.ridge, RIDGES)]
     folds = holdouts(problem.rows.w, request)
     if not folds:
-        return (START["ridge"] if len(ridges) > 1 else ridges[0]), not_calibrated(problem.rows.c).thresholds, 0
+        return (START["ridge"] if len(ridges) > 1 else ridges[0]), not_calibrated(problem.rows.c)
     tried = {ridge: [held_out(method, problem, settings, held, ridge) for held in folds] for ridge in ridges}
     best = min(ridges, key=lambda ridge: criterion(tried[ridge], "squared", multiclass=False)[0])
     frequencies = np.clip(label_means(problem.rows), 0, 1)
-    found = calibrate(tried[best], frequencies, "squared", multiclass=False, maps=False)
-    return best, found.thresholds, found.rows
+    return best, calibrate(tried[best], frequencies, "squared", multiclass=False, maps=False)
 
 
 def held_out(method: str, problem: Problem, settings: Settings, held: Array, ridge: float) -> HeldOut:

@@ -1,5 +1,6 @@
 """`smoothlink report` and `smoothlink compare`: pages and JSON from files."""
 
+import csv
 import json
 
 import pytest
@@ -7,7 +8,7 @@ from commands import FIXED, prepared, run, succeed
 
 import smoothlink
 from smoothlink.text import documents
-from smoothlink.text.documents import records
+from smoothlink.text.documents import open_documents
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +48,22 @@ def test_json_has_the_numbers_of_evaluate_and_of_the_figures(files, tmp_path):
     assert 0 <= found["ece_pairs"] <= 1
 
 
+def test_the_table_of_labels_is_written_as_csv_and_overwrites_nothing(files, tmp_path):
+    table = tmp_path / "labels.csv"
+    given = ["report", files.model, files.test, "-o", tmp_path / "r.html", "--bootstraps", 0, "--labels-csv", table]
+    found = succeed(*given, "--json").json
+    with open(table, newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["label"] for row in rows] == [row["label"] for row in found["labels"]] == files.tested.label_names
+    assert [float(row["average_probability"]) for row in rows] == [
+        row["average_probability"] for row in found["labels"]
+    ]
+    ran = run(*given)
+    assert ran.code == 1
+    assert "labels.csv" in ran.err
+    succeed(*given, "--force")
+
+
 def test_texts_of_a_file_are_on_the_page_with_the_numbers_of_evaluate(tmp_path, monkeypatch):
     pairs = [
         ("numpy arrays & sums", ["array"]),
@@ -59,7 +76,9 @@ def test_texts_of_a_file_are_on_the_page_with_the_numbers_of_evaluate(tmp_path, 
     words = ("--char-ngrams", "none", "--set", "kernel.features=20")
     succeed("train", tmp_path / "d.jsonl", "-o", model, "-q", "--effort", "quick", *words)
     read, given = [], ("--bootstraps", 5, "--json", "-q")
-    monkeypatch.setattr(documents, "records", lambda *args, **how: read.append(args) or records(*args, **how))
+    monkeypatch.setattr(
+        documents, "open_documents", lambda *args, **how: read.append(args) or open_documents(*args, **how)
+    )
     found = succeed("report", model, tmp_path / "d.jsonl", "-o", tmp_path / "r.html", *given).json
     assert len(read) == 1  # the file is parsed once
     expected = succeed("evaluate", model, tmp_path / "d.jsonl", *given).json

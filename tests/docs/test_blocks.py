@@ -27,6 +27,9 @@ def prepared(tmp_path_factory):
     for name, some in {"docs": records, "test": records[:40], "new": records[:5]}.items():
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in some))
     write_rows(folder)
+    names = {"en": ["Solving", "Sparse arrays"], "fi": ["Ratkaiseminen", "Harvat taulukot"]}
+    lines = [f"{i}\t{name}\t{k}\n" for k in names for i, name in zip(("scipy", "sparse"), names[k], strict=True)]
+    (folder / "subjects.tsv").write_text("".join(lines))
     (folder / "wrong-header.txt").write_text("2 4 3\n0,3 0:1 2:0.5\n1 1:1\n")
     (folder / "broken.jsonl").write_text('{"text": "read a csv file", "labels": ["csv"]}\n{"text": "open a url"\n')
     train = ["train", folder / "docs.jsonl", "--text", "title,body", "--labels", "tags", *FIXED]

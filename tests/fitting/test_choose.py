@@ -1,5 +1,7 @@
 """Choices on held-out rows: the climb finds minima, and held-out rows do not reach what is fitted."""
 
+import gc
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -52,6 +54,22 @@ def test_a_climb_finds_the_minimum_of_a_separable_convex_function_and_asks_for_n
     assert found.loss == 0
     assert len(asked) == len(set(asked)) == len(found.tried) < 6**3
     assert all(found.tried[point] == bowl(point) for point in set(asked))
+
+
+def test_what_a_climb_searched_is_released_when_it_ends():
+    class Bowl:
+        def __call__(self, point):
+            return sum((v - 3) ** 2 for v in point)
+
+    bowl = Bowl()
+    released = weakref.ref(bowl)
+    gc.disable()  # what only the collector of cycles would find counts as kept
+    try:
+        climb(bowl, [(1, 2, 3, 4)] * 2, (1, 1))
+        del bowl
+        assert released() is None
+    finally:
+        gc.enable()
 
 
 def test_a_climb_ends_where_no_single_step_helps(rng):

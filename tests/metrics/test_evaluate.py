@@ -353,3 +353,21 @@ def test_predictions_that_do_not_fit_are_refused_in_words(case, changes, message
 def test_an_empty_test_set_is_refused(case):
     with pytest.raises(DataError, match="nothing to evaluate"):
         case.evaluate(truth=csr_array((0, 12)))
+
+
+# What is shown
+
+
+def test_an_evaluation_is_shown_as_a_table_with_a_line_for_each_metric(case):
+    found = case.evaluate(truth=csr_array(np.hstack([case.Y, np.ones((case.n, 1))])), bootstraps=20)
+    first, head, *lines = repr(found).splitlines()
+    assert first == "Evaluation on 200 rows, 1 label unknown to the model"
+    assert head.split() == ["metric", "value", "90", "%", "interval"]
+    assert [line.split()[0] for line in lines] == KEYS
+    metric = found.metrics["p@1"]
+    assert lines[0].split() == ["p@1", f"{metric.value:.4f}", f"{metric.low:.4f}", "-", f"{metric.high:.4f}"]
+    assert len({line.index(" - ") for line in lines}) <= 2  # columns are aligned; hamming has more digits
+    assert str(case.evaluate()).splitlines()[2].split() == ["p@1", f"{case.evaluate().metrics['p@1'].value:.4f}"]
+    html = found._repr_html_()
+    assert html.count("<tr>") == len(KEYS) + 1
+    assert f"<td>{metric.value:.4f}</td>" in html

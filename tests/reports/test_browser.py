@@ -51,3 +51,50 @@ def test_pages_fit_a_phone_fetch_nothing_and_can_be_read(browser, rng, tmp_path,
         assert page.evaluate("document.querySelectorAll('svg[aria-label]').length") >= 7
     page.close()
     assert (len(asked), told) == (2, [])
+
+
+def test_the_table_of_labels_is_sorted_searched_paged_and_saved_in_the_page(browser, rng, tmp_path):
+    X, Y = words(rng, 300, 60, 40)
+    model = fixed(rank=10).fit(X, Y)
+    model.label_names_ = ["<b>bold</b>, it seems", *(f"label {j}" for j in range(1, 40))]
+    made = smoothlink.report(model, X, Y, tmp_path / "report.html", bootstraps=0)
+    made.save_labels(tmp_path / "labels.csv")
+    page = browser.new_page(viewport={"width": 1280, "height": 800})
+    told = []
+    page.on("console", lambda message: told.append(message.text))
+    page.on("pageerror", lambda error: told.append(str(error)))
+    page.goto(f"file://{tmp_path}/report.html")
+
+    def column(n):
+        return page.eval_on_selector_all(f"#label-rows tr > :nth-child({n})", "cells => cells.map(c => c.textContent)")
+
+    def numbers(n):
+        return [float(text) for text in column(n) if text != "–"]
+
+    assert len(column(1)) == 25
+    assert numbers(3) == sorted(numbers(3), reverse=True)  # by how often they are true
+    page.click("button[data-key=f1]")
+    assert numbers(7) == sorted(numbers(7), reverse=True)
+    page.click("button[data-key=f1]")
+    assert numbers(7) == sorted(numbers(7))
+    assert page.get_attribute("th:has(button[data-key=f1])", "aria-sort") == "ascending"
+    page.click("button[data-key=label]")
+    assert column(1)[:3] == ["<b>bold</b>, it seems", "label 1", "label 2"]  # as text, and by numbers
+    page.click("#label-next")
+    assert column(1) == [f"label {j}" for j in range(25, 40)]
+    assert page.is_disabled("#label-next")
+    page.fill("#label-search", "LABEL 1")
+    assert column(1) == ["label 1", *(f"label {j}" for j in range(10, 20))]
+    assert page.inner_text("#label-range") == "11 labels that match, of 40"
+    page.fill("#label-search", "")
+    with page.expect_download() as download:
+        page.click("#label-csv")
+    saved = download.value.path().read_text("utf-8").splitlines()
+    expected = (tmp_path / "labels.csv").read_text("utf-8").splitlines()
+    assert (download.value.suggested_filename, len(saved)) == ("labels.csv", 41)
+    names = [line.split(",")[0] for line in saved]
+    assert names[:3] == ["label", '"<b>bold</b>', "label 1"]
+    # Python writes 1.0 and JavaScript 1 for the same number.
+    assert [line.replace(".0,", ",") for line in saved] == [line.replace(".0,", ",") for line in expected]
+    page.close()
+    assert told == []

@@ -1,6 +1,10 @@
 """The report: complete, self-contained, the same bytes for the same model, and deaf to markup in names and texts."""
 
+import csv
 import datetime
+import hashlib
+import json
+from base64 import b64encode
 from html.parser import HTMLParser
 
 import numpy as np
@@ -14,7 +18,8 @@ from smoothlink.reports.report_page import SECTIONS
 
 DAY = datetime.date(2026, 11, 15)
 EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)></style>&amp;\x00\x1b\ud800\u202e{{7*7}}{% raw %}"
-VOID = {"meta"}
+VOID = {"meta", "input"}
+SCRIPTS = [{"type": "application/json", "id": "label-data"}, {}]  # the data of the label table, and what draws it
 
 
 class Page(HTMLParser):
@@ -53,11 +58,17 @@ def page_of(*case, **given):
     return smoothlink.report(*case, **{"bootstraps": 20, "date": DAY} | given).html
 
 
+def label_data(html):
+    """The columns of the table of all labels."""
+    start = html.index('id="label-data">') + len('id="label-data">')
+    return json.loads(html[start : html.index("</script>", start)])["values"]
+
+
 def test_the_page_has_all_sections_and_its_metrics(made):
     found = smoothlink.report(*made, bootstraps=20, date=DAY)
     page = Page(found.html)
     assert [attrs["id"] for attrs in page.all("section")] == list(SECTIONS)
-    assert [attrs["href"] for attrs in page.all("a")] == [f"#{part}" for part in SECTIONS]
+    assert [attrs["href"] for attrs in page.all("a")[: len(SECTIONS)]] == [f"#{part}" for part in SECTIONS]
     for key in ("p@1", "ndcg@5", "macro_f1_alg4", "logloss", "ece_top"):
         assert f"{found.measured.metrics[key].value:.4f}" in found.html
     assert "15\N{NO-BREAK SPACE}November\N{NO-BREAK SPACE}2026" in found.html
@@ -74,10 +85,14 @@ def test_figures_have_words_and_tables_have_headings(made):
     assert len(ids) == len(set(ids))
 
 
-def test_nothing_is_fetched_and_nothing_runs(made):
+def test_nothing_is_fetched_and_nothing_runs_but_the_script_that_the_policy_names(made):
     html = page_of(*made)
     page = Page(html)
-    assert not {"script", "img", "link", "iframe", "object", "form", "base"} & {name for name, _ in page.seen}
+    assert page.all("script") == SCRIPTS
+    script = html[html.rindex("<script>") + 8 : html.rindex("</script>")]
+    digest = b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}';" in page.all("meta")[2]["content"]
+    assert not {"img", "link", "iframe", "object", "form", "base"} & {name for name, _ in page.seen}
     assert not [k for _, attrs in page.seen for k in attrs if k.startswith("on") or k in ("src", "xlink:href")]
     assert "http:" not in html
     assert "https:" not in html
@@ -92,7 +107,9 @@ def test_names_and_titles_cannot_become_markup(made):
     model.feature_names_in_ = np.array([f"{EVIL}{j}" for j in range(40)], dtype=object)
     html = page_of(model, X, Y, title=EVIL, source=EVIL)
     page = Page(html)
-    assert not {"script", "img"} & {name for name, _ in page.seen}
+    assert "img" not in {name for name, _ in page.seen}
+    assert page.all("script") == SCRIPTS
+    assert [name[:8] for name in label_data(html)["label"]] == ["<script>"] * 8
     assert "\x00" not in html
     assert "\x1b" not in html
     assert "<script>alert(1)</script>" in "".join(page.text)  # as text, to be read
@@ -110,7 +127,8 @@ def test_texts_are_shown_and_cannot_become_markup(rng):
     given = [[w for w in words_of[::2] if w in text] or ["none"] for text in texts]
     model = smoothlink.TextSmoothLink(effort="quick", kernel=Gaussian(features=30)).fit(texts[:40], given[:40])
     page = Page(page_of(model, texts[40:], given[40:]))
-    assert not {"script", "img"} & {name for name, _ in page.seen}
+    assert "img" not in {name for name, _ in page.seen}
+    assert page.all("script") == SCRIPTS
     assert any(" ".join(text.split())[-30:] in "".join(page.text) for text in texts[40:])
 
 
@@ -141,7 +159,7 @@ def test_other_models_have_their_pages(rng, changes):
     X, Y = multilabel(rng)
     page = Page(page_of(fixed(**changes).fit(X, Y), X, Y))
     ids = [attrs["id"] for attrs in page.all("section")]
-    assert ("spectrum" in ids) == ("embedding" not in changes)
+    assert ("appendix" in ids) == ("embedding" not in changes)
 
 
 def test_classes_and_unknown_ones_have_their_page(rng):
@@ -160,3 +178,57 @@ def test_sparse_rows_and_dense_rows_of_one_model_have_one_page(rng):
     X, Y = multilabel(rng)
     model = fixed().fit(X, Y)
     assert page_of(model, X, Y) == page_of(model, sp.csr_array(X), Y)
+
+
+def test_the_table_of_labels_is_that_of_scikit_learn_on_the_page_and_as_csv(made, tmp_path):
+    from sklearn.metrics import precision_recall_fscore_support
+
+    model, X, Y = made
+    model.label_names_ = ["a,b", 'c "d"', *"efghij"]
+    found = smoothlink.report(model, X, Y, bootstraps=0)
+    columns, P = label_data(found.html), model.predict_proba(X)
+    expected = precision_recall_fscore_support(Y, P > 0.5, zero_division=np.nan)
+    for name, values in zip(("precision", "recall", "f1", "support"), expected, strict=True):
+        assert np.array(columns[name], float) == pytest.approx(values, abs=1e-5, nan_ok=True)
+    assert columns["average_probability"] == pytest.approx(P.mean(axis=0), rel=1e-4)
+    assert columns["predicted"] == (P > 0.5).sum(axis=0).tolist()
+    assert columns["threshold"] == [0.5] * 8
+    found.save_labels(tmp_path / "labels.csv")
+    with open(tmp_path / "labels.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["label"] for row in rows] == columns["label"] == model.label_names_
+    for name in columns:
+        assert [row[name] for row in rows] == ["" if value is None else str(value) for value in columns[name]]
+
+
+def test_a_share_of_nothing_is_left_open(rng):
+    X, Y = multilabel(rng)
+    Y[:, 0] = 0
+    model = fixed().fit(X, sp.csr_array(Y))
+    columns = label_data(page_of(model, X, Y))
+    assert (columns["support"][0], columns["predicted"][0]) == (0, 0)
+    assert columns["precision"][0] is columns["recall"][0] is columns["f1"][0] is None
+
+
+def test_classes_have_no_threshold(rng):
+    X, y = classes(rng)
+    columns = label_data(page_of(fixed(rank=2, loss="auto").fit(X, y), X, y))
+    assert columns["threshold"] == [None] * 3
+    assert sum(columns["predicted"]) == len(y)
+
+
+def test_rows_are_called_by_their_ids(made):
+    model, X, Y = made
+    html = page_of(model, X, Y, ids=[f"doc-{i}<b>" for i in range(60)])
+    assert "<bdi>doc-" in html
+    assert "&lt;b&gt;</bdi></div>" in html
+    assert ">row " not in html
+    assert "<bdi>row " in page_of(model, X, Y)
+    with pytest.raises(smoothlink.DataError, match="3 ids for 60 rows"):
+        page_of(model, X, Y, ids="abc")
+
+
+def test_the_card_is_on_the_page(made):
+    html = page_of(*made)
+    for said in ("On 90 held-out training rows", "On 60 test rows", "It knows 8 labels", "few rows (90)"):
+        assert said in html

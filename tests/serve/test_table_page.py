@@ -13,7 +13,8 @@ from small import FIXED
 from smoothlink import TextSmoothLink, load
 from smoothlink.serve import ServerSettings
 from smoothlink.serve.corrections import FILE
-from smoothlink.serve.table_files import read_table, write_table
+from smoothlink.text.tables import read_table, write_table
+from smoothlink.vocabulary import Vocabulary, with_vocabulary
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
 expect = sync_api.expect
@@ -253,7 +254,7 @@ def test_labels_that_a_table_has_are_not_replaced_unless_it_is_asked_for(page):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "xlsx"])
 def test_train_takes_the_download_by_the_command_that_the_page_shows(page, tmp_path, kind):
     names = list(TOPICS)
     rows = [[f"TR-{i}", " ".join(TOPICS[names[i % 5]][:3] + TOPICS[names[(i * 2 + 1) % 5]][:3])] for i in range(80)]
@@ -458,6 +459,36 @@ def test_a_server_without_a_folder_is_sent_no_correction(page):
     page.keyboard.press("Enter")
     page.wait_for_timeout(200)
     assert not sent
+
+
+def test_labels_have_the_names_of_the_vocabulary(open_page):
+    names = {"fruit": "Fruits", "metal": "Ores", "weather": "Weather", "number": "Numbers", "gem": "Gems"}
+    with listening(with_vocabulary(text_model(), Vocabulary({"en": names}))) as address:
+        page = open_page(address)
+        tag(page, table())
+        choose(page, "TR-4")
+        while chips(page):
+            page.keyboard.press("Backspace")
+        add(page, "ore")
+        page.locator("#add").press_sequentially("gem")
+        expect(page.locator("#options [aria-selected=true]")).to_have_text("Gemsnew")
+        page.keyboard.press("Enter")
+        assert chips(page) == ["metal", "gem"]
+        assert shown(page)["TR-4"] == ["Gems", "Ores"]
+        row = list(read_table(downloaded(page, "jsonl").read_bytes(), "jsonl"))[4]
+        assert row[2:] == [["metal", "gem"], "yes", "Ores | Gems"]
+
+
+def test_the_id_column_of_training_is_remembered(open_page, tmp_path):
+    data, model = tmp_path / "docs.csv", tmp_path / "model.safetensors"
+    rows = [f"{i},{TEXTS[i % 4]},{'fruit' if i % 4 == 0 else 'weather'},{i // 2}" for i in range(40)]
+    data.write_text("\n".join(["n,text,labels,shelf", *rows]))
+    ran = run("train", data, "--id", "shelf", "-o", model, "--effort", "quick")
+    assert ran.code == 0, ran.err
+    with listening(load(model)) as address:
+        page = open_page(address)
+        upload(page, table(columns=("n", "text", "shelf"), rows=[["1", "apple", "A"], ["2", "rain", "A"]]))
+        assert "Documents are called by shelf, as in training." in page.text_content("#guess")
 
 
 def test_a_multiclass_model_gives_each_document_one_label(open_page):

@@ -16,9 +16,9 @@ from served import TOPICS, client, listening, text_model
 
 from smoothlink import load
 from smoothlink.serve import ServerSettings
-from smoothlink.serve.table_files import read_table, write_table
 from smoothlink.serve.uploads import KINDS, label_cells, table_file, table_lines
 from smoothlink.text.label_cells import guess_separator, names_in
+from smoothlink.text.tables import read_table, write_table
 
 ROWS = [["a1", 'apple, "iron"\nand plum', 3], ["ü2", "=rain()", None], ["3", "", 0.5]]
 COLUMNS = ["id", "text", "year"]
@@ -217,7 +217,7 @@ def test_kinds_that_are_not_written_are_refused(texts):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_downloaded_file_is_learnt_from_as_it_is(tmp_path, kind):
     names = list(TOPICS)
     rows = [

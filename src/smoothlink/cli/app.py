@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from smoothlink import __version__
+from smoothlink.cli.check_command import check
 from smoothlink.cli.compare_command import compare
 from smoothlink.cli.convert_command import convert
 from smoothlink.cli.demo_command import demo
@@ -21,6 +22,7 @@ from smoothlink.cli.split_command import split
 from smoothlink.cli.synth_command import synth
 from smoothlink.cli.train_command import train
 from smoothlink.cli.tune_command import tune
+from smoothlink.cli.vocabulary_command import vocabulary
 
 app = typer.Typer(
     help="Classification with very many labels: from a labelled file to a model that predicts.",
@@ -33,6 +35,7 @@ app = typer.Typer(
 )
 for command in (
     demo,
+    check,
     train,
     predict,
     evaluate,
@@ -43,6 +46,7 @@ for command in (
     reproduce,
     serve,
     info,
+    vocabulary,
     convert,
     split,
     synth,

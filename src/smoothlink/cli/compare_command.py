@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from smoothlink.cli.data_options import reading
-from smoothlink.cli.report_command import Bootstraps, Seed, Tests, files_text
+from smoothlink.cli.report_command import files_text
 from smoothlink.cli.screen import Screen, plain_text, print_json, size, table
-from smoothlink.cli.shared_options import AsJson, Device, Force, Quiet, RankBy, Strict, grouped, load_model
+from smoothlink.cli.shared_options import AsJson, Force, Measuring, Quiet, Tests, grouped, measuring
 from smoothlink.data.matching import Reading
 from smoothlink.data.overwrite import writable
 from smoothlink.errors import plural
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from smoothlink.reports.comparison import Comparison
 
 
-@grouped(reading=reading)
+@grouped(measuring=measuring, reading=reading)
 def compare(
     first: Annotated[str, typer.Argument(metavar="A", help="A model file.")],
     second: Annotated[str, typer.Argument(metavar="B", help="Another model file.")],
@@ -29,15 +29,11 @@ def compare(
         str | None,
         typer.Option("--output", "-o", metavar="FILE", help="Where to write an HTML page as well.", show_default=False),
     ] = None,
-    bootstraps: Bootstraps = 1000,
-    seed: Seed = 0,
-    rank_by: RankBy = "probability",
-    device: Device = "cpu",
-    strict: Strict = False,
     force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
     *,
+    measuring: Measuring,
     reading: Reading,
 ) -> None:
     """Put two models side by side: the difference of each metric on the same rows, and whether it is chance.
@@ -52,15 +48,14 @@ def compare(
     screen, paths = Screen(quiet), expanded(data)
     if output is not None:
         writable(output, first, second, *paths, kind="page", force=force)
-    for model in (first, second):
-        load_model(model, rank_by, device)
-    given: dict[str, Any] = {"rank_by": rank_by, "how": reading, "strict": strict, "device": device}
+    measuring.check(first, second)
+    options = PageOptions(measuring.bootstraps, measuring.seed)
     with screen.working("measuring"):
         rows = (
-            labelled_rows_in_files(first, paths, note=screen.note, **given),
-            labelled_rows_in_files(second, paths, **given),
+            labelled_rows_in_files(first, paths, how=reading, note=screen.note, **measuring.predicting),
+            labelled_rows_in_files(second, paths, how=reading, **measuring.predicting),
         )
-        found = make_comparison(rows, model_names(first, second), files_text(paths), PageOptions(bootstraps, seed))
+        found = make_comparison(rows, model_names(first, second), files_text(paths), options)
     if found.note:
         screen.note(found.note)
     if output is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from smoothlink.cli.screen import Screen, size
-from smoothlink.data.matching import Reading, join_rows, read_for
+from smoothlink.data.matching import Reading, RowsToPredict, join_rows, read_for
 from smoothlink.errors import plural
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def reading(
         option(
             metavar="NAME",
             help="Format of the data files, if it is not recognised. Rows: xmc, xmc-new, lshtc, svmlight, arff, vw, "
-            "npz or binary. Texts: jsonl, csv, tsv, parquet, fasttext or folder.",
+            "npz or binary. Texts: jsonl, csv, tsv, parquet, xlsx, lines, fasttext or folder.",
         ),
     ] = "auto",
     text: Annotated[
@@ -45,9 +45,9 @@ def reading(
     labels: Annotated[
         str | None,
         option(
-            metavar="COLUMN|auto|N",
-            help="Column that holds the labels of texts; for rows, the number of labels. Without it: labels, or as the "
-            "header says.",
+            metavar="COLUMNS|auto|N",
+            help="Columns that hold the labels of texts, or that are 0 or 1 for a label each: --labels tags, --labels "
+            "a,b,c, --labels 'topic_*'. For rows, the number of labels. Without it: labels, or as the header says.",
         ),
     ] = None,
     label_separator: Annotated[
@@ -65,7 +65,20 @@ def reading(
         bool | None,
         option(
             "--header/--no-header",
-            help="Whether tables have a header line; without it, they have one unless columns are given by number.",
+            help="Whether tables have a header line; without it, they have one, unless columns are given by number and "
+            "the first line looks like the others.",
+        ),
+    ] = None,
+    id: Annotated[
+        str | None,
+        option(
+            metavar="COLUMN", help="Column that says which document it is. A model stores its name, as of the others."
+        ),
+    ] = None,
+    encoding: Annotated[
+        str | None,
+        option(
+            metavar="NAME", help="Encoding of files of texts, such as cp1252. Without it: UTF-8, or UTF-16 by its mark."
         ),
     ] = None,
     features: Annotated[
@@ -115,6 +128,8 @@ def reading(
         label_separator=separator(label_separator),
         label_prefix=label_prefix,
         header=header,
+        id=id,
+        encoding=encoding,
     )
 
 
@@ -155,13 +170,15 @@ def read_data(path: str, how: Reading, screen: Screen, *, labels_matter: bool = 
     return data
 
 
-def read_rows(path: str, how: Reading, screen: Screen, model: SmoothLinkClassifier | TextSmoothLink) -> Data:
+def read_rows(
+    path: str, how: Reading, screen: Screen, model: SmoothLinkClassifier | TextSmoothLink, *, all_columns: bool
+) -> RowsToPredict:
     """The rows of a file for a model, labels left out."""
-    how = how.recognised(path)
-    if how.text_format(path) is None:
-        return read_data(path, how, screen, labels_matter=False, model=model)
+    how = how.for_model(model, path)
+    if how.text_format(path) is None and not all_columns:
+        return RowsToPredict(read_data(path, how, screen, labels_matter=False, model=model))
     with screen.working(f"reading {os.path.basename(path)}"):
-        return read_for(model, path, how, labels_matter=False, note=screen.note)
+        return read_for(model, path, how, labels_matter=False, all_columns=all_columns, note=screen.note)
 
 
 def read_several(paths: list[str], how: Reading, screen: Screen) -> Data:

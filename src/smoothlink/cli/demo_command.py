@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from smoothlink.cli.evaluate_command import interval
 from smoothlink.cli.screen import Screen, number, print_json, table
 from smoothlink.cli.shared_options import AsJson, Force, Quiet
 from smoothlink.data.overwrite import writable
 from smoothlink.errors import plural
-from smoothlink.metrics.names import format_value, is_better, metric_of
+from smoothlink.metrics.names import format_value, interval_text, is_better, metric_of
 
 if TYPE_CHECKING:
     from smoothlink.demo.demo_run import DemoProblem
@@ -142,7 +141,10 @@ def show_metrics(both: tuple[Evaluation, Evaluation], screen: Screen) -> None:
         cells = []
         for mine, other in ((ours, theirs), (theirs, ours)):
             value = format_value(key, mine.value)
-            cells += [f"[bold]{value}[/]" if is_better(key, mine.value, other.value) else value, interval(key, mine)]
+            cells += [
+                f"[bold]{value}[/]" if is_better(key, mine.value, other.value) else value,
+                interval_text(key, mine),
+            ]
         shown.add_row(f"{key} {'↓' if metric_of(key).lower_is_better else ''}", *cells)
     screen.out.print(shown)
     screen.out.print(BASELINE, style="dim")

@@ -8,16 +8,17 @@ import typer
 
 from smoothlink.cli.data_options import known_format, read_data
 from smoothlink.cli.screen import Screen, number, plain_text, print_json, table
-from smoothlink.cli.shared_options import AsJson, Model, Quiet
+from smoothlink.cli.shared_options import AsJson, Model, Naming, Quiet, grouped, naming
 from smoothlink.data.matching import Reading, matched
 from smoothlink.errors import DataError, plural
 
 if TYPE_CHECKING:
-    from smoothlink.explanation import LabelExplanation
+    from smoothlink.explanation import LabelExplanation, LabelNeighbour
 
 BAR = 12  # characters of the largest part
 
 
+@grouped(names=naming)
 def explain(
     model: Model,
     data: Annotated[
@@ -38,6 +39,8 @@ def explain(
     strict: Annotated[bool, typer.Option("--strict", help="Refuse a FILE with features unknown to the model.")] = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
+    *,
+    names: Naming,
 ) -> None:
     """Show which features of a text or row speak for and against its labels, and which labels are near these.
 
@@ -47,7 +50,8 @@ def explain(
     from smoothlink.modelfile import load
 
     check_usage(data, text, row)
-    loaded, screen = load(model), Screen(quiet)
+    screen = Screen(quiet)
+    loaded = names.applied(load(model), screen)
     reads_texts = hasattr(loaded, "classifier_")
     if reads_texts != (text is not None):
         asked = "--text" if reads_texts else "FILE, --row"
@@ -62,7 +66,7 @@ def explain(
         print_json({"labels": [as_object(one) for one in found]})
         return
     for one in found:
-        show(one, screen)
+        show(one, classifier, screen)
 
 
 def check_usage(data: str | None, text: str | None, row: int | None) -> None:
@@ -105,14 +109,23 @@ def chosen(classifier: Any, labels: list[str] | None) -> list[int] | None:
 def as_object(one: LabelExplanation) -> dict[str, Any]:
     """One label in JSON's types."""
     return {
-        **one._asdict(),
+        **renamed(one),
         "reasons": [reason._asdict() for reason in one.reasons],
-        "neighbours": [near._asdict() for near in one.neighbours],
+        "neighbours": [renamed(near) for near in one.neighbours],
     }
 
 
-def show(one: LabelExplanation, screen: Screen) -> None:
+def renamed(one: LabelExplanation | LabelNeighbour) -> dict[str, Any]:
+    """The fields by the names that JSON has in all commands: label, its number and the name to show."""
+    fields = one._asdict()
+    number, label, name = (fields.pop(key) for key in ("label", "name", "display_name"))
+    return {"label": label, "name": name, "number": number, **fields}
+
+
+def show(one: LabelExplanation, classifier: Any, screen: Screen) -> None:
     """A label's score, piece by piece."""
+    from smoothlink.vocabulary import described
+
     shown = table("feature", ">value", ">adds", "")
     most = max((abs(reason.added) for reason in one.reasons), default=0.0)
     for reason in one.reasons:
@@ -123,10 +136,10 @@ def show(one: LabelExplanation, screen: Screen) -> None:
     shown.add_row("[dim]no feature at all", "", f"{one.base:+.4f}", "")
     shown.add_row("score", "", f"{one.score:+.4f}", "")
     screen.out.print()
-    screen.out.print(plain_text(f"{one.name}: probability {one.probability:.4f}"), style="bold")
+    screen.out.print(plain_text(f"{described(classifier, one.name)}: probability {one.probability:.4f}"), style="bold")
     screen.out.print(shown)
     if one.neighbours:
-        near = ", ".join(f"{near.name} {near.similarity:.2f}" for near in one.neighbours)
+        near = ", ".join(f"{near.display_name} {near.similarity:.2f}" for near in one.neighbours)
         screen.out.print(plain_text(f"near: {near}"), style="dim")
 
 

@@ -10,7 +10,19 @@ import typer
 from smoothlink.cli.data_options import reading
 from smoothlink.cli.evaluate_command import as_object as metrics_of
 from smoothlink.cli.screen import Screen, print_json, size
-from smoothlink.cli.shared_options import AsJson, Device, Force, Model, Quiet, RankBy, Strict, grouped, load_model
+from smoothlink.cli.shared_options import (
+    AsJson,
+    Force,
+    Measuring,
+    Model,
+    Naming,
+    Quiet,
+    Tests,
+    grouped,
+    load_model,
+    measuring,
+    naming,
+)
 from smoothlink.data.matching import Reading
 from smoothlink.data.overwrite import writable
 from smoothlink.errors import plural
@@ -19,31 +31,26 @@ if TYPE_CHECKING:
     from smoothlink.metrics.reliability import Reliability
     from smoothlink.reports.measurements import Measured
 
-Tests = Annotated[
-    list[str], typer.Argument(metavar="TEST...", help="Data files with the true labels; * in a name fits all.")
-]
-Bootstraps = Annotated[int, typer.Option(min=0, help="Draws of rows behind the intervals; 0: none.")]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of these draws, and of the rows shown.")]
 
-
-@grouped(reading=reading)
+@grouped(measuring=measuring, reading=reading, names=naming)
 def report(
     model: Model,
     data: Tests,
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="FILE", help="Where to write the page.")
     ] = "report.html",
+    labels_csv: Annotated[
+        str | None,
+        typer.Option("--labels-csv", metavar="FILE", help="Where to write the table of all labels as CSV as well."),
+    ] = None,
     title: Annotated[str | None, typer.Option(help="Title of the page, if not the name of the model.")] = None,
-    bootstraps: Bootstraps = 1000,
-    seed: Seed = 0,
-    rank_by: RankBy = "probability",
-    device: Device = "cpu",
-    strict: Strict = False,
     force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
     *,
+    measuring: Measuring,
     reading: Reading,
+    names: Naming,
 ) -> None:
     """Write a page on how good a model is: metrics, calibration, thresholds, labels and rows, in one HTML file.
 
@@ -56,13 +63,20 @@ def report(
 
     screen, paths = Screen(quiet), expanded(data)
     writable(output, model, *paths, kind="page", force=force)
-    load_model(model, rank_by, device)  # raises errors that name the option
-    given: dict[str, Any] = {"rank_by": rank_by, "how": reading, "strict": strict, "device": device}
+    if labels_csv is not None:
+        writable(labels_csv, model, output, *paths, kind="data", force=force)
+    measuring.check(model)
+    named = names.applied(load_model(model, measuring.rank_by, measuring.device), screen)
+    options = PageOptions(measuring.bootstraps, measuring.seed)
     with screen.working("measuring"):
-        rows = labelled_rows_in_files(model, paths, note=screen.note, **given)
-        made = make_report(rows, title or os.path.basename(model), files_text(paths), PageOptions(bootstraps, seed))
+        rows = labelled_rows_in_files(model, paths, how=reading, note=screen.note, **measuring.predicting)
+        rows = rows._replace(model=named)
+        made = make_report(rows, title or os.path.basename(model), files_text(paths), options)
     made.save(output)
     screen.note(f"{output}: {size(len(made.html.encode()))}. Open it in a browser.")
+    if labels_csv is not None:
+        made.save_labels(labels_csv)
+        screen.note(f"{labels_csv}: {plural(len(made.measured.names), 'label')}.")
     if as_json:
         print_json(as_object(made.measured))
 
@@ -75,7 +89,9 @@ def files_text(paths: list[str]) -> str:
 
 def as_object(found: Measured) -> dict[str, Any]:
     """Returns the numbers of the page in JSON's types."""
-    c = found.counts
+    from smoothlink.reports.label_table import label_table
+
+    columns = label_table(found)
     return {
         **metrics_of(found.evaluation),
         "ece_top_bins": bins(found.top),
@@ -83,19 +99,9 @@ def as_object(found: Measured) -> dict[str, Any]:
         "ece_pairs_bins": bins(found.pairs),
         "thresholds": {name: values.tolist() for name, values in found.thresholds._asdict().items()},
         "by_frequency": [group._asdict() for group in found.groups],
-        "labels": [
-            {
-                "label": name,
-                "training_rows": c.train[j],
-                "true": c.true[j],
-                "expected": c.expected[j],
-                "predicted": c.sets[j],
-                "right": c.hits[j],
-            }
-            for j, name in enumerate(found.names)
-        ],
+        "labels": [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)],
         "confused": [
-            {"true": found.names[one.true], "predicted": found.names[one.predicted], "rows": one.rows, "of": one.of}
+            {"true": found.labels[one.true], "predicted": found.labels[one.predicted], "rows": one.rows, "of": one.of}
             for one in found.confused
         ],
     }

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from smoothlink.cli.screen import Screen
-from smoothlink.cli.shared_options import Model, Quiet
+from smoothlink.cli.shared_options import Model, Naming, Quiet, grouped, naming
 from smoothlink.errors import DataError, SmoothLinkError, plural
 from smoothlink.serve import ServerSettings
 
@@ -23,6 +23,7 @@ def limit(**options: Any) -> Any:
     return typer.Option(rich_help_panel="Limits", **options)
 
 
+@grouped(names=naming)
 def serve(
     model: Model,
     host: Annotated[
@@ -90,6 +91,8 @@ def serve(
         ),
     ] = "1G",
     quiet: Quiet = False,
+    *,
+    names: Naming,
 ) -> None:
     """Serve a model: an API at /predict, described at /docs, and a page at /.
 
@@ -105,7 +108,8 @@ def serve(
     screen, memory = Screen(quiet), parse_memory(in_memory)
     if store is not None:
         check_store(store)
-    loaded = load(model, verify="never")  # the processes that serve it verify it
+    loaded = names.applied(load(model, verify="never"), screen)  # the processes that serve it verify it
+    classifier: Any = getattr(loaded, "classifier_", loaded)
     settings = ServerSettings(
         token=None if token_file is None else read_token(token_file, screen),
         max_body=max_body,
@@ -117,8 +121,8 @@ def serve(
         in_memory=memory,
         reload=reload,
         store=store,
+        vocabulary=classifier.vocabulary_ if names.given else None,
     )
-    classifier: Any = getattr(loaded, "classifier_", loaded)
     what = f"{plural(classifier.model_.n_labels, 'label')} for {'vectors' if classifier is loaded else 'texts'}"
     listening = listen(host, port)
     if host not in LOCAL_HOSTS and token_file is None:

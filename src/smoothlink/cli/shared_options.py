@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -17,6 +17,7 @@ from smoothlink.parameters import RANK_BY
 if TYPE_CHECKING:
     from smoothlink.estimator import SmoothLinkClassifier
     from smoothlink.text.classifier import TextSmoothLink
+    from smoothlink.vocabulary import Vocabulary
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A model file, as `train` writes it.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite a file that is there already, whatever it holds.")]
@@ -40,6 +41,43 @@ Cluster = Annotated[
         help="A Dask cluster to run on: tcp://HOST:8786, or local:4 for four processes of this machine.",
     ),
 ]
+
+Tests = Annotated[
+    list[str], typer.Argument(metavar="TEST...", help="Data files with the true labels; * in a name fits all.")
+]
+
+
+class Measuring(NamedTuple):
+    """How models are measured on test files."""
+
+    bootstraps: int
+    seed: int
+    rank_by: str
+    device: str
+    strict: bool
+
+    @property
+    def predicting(self) -> dict[str, Any]:
+        """Returns the options of the predictions that are measured."""
+        return {"rank_by": self.rank_by, "device": self.device, "strict": self.strict}
+
+    def check(self, *models: str) -> None:
+        """Raises errors that name the option or the model file, before any data is read."""
+        for model in models:
+            load_model(model, self.rank_by, self.device)
+
+
+def measuring(
+    *,
+    bootstraps: Annotated[int, typer.Option(min=0, help="Draws of rows behind the intervals; 0: none.")] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of these draws, and of the rows that pages show.")] = 0,
+    rank_by: RankBy = "probability",
+    device: Device = "cpu",
+    strict: Strict = False,
+) -> Measuring:
+    """Returns the options that `evaluate`, `report` and `compare` share."""
+    return Measuring(bootstraps, seed, rank_by, device, strict)
+
 
 Command = Callable[..., None]
 
@@ -109,3 +147,64 @@ def load_model(path: str, rank_by: str = "probability", device: str = "cpu") -> 
     except ValueError:
         raise typer.BadParameter(f"{device!r} is none of {DEVICE_NAMES}.", param_hint="--device") from None
     return open_model(path, device)
+
+
+NAMES_PANEL = "Names of labels"
+
+
+class Naming(NamedTuple):
+    """The vocabulary that names labels, as typed."""
+
+    path: str | None
+    language: str | None
+
+    @property
+    def given(self) -> bool:
+        """Whether any of it was typed."""
+        return self.path is not None or self.language is not None
+
+    def read(self) -> Vocabulary | None:
+        """The vocabulary in the file, if one was named."""
+        from smoothlink.vocabulary import read_vocabulary
+
+        return None if self.path is None else read_vocabulary(self.path, self.language)
+
+    def applied(self, model: Any, screen: Screen) -> Any:
+        """The model with this vocabulary in place of its own, or with its own in this language."""
+        from smoothlink.data.matching import inside, label_names
+        from smoothlink.vocabulary import checked, with_vocabulary
+
+        found = self.read()
+        if found is None:
+            stored = inside(model).vocabulary_
+            if self.language is None:
+                return model
+            if stored is None:
+                raise typer.BadParameter("the model stores no names; pass --vocabulary too.", param_hint="--language")
+            found = stored.in_language(self.language)
+        return with_vocabulary(model, checked(found, label_names(inside(model)), screen.note))
+
+
+def naming(
+    *,
+    vocabulary: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Names of the labels by id or URI: TSV, CSV, JSON or SKOS. Without it, those that the model stores.",
+            show_default=False,
+            rich_help_panel=NAMES_PANEL,
+        ),
+    ] = None,
+    language: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CODE",
+            help="Language of the names, such as en. Without it, the one that has the most.",
+            show_default=False,
+            rich_help_panel=NAMES_PANEL,
+        ),
+    ] = None,
+) -> Naming:
+    """The options that name labels."""
+    return Naming(vocabulary, language)

@@ -50,8 +50,11 @@ def split(
 
     Example: smoothlink split docs.jsonl --labels tags --parts 0.8,0.1,0.1
     """
+    from smoothlink.data.files_on_disk import STANDARD_INPUT
     from smoothlink.steps.split import stratified_split
 
+    if data == STANDARD_INPUT:
+        raise typer.BadParameter("standard input has no name for the parts; pass a file.", param_hint="DATA")
     shares = parsed(parts)
     targets = targets_of(data, called(names, len(shares)), output_folder)
     reading = reading.recognised(data)
@@ -110,7 +113,7 @@ def open_text(path: str, how: Reading, screen: Screen) -> Opened:
     source = how.source(path)
     found = read_documents(path, source, text_matters=False)
     screen.note(describe(path, found, without_labels="dealt out at random"))
-    return Opened(path, how, read_labels(found.labels).Y, None, source)
+    return Opened(path, how, read_labels(found.labels).Y, None, found.source)
 
 
 def parsed(text: str) -> list[float]:

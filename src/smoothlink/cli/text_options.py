@@ -133,7 +133,7 @@ def read_texts(paths: list[str], how: Reading, asked: Texts, screen: Screen) -> 
     whole = join_documents(found)
     if not whole.texts:
         raise DataError(f"{paths[0]} has no document with text to learn from.\nName its columns with --text.")
-    return whole, source._replace(separator=whole.separator)
+    return whole, whole.source
 
 
 def fit_texts(

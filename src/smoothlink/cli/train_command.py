@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,11 +15,12 @@ from smoothlink.cli.evaluate_command import as_object
 from smoothlink.cli.evaluate_command import show as show_metrics
 from smoothlink.cli.parameter_options import HelpAll, chosen
 from smoothlink.cli.screen import Screen, number, print_json, size, table
-from smoothlink.cli.shared_options import AsJson, Cluster, Force, Quiet, grouped, on_cluster
+from smoothlink.cli.shared_options import AsJson, Cluster, Force, Naming, Quiet, grouped, naming, on_cluster
 from smoothlink.cli.text_options import Texts, fit_texts, hold_texts, read_texts, texts
-from smoothlink.data.matching import Reading, names_in, one_based_guess
+from smoothlink.data.matching import Reading, inside, label_names, names_in, one_based_guess
 from smoothlink.data.overwrite import writable
 from smoothlink.errors import DataError, plural
+from smoothlink.metrics.names import format_value, meaning, shown_keys
 from smoothlink.parameters import PARAMETERS, check
 
 if TYPE_CHECKING:
@@ -26,16 +29,19 @@ if TYPE_CHECKING:
     from smoothlink.metrics.evaluate import Evaluation
     from smoothlink.text.classifier import TextSmoothLink
 
+NameLabels = Callable[[Collection[Any]], None]  # checks that a vocabulary names labels, before they are learnt
+
 ONE_LABEL = "Every row has exactly one label: training a multiclass model; --task multilabel overrides."
 SETTINGS = (
     *("scale", "solver", "rank", "captured_share", "ridge", "kernel", "bandwidth", "random_features", "final_ridge"),
     *("loss", "passes"),
 )
 JOINT_SETTINGS = ("scale", "rank", "kernel", "loss", "passes", "negatives", "sparse_weights")
-STEPS = ("scale", "read", "choose", "calibrate", "embed", "featurize", "fit")
+PLAIN: dict[str, Any] = {"markup": False, "soft_wrap": True}
+STEPS = ("scale", "read", "choose", "calibrate", "embed", "featurize", "fit", "finetune")
 
 
-@grouped(reading=reading, texts=texts, parameters=chosen)
+@grouped(reading=reading, texts=texts, names=naming, parameters=chosen)
 def train(
     data: Annotated[
         list[str],
@@ -79,6 +85,7 @@ def train(
     *,
     reading: Reading,
     texts: Texts,
+    names: Naming,
     parameters: dict[str, Any],
 ) -> None:
     """Train a model on data files of texts or of feature vectors.
@@ -88,6 +95,7 @@ def train(
     Example: smoothlink train docs.jsonl --text title,body --labels tags -o model.safetensors
     """
     from smoothlink.data.files_on_disk import expanded
+    from smoothlink.vocabulary import checked
 
     check_together(cluster, cluster_plan, shards=shards, half=half, valid=valid)
     paths = expanded(data)
@@ -97,28 +105,50 @@ def train(
 
     settings = nest(parameters if params is None else {**tuned_settings(params, params_for), **parameters})
     check({p.name: p.default for p in PARAMETERS} | settings, cluster=cluster is not None)
+    if names.language is not None and names.path is None:
+        raise typer.BadParameter("it is that of names; name a file of them: --vocabulary.", param_hint="--language")
+    vocabulary = names.read()
+
+    def name_labels(labels: Collection[Any]) -> None:
+        if vocabulary is not None:
+            checked(vocabulary, labels, screen.note)
+
     expected = None
     reading = reading.recognised(*paths)
     if hold_texts(paths, reading, texts):
         if cluster is not None:
             raise DataError("Texts are read here, not on a cluster.\nLeave --cluster out.")
-        model, expected = fit_documents(paths, reading, texts, settings, screen, valid)
+        model, expected = fit_documents(paths, reading, texts, settings, screen, valid, name_labels)
     elif cluster is None:
-        model, expected = fit_here(paths, reading, settings, screen, valid)
+        model, expected = fit_here(paths, reading, settings, screen, valid, name_labels)
     else:
         with on_cluster(cluster, screen, cluster_plan, output if shards else None):
             model = fit_there(paths, reading, settings, screen)
+        try:
+            name_labels(label_names(model))  # which only the workers knew before
+        except DataError as error:
+            screen.note(f"{error}\nThe model is written without it.")
+            vocabulary = None
+    inside(model).vocabulary_ = vocabulary
+    model.summary_["data"] = [os.path.basename(path) for path in paths]
     with screen.working(f"writing {output}"):
         model.save(output, dtype="float16" if half else None)
     if as_json:
         held_out = {} if expected is None else {"expected": as_object(expected)}
         print_json({**model.summary_, "model": output, "bytes": os.path.getsize(output), **held_out})
     elif not quiet:
-        show(model.summary_, screen)
+        show_title(model.summary_, screen)
         if expected is not None:
             screen.out.print(f"On {100 * valid:g} % of the rows, of a model that was fitted without them", style="bold")
             show_metrics(expected, screen)
-        screen.out.print(f"{output}: {size(os.path.getsize(output))}", markup=False, soft_wrap=True)
+        else:
+            show_held_out(model.summary_, screen)
+        show_cost(model.summary_, output, screen)
+        screen.out.print()
+        screen.out.print("What to type next", style="bold")
+        for line in next_commands(output, paths):
+            screen.out.print(f"  {line}", **PLAIN)
+        show_settings(model.summary_, screen)
 
 
 def check_together(cluster: str | None, plan: str | None, *, shards: bool, half: bool, valid: float) -> None:
@@ -133,13 +163,20 @@ def check_together(cluster: str | None, plan: str | None, *, shards: bool, half:
 
 
 def fit_documents(
-    paths: list[str], how: Reading, asked: Texts, parameters: dict[str, Any], screen: Screen, valid: float
+    paths: list[str],
+    how: Reading,
+    asked: Texts,
+    parameters: dict[str, Any],
+    screen: Screen,
+    valid: float,
+    name_labels: NameLabels,
 ) -> tuple[TextSmoothLink, Evaluation | None]:
     """A text model of the documents in files, and what to expect of it."""
     from smoothlink.labels import read_labels
     from smoothlink.steps.split import stratified_split
 
     found, source = read_texts(paths, how, asked, screen)
+    name_labels(sorted({name for row in found.labels for name in row}))
     expected = None
     if valid:
         kept, held = stratified_split(read_labels(found.labels).Y, (1 - valid, valid))
@@ -152,7 +189,12 @@ def fit_documents(
 
 
 def fit_here(
-    paths: list[str], how: Reading, parameters: dict[str, Any], screen: Screen, valid: float
+    paths: list[str],
+    how: Reading,
+    parameters: dict[str, Any],
+    screen: Screen,
+    valid: float,
+    name_labels: NameLabels,
 ) -> tuple[SmoothLinkClassifier, Evaluation | None]:
     """A classifier fitted to files that this process reads, and what to expect of it."""
     import numpy as np
@@ -163,6 +205,7 @@ def fit_here(
     data = read_several(paths, how, screen)
     if not data.X.shape[0]:
         raise DataError(f"{paths[0]} has no rows: there is nothing to learn from.")
+    name_labels(data.label_names or range(data.Y.shape[1]))
     if budget is not None:
         check_reading(paths[0], budget)
     if parameters.get("task", "auto") == "auto" and is_multiclass(data.Y):
@@ -264,23 +307,76 @@ def fit(parameters: dict[str, Any], screen: Screen, *data: Any) -> SmoothLinkCla
 
 
 def show(summary: dict[str, Any], screen: Screen) -> None:
-    """Prints the settings of a fit, what chose each, and the seconds and memory of each step."""
+    """Prints what is known of a fit: how good it is on held-out rows, its settings and what it cost."""
+    show_title(summary, screen)
+    show_held_out(summary, screen)
+    show_settings(summary, screen)
+
+
+def show_title(summary: dict[str, Any], screen: Screen) -> None:
+    """Prints what was fitted to how many rows, features and labels."""
     counts = ", ".join(plural(summary[noun], noun[:-1]) for noun in ("rows", "features", "labels"))
     screen.out.print()
     screen.out.print(f"A {summary['task']} model of {counts}", style="bold")
+
+
+def show_held_out(summary: dict[str, Any], screen: Screen) -> None:
+    """Prints how good the model is on rows that it was calibrated by; a model of an older version does not know."""
+    from smoothlink.reports.model_card import too_good
+
+    found = summary.get("held_out_metrics")
+    if not found:
+        screen.out.print("No training rows were held out to measure it; `smoothlink evaluate` measures it on others.")
+        return
+    shown = table("metric", ">value", "meaning", title=f"On {plural(found['rows'], 'held-out training row')}")
+    for key in (key for key in shown_keys() if key in found):  # a model file does not keep their order
+        shown.add_row(key, format_value(key, found[key]), f"[dim]{meaning(key)}")
+    screen.out.print(shown)
+    screen.out.print(too_good(summary), style="dim")
+
+
+def show_cost(summary: dict[str, Any], output: str, screen: Screen) -> None:
+    """Prints the seconds and the memory of a fit, and the file that it left."""
+    peak = peak_memory(summary)
+    screen.out.print()
+    parts = [f"{sum(summary['seconds'].values()):,.1f} s", *([f"{memory(peak)} of memory at most"] if peak else [])]
+    screen.out.print(f"Training took {', '.join(parts)}. {output}: {size(os.path.getsize(output))}.", **PLAIN)
+
+
+def next_commands(model: str, data: list[str]) -> list[str]:
+    """Returns commands that use a model, with the test file beside the training file where one is there."""
+    name = os.path.basename(data[0])
+    test = os.path.join(os.path.dirname(data[0]), name.replace("train", "test"))
+    known = shlex.quote(test) if "train" in name and os.path.exists(test) else None
+    ending = "".join(Path(name).suffixes[-2:])
+    file = shlex.quote(model)
+    return [
+        f"smoothlink predict {file} {known or f'NEW{ending}'} -k 5",
+        f"smoothlink evaluate {file} {known or f'TEST{ending}'}",
+        f"smoothlink report {file} {known or f'TEST{ending}'} -o report.html",
+        f"smoothlink serve {file}",
+    ]
+
+
+def show_settings(summary: dict[str, Any], screen: Screen) -> None:
+    """Prints the settings of a fit, what chose each, and the seconds and memory of each step."""
     settings = table("setting", ">value", "chosen by")
     for name in JOINT_SETTINGS if "negatives" in summary else SETTINGS if summary["passes"] else SETTINGS[:-1]:
         settings.add_row(name.replace("_", " "), value_of(summary, name), chosen_by(summary, name))
     steps = table("step", ">seconds", ">peak memory")
     for step in sorted(summary["seconds"], key=STEPS.index):  # a model file does not keep their order
         steps.add_row(step, f"{summary['seconds'][step]:.1f}", memory(summary["peak_memory_mb"].get(step)))
-    peak = max((mb for mb in summary["peak_memory_mb"].values() if mb is not None), default=None)
     steps.add_section()
-    steps.add_row("total", f"{sum(summary['seconds'].values()):.1f}", memory(peak))
+    steps.add_row("total", f"{sum(summary['seconds'].values()):.1f}", memory(peak_memory(summary)))
     if summary.get("peak_device_mb") is not None:
         steps.add_row(f"on {summary['device']}", "", memory(summary["peak_device_mb"]))
     screen.out.print(settings)
     screen.out.print(steps)
+
+
+def peak_memory(summary: dict[str, Any]) -> float | None:
+    """Returns the most memory of any step in MB; None where it is not known."""
+    return max((mb for mb in summary["peak_memory_mb"].values() if mb is not None), default=None)
 
 
 def value_of(summary: dict[str, Any], name: str) -> str:

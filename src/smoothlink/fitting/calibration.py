@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from smoothlink.fitting.held_out_metrics import HeldOutMetrics
 from smoothlink.steps.calibrate import Calibration, Histogram, TopLabels, fit_temperature, no_calibration
 from smoothlink.steps.infer import f1_thresholds
 from smoothlink.steps.squared import softmax_rows
@@ -36,6 +37,7 @@ class Calibrated(NamedTuple):
     thresholds: Array  # (c,) Algorithm 4's
     criterion: float = float("inf")  # smaller is better; inf where nothing was held out
     rows: int = 0  # held out
+    metrics: dict[str, float] | None = None  # of HeldOutMetrics; None where nothing was held out
 
 
 def not_calibrated(c: int) -> Calibrated:
@@ -111,7 +113,8 @@ def calibrate(
             add_scores(histogram, part, most)
         calibration = histogram.monotone()
     weights = np.concatenate([part.w[:most] for part in held])
-    Y = sp.csc_array(sp.vstack([part.Y[:most] for part in held], format="csr"))
+    whole = sp.vstack([part.Y[:most] for part in held], format="csr")
+    Y, measured = sp.csc_array(whole), HeldOutMetrics(whole, weights)
     width = c if multiclass else LABEL_BLOCK if pairs is None else max(16, pairs // max(1, len(weights)))
     thresholds, top_labels = np.empty(c), TopLabels(len(weights))
     for labels in label_blocks(c, width):
@@ -121,6 +124,10 @@ def calibrate(
         else:
             P = calibration.probabilities(S, loss=loss)
             top_labels.add(S, Y[:, labels].tocsr())
+        measured.add(S, P, Y[:, labels].tocsr())
         thresholds[labels] = f1_thresholds(P, frequencies[labels], weights)
-    calibration = calibration if multiclass or not maps else top_labels.recalibrate(calibration, weights, loss=loss)
-    return Calibrated(calibration, thresholds, value, sum(len(part.w) for part in held))
+    if maps and not multiclass:
+        calibration = top_labels.recalibrate(calibration, weights, loss=loss)
+        measured.add_top1(top_labels, calibration, loss)
+    found = measured.values(multiclass=multiclass)
+    return Calibrated(calibration, thresholds, value, sum(len(part.w) for part in held), found)

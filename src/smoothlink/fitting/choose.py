@@ -59,26 +59,34 @@ def climb(objective: Callable[[Point], float], axes: Sequence[Sequence[Value]], 
             tried[point] = objective(point)
         return tried[point]
 
-    def along(place: tuple[int, ...], a: int) -> tuple[int, ...]:
-        for step in (1, -1):
-            began = place
-            while 0 <= place[a] + step < len(axes[a]):
-                there = (*place[:a], place[a] + step, *place[a + 1 :])
-                there = along(there, last) if a < last else there
-                if at(there) >= at(place):
-                    break
-                place = there
-            if place != began:
-                break
-        return place
-
-    place = along(tuple(nearest(axis, v) for axis, v in zip(axes, start, strict=True)), last)
+    place = along(at, axes, tuple(nearest(axis, v) for axis, v in zip(axes, start, strict=True)), last)
     before: tuple[int, ...] = ()
     while place != before:
         before = place
         for a in range(last):
-            place = along(place, a)
+            place = along(at, axes, place, a)
     return Climb(tuple(axis[i] for axis, i in zip(axes, place, strict=True)), at(place), tried)
+
+
+def along(
+    at: Callable[[tuple[int, ...]], float], axes: Sequence[Sequence[Value]], place: tuple[int, ...], a: int
+) -> tuple[int, ...]:
+    """Returns the best place along axis a, each place on an earlier axis taking the best of the last axis.
+
+    A function of its own: a closure that calls itself would keep all that `at` needs until Python looks for cycles.
+    """
+    last = len(axes) - 1
+    for step in (1, -1):
+        began = place
+        while 0 <= place[a] + step < len(axes[a]):
+            there = (*place[:a], place[a] + step, *place[a + 1 :])
+            there = along(at, axes, there, last) if a < last else there
+            if at(there) >= at(place):
+                break
+            place = there
+        if place != began:
+            break
+    return place
 
 
 def nearest(axis: Sequence[Value], value: Value) -> int:

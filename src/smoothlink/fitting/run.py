@@ -103,7 +103,7 @@ def fit_fully(pose: Pose, request: Request, clock: Clock, state: FitState) -> Fi
     problem, settings = choice.problem, validation.settings
     model, embedded = fit_link(problem, problem.rows, settings, validation.calibrated, clock)
     choice = choice._replace(settings=settings)
-    return finish(model, embedded, choice, validation.calibrated.rows, validation.criteria, clock)
+    return finish(model, embedded, choice, validation.calibrated, validation.criteria, clock)
 
 
 def choose_fully(pose: Pose, request: Request, clock: Clock, state: FitState) -> tuple[ChosenSettings, Validation]:
@@ -188,7 +188,7 @@ def fit_quickly(choice: ChosenSettings, request: Request, clock: Clock) -> Fitte
         return OneFit(model, embedded, lambda numbers: to_host(take_rows(embedded.H, numbers)))
 
     model, embedded, calibrated = fit_and_calibrate(fit, problem, held, request, clock, refit=False)
-    return finish(model, embedded, choice, len(held), criteria_of(model, calibrated), clock)
+    return finish(model, embedded, choice, calibrated, criteria_of(model, calibrated), clock)
 
 
 def fit_jointly(choice: ChosenSettings, request: Request, clock: Clock) -> Fitted:
@@ -250,7 +250,7 @@ def finish_joint(
 
     refit = problem.rows.n < MANY_ROWS
     model, embedded, calibrated = fit_and_calibrate(one_fit, problem, held, request, clock, refit=refit)
-    fitted = finish(model, embedded, choice, len(held), criteria_of(model, calibrated), clock)
+    fitted = finish(model, embedded, choice, calibrated, criteria_of(model, calibrated), clock)
     fitted.summary["sparse_weights"] = 0 if model.sparse_weights is None else model.sparse_weights.size
     return fitted
 
@@ -260,11 +260,16 @@ def criteria_of(model: Model, calibrated: Calibrated) -> dict[str, float]:
 
 
 def finish(
-    model: Model, embedded: Embedded, choice: ChosenSettings, held_rows: int, criteria: dict[str, float], clock: Clock
+    model: Model,
+    embedded: Embedded,
+    choice: ChosenSettings,
+    calibrated: Calibrated,
+    criteria: dict[str, float],
+    clock: Clock,
 ) -> Fitted:
     """Returns the model with its label directions and the summary of its fit."""
     U = None if embedded.U is None else to_host(embedded.U)[:, : choice.settings.rank]
-    return Fitted(model, U, summarise(choice, embedded, held_rows, criteria, clock))
+    return Fitted(model, U, summarise(choice, embedded, calibrated, criteria, clock))
 
 
 PROBE: dict[str, Any] = {

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from smoothlink.fitting.calibration import Calibrated
 from smoothlink.fitting.embedding import Embedded
 from smoothlink.fitting.settings import ChosenSettings, Clock
 from smoothlink.model import Model
@@ -23,7 +24,7 @@ class Fitted(NamedTuple):
 
 
 def summarise(
-    choice: ChosenSettings, embedded: Embedded, held_rows: int, criteria: dict[str, float], clock: Clock
+    choice: ChosenSettings, embedded: Embedded, calibrated: Calibrated, criteria: dict[str, float], clock: Clock
 ) -> dict[str, Any]:
     """Returns what `summary_` of an estimator holds."""
     problem, settings = choice.problem, choice.settings
@@ -54,7 +55,8 @@ def summarise(
         "loss": settings.loss,
         "passes": settings.passes,
         "chosen_by": choice.chosen_by,
-        "held_out_rows": held_rows,
+        "held_out_rows": calibrated.rows,
+        "held_out_metrics": calibrated.metrics,
         "held_out_criterion": criteria,
         "plan": problem.state.plan.for_summary(),
         "seconds": clock.seconds,

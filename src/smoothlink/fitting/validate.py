@@ -193,13 +193,14 @@ def saved_validation(choice: ChosenSettings, request: Request) -> Validation:
     if saved is not None:
         meta, arrays = saved
         calibration = Calibration(arrays["knots"], arrays["values"], meta["temperature"], tuple(meta["first"]))
-        calibrated = Calibrated(calibration, arrays["thresholds"], meta["criterion"], meta["rows"])
+        known = meta["criterion"], meta["rows"], meta.get("metrics")
+        calibrated = Calibrated(calibration, arrays["thresholds"], *known)
         found = Validation(replace(choice.settings, **meta["settings"]), calibrated, meta["criteria"])
     else:
         found = validate(choice, request)
         settings = {name: getattr(found.settings, name) for name in ("final_ridge", "loss", "passes")}
-        calibration, thresholds, value, rows = found.calibrated
-        meta = {"settings": settings, "criterion": value, "rows": rows, "criteria": found.criteria}
+        calibration, thresholds, value, rows, metrics = found.calibrated
+        meta = {"settings": settings, "criterion": value, "rows": rows, "criteria": found.criteria, "metrics": metrics}
         meta |= {"temperature": float(calibration.temperature), "first": list(calibration.top1)}
         state.save("calibrate", meta, knots=calibration.knots, values=calibration.values, thresholds=thresholds)
     state.remove("held")  # what fits without the held-out rows saved

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse
 
-from smoothlink.errors import DataError
+from smoothlink.errors import DataError, plural
 from smoothlink.metrics.bootstrap import BinnedGap, MeanLabelF1, Metric, Ratio, Statistic, divide, draw, interval
-from smoothlink.metrics.names import KS, metric_of
+from smoothlink.metrics.names import KS, format_value, interval_text, meaning, metric_of
 from smoothlink.metrics.reliability import EQUAL_MASS_BINS, equal_mass_bins
 from smoothlink.steps.infer import propensities
 
@@ -46,6 +46,32 @@ class Evaluation(NamedTuple):
     n_rows: int
     n_unknown_labels: int  # labels that occur in the test rows but not among the c of training
     n_unknown_pairs: int  # (row, label) pairs of these
+
+    def table(self) -> list[tuple[str, str, str]]:
+        """Returns name, value and 90 % interval of each metric as text; the interval is empty where none was drawn."""
+        return [
+            (key, format_value(key, metric.value), interval_text(key, metric)) for key, metric in self.metrics.items()
+        ]
+
+    @property
+    def caption(self) -> str:
+        """Returns what was measured: how many rows, and how many of their labels the model does not know."""
+        unknown = f", {plural(self.n_unknown_labels, 'label')} unknown to the model" if self.n_unknown_labels else ""
+        return f"{plural(self.n_rows, 'row')}{unknown}"
+
+    def __repr__(self) -> str:
+        """Returns the metrics as a table of text."""
+        table = [("metric", "value", "90 % interval"), *self.table()]
+        widths = [max(len(row[column]) for row in table) for column in range(2)]
+        lines = [f"{key:{widths[0]}}  {value:>{widths[1]}}  {interval}".rstrip() for key, value, interval in table]
+        return "\n".join([f"Evaluation on {self.caption}", *lines])
+
+    def _repr_html_(self) -> str:
+        """Returns the same for notebooks, each metric with its meaning."""
+        cells = [(*row, meaning(row[0])) for row in self.table()]
+        head = "".join(f"<th>{name}</th>" for name in ("metric", "value", "90 % interval", "meaning"))
+        body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in cells)
+        return f"<table><caption>{self.caption}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 class MetricStatistics(NamedTuple):

@@ -56,6 +56,12 @@ def format_value(key: str, value: float, sign: str = "") -> str:
     return f"{value:{sign}.{metric_of(key).decimals}f}"
 
 
+def interval_text(key: str, metric: Metric, dash: str = "-") -> str:
+    """Returns the interval of a metric as tables show it; nothing where none was drawn."""
+    drawn = metric.low == metric.low  # else NaN
+    return f"{format_value(key, metric.low)} {dash} {format_value(key, metric.high)}" if drawn else ""
+
+
 def shown_keys() -> list[str]:
     """Returns the keys that tables show and a search can be steered by."""
     return [key for name, metric in METRICS.items() for key in ([f"{name}@{k}" for k in KS] if metric.at_k else [name])]

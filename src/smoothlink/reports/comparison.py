@@ -106,7 +106,7 @@ def make_comparison(
 def training_note(rows: tuple[LabelledRows, LabelledRows], measured: tuple[Measured, Measured]) -> str:
     """Returns which metrics depend on training data that differ; raises DataError where no label is common."""
     first, second = (
-        dict(zip(map(str, m.names), side.classifier.model_.counts.tolist(), strict=True))
+        dict(zip(map(str, m.labels), side.classifier.model_.counts.tolist(), strict=True))
         for side, m in zip(rows, measured, strict=True)
     )
     if not first.keys() & second.keys():

@@ -34,7 +34,7 @@ class Reasons(NamedTuple):
 class ShownRow(NamedTuple):
     """A row on a page."""
 
-    number: int
+    name: str  # its id, or its number
     text: str
     labels: list[tuple[str, list[Chip]]]  # "true", and the predictions of each model
     more: int = 0  # true labels that are not shown
@@ -74,7 +74,7 @@ def shown_row(m: Measured, rows: LabelledRows, row: int) -> ShownRow:
     true, chosen = m.true(row), set(m.chosen(row))
     chips = [Chip(label_name(m, j), None, "hit" if j in chosen else "miss") for j in true[:LABELS_SHOWN]]
     labels = [("true", chips), ("predicted", predicted_chips(m, row, max(3, min(5, len(true) + 1))))]
-    return ShownRow(row, rows.describe(row), labels, max(0, len(true) - LABELS_SHOWN))
+    return ShownRow(rows.name(row), rows.describe(row), labels, max(0, len(true) - LABELS_SHOWN))
 
 
 def predicted_chips(m: Measured, row: int, count: int) -> list[Chip]:
@@ -98,7 +98,9 @@ def reasons(rows: LabelledRows, row: int, label: int) -> Reasons | None:
     parts = [reason for reason in one.reasons if abs(reason.added) >= 0.005]
     sides = [r for r in parts if r.added > 0][:3], [r for r in parts if r.added < 0][:2]
     name = rows.feature_names(row)
-    return Reasons(one.name, *(", ".join(f"{name(r.feature)} {signed(r.added)}" for r in side) for side in sides))
+    return Reasons(
+        one.display_name, *(", ".join(f"{name(r.feature)} {signed(r.added)}" for r in side) for side in sides)
+    )
 
 
 def signed(value: float) -> str:
@@ -133,4 +135,4 @@ def compared_row(measured: tuple[Measured, Measured], rows: LabelledRows, short:
     truth = {str(label_name(measured[0], j)) for j in measured[0].true(row)}
     labels = [("true", [Chip(name) for name in sorted(truth)])]
     labels += [(name, predicted_chips(m, row, 3)) for name, m in zip(short, measured, strict=True)]
-    return ShownRow(row, rows.describe(row), labels)
+    return ShownRow(rows.name(row), rows.describe(row), labels)

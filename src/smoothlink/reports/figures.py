@@ -62,7 +62,7 @@ def headline_keys(keys: Iterable[str], depth: int) -> list[str]:
     return [key for key in HEADLINES if key in present and int(key.partition("@")[2] or 1) <= depth]
 
 
-def interval_text(metric: Metric, digits: int = 1) -> str:
+def percent_interval(metric: Metric, digits: int = 1) -> str:
     """Returns the interval of a fraction in percent, or nothing where none was drawn."""
     return "" if math.isnan(metric.low) else f"{points(metric.low, digits)} – {points(metric.high, digits)}"
 
@@ -79,7 +79,7 @@ def curves_at_k(ks: Sequence[int], curves: list[Curve], caption: str, *, bands: 
         tips = [f"{curve.name}, k = {k}: {points(v)} %" for k, v in zip(ks, values, strict=True)]
         chart.dots(ks, values, curve.tone, tips)
     rows = [
-        (k, *(cell for c in curves for cell in (points(c.values[i].value, 2), interval_text(c.values[i], 2))))
+        (k, *(cell for c in curves for cell in (points(c.values[i].value, 2), percent_interval(c.values[i], 2))))
         for i, k in enumerate(ks)
     ]
     headings = [">k", *(heading for curve in curves for heading in (f">{curve.name} %", ">90 % interval"))]

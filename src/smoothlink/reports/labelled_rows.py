@@ -11,6 +11,7 @@ import scipy.sparse as sp
 
 from smoothlink.data.matching import Reading, inside, unnamed
 from smoothlink.distributed.input_files import local_copy
+from smoothlink.errors import DataError, plural
 from smoothlink.explanation import words_of
 from smoothlink.file_evaluation import all_labels, read_test
 from smoothlink.file_prediction import file_request
@@ -20,6 +21,7 @@ from smoothlink.text.documents import describe, from_meta, join_documents, read_
 
 if TYPE_CHECKING:
     from smoothlink.estimator import SmoothLinkClassifier
+    from smoothlink.text.classifier import TextSmoothLink
 
 LONGEST_TEXT = 320  # characters of a row that a page shows
 
@@ -27,12 +29,21 @@ LONGEST_TEXT = 320  # characters of a row that a page shows
 class LabelledRows(NamedTuple):
     """Test rows as a classifier takes them, with their labels."""
 
-    classifier: SmoothLinkClassifier
+    model: SmoothLinkClassifier | TextSmoothLink
     X: Any  # (n, d)
     Y: sp.csr_array  # (n, >= c), labels unknown to the classifier last
     features: Any = None  # TextFeatures, where X was made from texts
     texts: Sequence[str] | None = None
     rank_by: str = "probability"
+    ids: Sequence[str] | None = None  # of the rows
+
+    @property
+    def classifier(self) -> SmoothLinkClassifier:
+        return inside(self.model)
+
+    def name(self, row: int) -> str:
+        """Returns what a row is called: its id, or its number from 0 on."""
+        return f"row {row:,}" if self.ids is None else self.ids[row]
 
     def describe(self, row: int) -> str:
         """Returns a row in words: its text, or its largest features."""
@@ -59,17 +70,23 @@ def shorten(text: str) -> str:
     return (head.rsplit(maxsplit=1)[0] if " " in head else head) + " …"
 
 
-def labelled_rows(model: Any, X: Any, y: Any) -> LabelledRows:
+def labelled_rows(model: Any, X: Any, y: Any, ids: Sequence[Any] | None = None) -> LabelledRows:
     """Returns rows and labels as `evaluate` takes them; of a text model the rows are texts."""
     if hasattr(model, "classifier_"):
         texts = list(model._texts(X))
-        return labelled_texts(model, texts, model._read_labels(y).Y)
-    with unnamed():
-        return LabelledRows(model, model._validated_rows(X), model._true_labels(y))
+        found = labelled_texts(model, texts, model._read_labels(y).Y)
+    else:
+        with unnamed():
+            found = LabelledRows(model, model._validated_rows(X), model._true_labels(y))
+    if ids is None:
+        return found
+    if len(ids) != found.Y.shape[0]:
+        raise DataError(f"There are {len(ids):,} ids for {plural(found.Y.shape[0], 'row')}. Pass one for each row.")
+    return found._replace(ids=[str(one) for one in ids])
 
 
 def labelled_texts(model: Any, texts: list[str], Y: sp.csr_array) -> LabelledRows:
-    return LabelledRows(model.classifier_, model.features_.transform(texts), Y, model.features_, texts)
+    return LabelledRows(model, model.features_.transform(texts), Y, model.features_, texts)
 
 
 def labelled_rows_in_files(

@@ -22,6 +22,7 @@ from smoothlink.metrics.evaluate import (
 from smoothlink.metrics.names import KS
 from smoothlink.metrics.reliability import PairCounts, Reliability, ThresholdCurve, reliability
 from smoothlink.predict import predictions
+from smoothlink.vocabulary import display_names
 
 if TYPE_CHECKING:
     from smoothlink.reports.labelled_rows import LabelledRows
@@ -69,7 +70,8 @@ class Confusion(NamedTuple):
 class Measured(NamedTuple):
     """All numbers of a report."""
 
-    names: list[Any]  # of the labels
+    labels: list[Any]
+    names: list[str]  # of the labels, as people are shown them
     Y: sp.csr_array  # (n, >= c) the truth
     predictions: Predictions
     statistics: MetricStatistics  # at each of ks, and at those of `evaluate`
@@ -80,6 +82,7 @@ class Measured(NamedTuple):
     thresholds: ThresholdCurve
     groups: list[LabelGroup]
     counts: LabelCounts
+    set_thresholds: list[float | None]  # (c,) probability from which on a label is predicted; None: the best label is
     confused: list[Confusion]
 
     @property
@@ -127,7 +130,8 @@ def measure(rows: LabelledRows, *, bootstraps: int = 1000, seed: int = 0) -> Mea
     ranked = ranked_labels(found.topk, max(ks))
     hit = is_true(Y, ranked)
     return Measured(
-        names=label_names(rows.classifier),
+        labels=label_names(rows.classifier),
+        names=display_names(rows.classifier),
         Y=Y,
         predictions=found,
         statistics=statistics,
@@ -138,6 +142,7 @@ def measure(rows: LabelledRows, *, bootstraps: int = 1000, seed: int = 0) -> Mea
         thresholds=pairs.threshold_curve(Y.shape[0], Y.nnz),
         groups=by_frequency(model.counts, Y, found, ranked[:, :FOUND], hit[:, :FOUND]),
         counts=label_counts(model.counts, Y, found.sets, pairs),
+        set_thresholds=[None if model.multiclass else 0.5] * c,
         confused=confusions(Y, ranked, hit, c),
     )
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import datetime
 import functools
+import hashlib
 import os
 import re
 from typing import Any, NamedTuple
@@ -52,6 +54,19 @@ def render(template: str, options: PageOptions, **values: Any) -> str:
     common = {"version": __version__, "bootstraps": options.bootstraps, "seed": options.seed, "date": date}
     text = environment().get_template(template).render(**common, **values)
     return NOT_IN_HTML.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+class Script(NamedTuple):
+    """A script within a page, and the hash by which the content policy of the page knows it."""
+
+    text: Markup
+    hash: str
+
+
+def load_script(template: str) -> Script:
+    """Returns a script among the templates."""
+    text = environment().get_template(template).render()
+    return Script(Markup(text), base64.b64encode(hashlib.sha256(text.encode()).digest()).decode())
 
 
 def save_page(path: str | os.PathLike[str], text: str) -> None:

@@ -6,6 +6,7 @@ import datetime
 import math
 import os
 import platform
+from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from smoothlink import __version__
 from smoothlink.metrics.bootstrap import Metric
-from smoothlink.metrics.names import format_value, meaning, shown_keys
+from smoothlink.metrics.names import format_value, interval_text, meaning, shown_keys
 from smoothlink.reports.charts import points
 from smoothlink.reports.example_rows import report_rows
 from smoothlink.reports.figures import (
@@ -22,14 +23,16 @@ from smoothlink.reports.figures import (
     curves_at_k,
     frequency_figures,
     headline_keys,
-    interval_text,
+    percent_interval,
     reliability_diagrams,
     spectrum,
     threshold_figures,
 )
+from smoothlink.reports.label_table import COLUMNS, as_json, label_table, save_csv
 from smoothlink.reports.labelled_rows import LabelledRows, labelled_rows
 from smoothlink.reports.measurements import FOUND, Measured, measure
-from smoothlink.reports.pages import LISTED_SETTINGS, PageOptions, colored, isolated, render, save_page, setting_text
+from smoothlink.reports.model_card import model_card
+from smoothlink.reports.pages import PageOptions, colored, isolated, load_script, render, save_page
 
 SECTIONS = {
     "headline": "Metrics",
@@ -37,10 +40,11 @@ SECTIONS = {
     "trust": "Probabilities",
     "threshold": "Threshold",
     "frequency": "Rare labels",
-    "spectrum": "Embedding",
-    "labels": "Labels",
+    "labels": "All labels",
+    "mistakes": "Mistakes",
     "rows": "Rows",
-    "training": "Training",
+    "card": "Model card",
+    "appendix": "Appendix",
 }
 LABELS_LISTED = 10
 SURPRISING = 1.0  # standard deviations from which on a label's count is listed
@@ -56,6 +60,10 @@ class Report(NamedTuple):
         """Writes the page; the file appears when it is complete."""
         save_page(path, self.html)
 
+    def save_labels(self, path: str | os.PathLike[str]) -> None:
+        """Writes the table of all labels as CSV."""
+        save_csv(path, label_table(self.measured))
+
 
 def report(
     model: Any,
@@ -68,14 +76,16 @@ def report(
     bootstraps: int = 1000,
     seed: int = 0,
     date: datetime.date | None = None,
+    ids: Sequence[Any] | None = None,
 ) -> Report:
     """Returns how good a model is on test rows, as one HTML page.
 
     model: a fitted SmoothLinkClassifier or TextSmoothLink. X, y: test rows (for the latter texts) and their labels, as
     `evaluate` takes them. path: where the page is written, if anywhere. title, source: what model and rows are called
-    on it. bootstraps, seed: of the intervals and examples. date: on the page; today where none is given.
+    on it. bootstraps, seed: of the intervals and examples. date: on the page; today where none is given. ids: what each
+    row is called on it, if not by its number.
     """
-    made = make_report(labelled_rows(model, X, y), title, source, PageOptions(bootstraps, seed, date))
+    made = make_report(labelled_rows(model, X, y, ids), title, source, PageOptions(bootstraps, seed, date))
     if path is not None:
         made.save(path)
     return made
@@ -86,13 +96,14 @@ def make_report(rows: LabelledRows, title: str, source: str, options: PageOption
     m = measure(rows, bootstraps=options.bootstraps, seed=options.seed)
     summary, curve, labels_per_row = rows.classifier.summary_, m.thresholds, m.Y.nnz / m.n
     directions = spectrum(summary)
+    columns = label_table(m)
     html = render(
         "report.html",
         options,
         kind="report",
         title=title,
         source=source,
-        sections={name: text for name, text in SECTIONS.items() if name != "spectrum" or directions},
+        sections={name: text for name, text in SECTIONS.items() if name != "appendix" or directions},
         m=m,
         summary=summary,
         cards=cards(m, rows.classifier.model_.multiclass),
@@ -122,18 +133,10 @@ def make_report(rows: LabelledRows, title: str, source: str, options: PageOption
             for one in m.confused
         ],
         examples=report_rows(m, rows, options.seed),
-        settings=[
-            (name.replace("_", " "), setting_text(summary, name), summary.get("chosen_by", {}).get(name, ""))
-            for name in LISTED_SETTINGS
-            if summary.get(name) not in (None, "", 0)
-        ],
-        steps=steps(summary),
-        facts=[
-            ("model", isolated(title)),
-            ("test rows", isolated(f"{m.n:,}{f', {source}' if source else ''}")),
-            ("true labels per row", f"{labels_per_row:.2f}"),
-            ("versions", versions()),
-        ],
+        label_columns={name: COLUMNS[name] for name in columns},
+        label_data=as_json(columns),
+        script=load_script("labels.js"),
+        card=model_card(rows.model, versions(), m.evaluation, source),
     )
     return Report(m, html)
 
@@ -159,7 +162,9 @@ def cards(m: Measured, multiclass: bool) -> list[Card]:
             digits = 1 if metric.value >= 0.02 else 2
             low, high = (metric.value, metric.value) if math.isnan(metric.low) else (metric.low, metric.high)
             place = f"{100 * min(low, 0.99):.2f}", f"{100 * (high - low):.2f}"
-            found.append(Card(HEADLINES[key], key, points(metric.value, digits), interval_text(metric, digits), *place))
+            found.append(
+                Card(HEADLINES[key], key, points(metric.value, digits), percent_interval(metric, digits), *place)
+            )
     return found
 
 
@@ -169,9 +174,7 @@ def metric_rows(metrics: dict[str, Metric]) -> list[tuple[str, ...]]:
         (
             key,
             format_value(key, metrics[key].value),
-            ""
-            if math.isnan(metrics[key].low)
-            else f"{format_value(key, metrics[key].low)} – {format_value(key, metrics[key].high)}",
+            interval_text(key, metrics[key], "–"),
             meaning(key),
         )
         for key in shown_keys()
@@ -203,17 +206,7 @@ def surprises(m: Measured) -> list[tuple[str, list[tuple[Any, ...]]]]:
     ]
 
 
-def steps(summary: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """Returns seconds and peak memory of each step of the fit, the longest first, and of all."""
-    seconds, peak = summary.get("seconds") or {}, summary.get("peak_memory_mb") or {}
-    found = [
-        (step, f"{seconds[step]:,.1f}", "" if peak.get(step) is None else f"{peak[step] / 1024:.2f}")
-        for step in sorted(seconds, key=seconds.__getitem__, reverse=True)
-    ]
-    most = max((value for value in peak.values() if value), default=0)
-    return [*found, ("total", f"{sum(seconds.values()):,.1f}", f"{most / 1024:.2f}")]
-
-
-def versions() -> str:
-    libraries = ", ".join(f"{name} {version(name)}" for name in ("numpy", "scipy", "scikit-learn"))
-    return f"smoothlink {__version__}, Python {platform.python_version()}, {libraries}"
+def versions() -> dict[str, str]:
+    """Returns the versions that made the page."""
+    libraries = {name: version(name) for name in ("numpy", "scipy", "scikit-learn")}
+    return {"smoothlink": __version__, "Python": platform.python_version(), **libraries}

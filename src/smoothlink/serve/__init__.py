@@ -3,11 +3,14 @@
 `create_app(model)` returns the ASGI application, to mount or to run by any server; `smoothlink serve` uses uvicorn.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from smoothlink.serve.web_app import create_app
+    from smoothlink.vocabulary import Vocabulary
 
 __all__ = ["ServerSettings", "create_app"]
 
@@ -31,6 +34,7 @@ class ServerSettings:
     in_memory: int = 1 << 30  # bytes of the model's copies, one in each process, up to which it is not mapped
     reload: bool = False  # whether a changed model file is loaded
     store: str | None = None  # the folder that corrections are appended to; None: nothing is stored
+    vocabulary: Vocabulary | None = field(default=None, repr=False)  # of the labels, in place of the model's own
 
 
 def __getattr__(name: str) -> Any:

@@ -191,7 +191,7 @@ class LabelInfo(BaseModel):
 
     label: str
     name: str
-    number: int
+    number: int | None = Field(description="null: a concept of the vocabulary that the model does not know.")
     count: float
 
 
@@ -225,6 +225,7 @@ class ModelResponse(BaseModel):
     )
     text_columns: list[str] = Field(description="The columns of the text in the training file, where they are known.")
     labels_column: str | None = Field(description="The column of the labels in the training file, where it is known.")
+    id_column: str | None = Field(description="The column that says which document it is, where it is known.")
     stores: bool = Field(description="Whether the server stores corrections.")
     max_rows: int
     max_labels: int

@@ -13,7 +13,8 @@ import scipy.sparse as sp
 from smoothlink.data.matching import label_names, unnamed
 from smoothlink.data.predictions import DEFAULT_K, LabelRequest, predicted_labels
 from smoothlink.serve import ServerSettings
-from smoothlink.serve.schema import RefusedRequest, Vector
+from smoothlink.serve.schema import LabelInfo, RefusedRequest, Vector
+from smoothlink.vocabulary import display_names
 
 EXAMPLE_LENGTH = 80  # characters
 UNDERFLOW = 1e-30  # values up to this are set to zero: their squares are zero in float32
@@ -45,7 +46,7 @@ class PredictionService:
         self.takes = "vectors" if self.text_features is None else "texts"
         self.names = [str(name) for name in label_names(self.classifier)]
         self.numbers = {name: j for j, name in reversed(list(enumerate(self.names)))}
-        self.display_names = self.names
+        self.display_names = display_names(model)
         self.thresholds = np.full(len(self.names), 0.5)
         self.multiclass = bool(self.classifier.model_.multiclass)
 
@@ -56,10 +57,21 @@ class PredictionService:
         return least if least == most and not self.multiclass else None
 
     @cached_property
+    def known_labels(self) -> list[LabelInfo]:
+        """The labels of the model, then the concepts of its vocabulary that it has no training rows of."""
+        counts, vocabulary = self.classifier.model_.counts.tolist(), self.classifier.vocabulary_
+        each = enumerate(zip(self.names, self.display_names, counts, strict=True))
+        found = [LabelInfo(label=label, name=name, number=j, count=count) for j, (label, name, count) in each]
+        if vocabulary is None:
+            return found
+        others = [i for i in vocabulary.ids if i not in self.numbers and not vocabulary.deprecated(i)]
+        return [*found, *(LabelInfo(label=i, name=vocabulary.name(i), number=None, count=0) for i in others)]
+
+    @cached_property
     def folded_names(self) -> list[str]:
         """The names to show, and the labels where they differ, without upper case, as they are searched."""
-        pairs = zip(self.display_names, self.names, strict=True)
-        return [(name if name == label else f"{name}\n{label}").casefold() for name, label in pairs]
+        each = self.known_labels
+        return [(one.name if one.name == one.label else f"{one.name}\n{one.label}").casefold() for one in each]
 
     def label_numbers(self, names: Sequence[str]) -> tuple[int, ...]:
         """Returns the numbers of these labels, each once."""
@@ -148,15 +160,16 @@ class PredictionService:
             predictions.append(RowPrediction(names, probabilities, predicted, known[i]))
         return predictions
 
-    def search_labels(self, text: str, offset: int, limit: int) -> tuple[int, list[int]]:
-        """Returns how many labels have this text in their names, and a page of their numbers: those that begin with it
-        first."""
-        wanted = text.casefold()
-        if not wanted:
-            return len(self.names), list(range(offset, min(offset + limit, len(self.names))))
-        found = [j for j, name in enumerate(self.folded_names) if wanted in name]
-        found.sort(key=lambda j: (not self.folded_names[j].startswith(wanted), self.folded_names[j]))
-        return len(found), found[offset : offset + limit]
+    def search_labels(
+        self, text: str, offset: int, limit: int, *, vocabulary: bool = False
+    ) -> tuple[int, list[LabelInfo]]:
+        """Returns how many labels have this text in their names, and a page of them: those that begin with it first."""
+        wanted, among = text.casefold(), len(self.known_labels) if vocabulary else len(self.names)
+        names = self.folded_names
+        found = [j for j in range(among) if wanted in names[j]] if wanted else list(range(among))
+        if wanted:
+            found.sort(key=lambda j: (not names[j].startswith(wanted), names[j]))
+        return len(found), [self.known_labels[j] for j in found[offset : offset + limit]]
 
     def warm_up(self) -> None:
         """Compiles and reads what the first requests would wait for: one row and several, some labels and all."""

@@ -15,8 +15,8 @@ from typing import Any
 
 from smoothlink.errors import DataError
 from smoothlink.serve.schema import RefusedRequest
-from smoothlink.serve.table_files import kind_of, read_table, write_table
 from smoothlink.text.label_cells import LIST, SEPARATORS, guess_separator, names_in
+from smoothlink.text.tables import kind_of, read_table, write_table
 
 KINDS = ("csv", "tsv", "jsonl", "xlsx")  # of files that are read and written
 LARGEST_NUMBER = (1 << 53) - 1  # whole numbers up to it are exact in JavaScript

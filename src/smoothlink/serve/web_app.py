@@ -36,7 +36,6 @@ from smoothlink.serve.schema import (
     ExplainRequest,
     ExplainResponse,
     HealthResponse,
-    LabelInfo,
     LabelsResponse,
     ModelResponse,
     PredictRequest,
@@ -166,15 +165,13 @@ def create_app(
         q: Annotated[str, Query(max_length=200, description="A part of the name. The default is all labels.")] = "",
         offset: Annotated[int, Query(ge=0, lt=1 << 31)] = 0,
         limit: Annotated[int, Query(ge=1, le=1000)] = 50,
+        vocabulary: Annotated[
+            bool, Query(description="Whether to search in the whole vocabulary, also what the model does not know.")
+        ] = False,
     ) -> LabelsResponse:
         """Returns labels by a part of their names: those that begin with it first, in alphabetical order."""
-        total, found = service.search_labels(q, offset, limit)
-        counts = service.classifier.model_.counts
-        known = [
-            LabelInfo(label=service.names[j], name=service.display_names[j], number=j, count=float(counts[j]))
-            for j in found
-        ]
-        return LabelsResponse(total=total, offset=offset, labels=known)
+        total, found = service.search_labels(q, offset, limit, vocabulary=vocabulary)
+        return LabelsResponse(total=total, offset=offset, labels=found)
 
     @app.get("/model", responses=errors(401), tags=["model"])
     async def about() -> ModelResponse:
@@ -190,7 +187,8 @@ def create_app(
             multiclass=service.multiclass,
             threshold=service.threshold,
             text_columns=list(source.columns),
-            labels_column=source.labels,
+            labels_column=source.labels[0] if len(source.labels) == 1 and "*" not in source.labels[0] else None,
+            id_column=source.id,
             stores=settings.store is not None,
             max_rows=settings.max_rows,
             max_labels=min(settings.max_labels, len(service.names)),

@@ -6,6 +6,7 @@ import inspect
 import os
 import warnings
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -20,12 +21,13 @@ from smoothlink.errors import DataError, plural
 from smoothlink.estimator import SmoothLinkClassifier
 from smoothlink.labels import NamedLabels, names_of, read_labels
 from smoothlink.metrics.evaluate import Evaluation
-from smoothlink.text.data_frames import TextColumns, column_names, list_names, read_texts, values_of
+from smoothlink.text.data_frames import TextColumns, column_names, list_names, ranked_frame, read_texts, values_of
 from smoothlink.text.documents import TABLE, DocumentSource, as_meta, from_meta
 from smoothlink.text.examples import TrainingExample, some_examples
 from smoothlink.text.features import TextFeatures
 from smoothlink.text.label_cells import NONE, guess_separator, shown, unlikely_labels
 from smoothlink.text.model_section import section
+from smoothlink.vocabulary import Vocabulary
 
 Array = NDArray[Any]
 
@@ -53,9 +55,11 @@ class TextSmoothLink(BaseEstimator):
     features_ : TextFeatures
     classifier_ : SmoothLinkClassifier
     classes_ : the label names, in the order of the classifier's columns.
+    vocabulary_ : names of the labels in a controlled vocabulary (`set_vocabulary`), or None.
     examples_ : a few training texts with their labels.
     source_ : the columns of the text and the separator of the labels of the files or the table that it was trained on,
         or None.
+    label_form_ : what the labels were and `predict` returns: "lists" of names, or a "dense" or "sparse" 0/1 matrix.
     """
 
     def __init__(self, *, examples: int = 8, label_separator: str = "auto", **options: Any) -> None:
@@ -91,7 +95,8 @@ class TextSmoothLink(BaseEstimator):
         """Fits to texts and their labels.
 
         Texts are a list, a column, or a table of nothing but columns of text, which are joined by line ends. Labels
-        are a list of names for each text, one name each, names in one text (`label_separator`), or a 0/1 matrix.
+        are a list of names for each text, one name each, names in one text (`label_separator`), or a 0/1 matrix; the
+        columns of a data frame of 0 and 1 name the labels.
         """
         if type(self.examples) is not int or self.examples < 0:
             raise ValueError(f"examples is {self.examples!r}; possible are 0 and more.")
@@ -105,6 +110,7 @@ class TextSmoothLink(BaseEstimator):
         texts = found.texts if isinstance(found.texts, Sequence) else list(found.texts)
         separator = self._separator(labels)
         given = read_labels(labels, separator=separator)
+        form = "lists" if isinstance(labels, list) else "sparse" if sp.issparse(labels) else "dense"
         if self.label_separator == "auto" and isinstance(labels, list):
             for note in unlikely_labels(labels, separator):
                 warnings.warn(note, UserWarning, stacklevel=2)
@@ -119,6 +125,7 @@ class TextSmoothLink(BaseEstimator):
         classifier.label_names_ = given.names
         source = DocumentSource(TABLE, found.columns, separator=separator)
         self._keep(classifier, features, some_examples(texts, given, self.examples))
+        self.label_form_ = form
         self.source_ = None if source == DocumentSource(TABLE) else as_meta(source)
         return self
 
@@ -146,10 +153,11 @@ class TextSmoothLink(BaseEstimator):
         return read_labels(labels, self.classes_.tolist(), separator or self._separator(labels))
 
     source_: dict[str, Any] | None
+    label_form_: str
 
     def _keep(self, classifier: SmoothLinkClassifier, features: TextFeatures, examples: list[TrainingExample]) -> Self:
         self.classifier_, self.features_, self.examples_ = classifier, features, examples
-        self.source_ = None
+        self.source_, self.label_form_ = None, "lists"
         return self
 
     @property
@@ -159,6 +167,16 @@ class TextSmoothLink(BaseEstimator):
     @property
     def summary_(self) -> dict[str, Any]:
         return self.classifier_.summary_
+
+    @property
+    def vocabulary_(self) -> Vocabulary | None:
+        return self.classifier_.vocabulary_
+
+    def set_vocabulary(self, vocabulary: Vocabulary | str | os.PathLike[str] | None) -> Self:
+        """Gives the labels the names of a controlled vocabulary, as SmoothLinkClassifier.set_vocabulary does."""
+        check_is_fitted(self)
+        self.classifier_.set_vocabulary(vocabulary)
+        return self
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "classifier_")
@@ -179,28 +197,42 @@ class TextSmoothLink(BaseEstimator):
         trained = from_meta(self.source_)
         return read_texts(texts, () if trained is None else trained.columns).texts
 
-    def predict(self, texts: Any) -> list[list[str]]:
-        """Returns the names more likely than not of each text; multiclass: the one best."""
+    def predict(self, texts: Any) -> list[list[str]] | Array | sp.csr_array:
+        """Returns the names more likely than not of each text; multiclass: the one best.
+
+        A model of a 0/1 matrix returns such a matrix, sparse if it was.
+        """
         return self._named(self.transform(texts), "predict")
 
-    def predict_f1(self, texts: Any, over: str = "thresholds") -> list[list[str]]:
-        """Returns names for a high F1 of each label (Algorithm 4)."""
+    def predict_f1(self, texts: Any, over: str = "thresholds") -> list[list[str]] | Array | sp.csr_array:
+        """Returns names for a high F1 of each label (Algorithm 4), or a 0/1 matrix, as `predict`."""
         return self._named(self.transform(texts), "predict_f1", over=over)
 
-    def _named(self, X: sp.csr_array, method: str, **given: Any) -> list[list[str]]:
-        if not X.shape[0]:
-            return []
-        return names_of(sp.csr_array(getattr(self.classifier_, method)(X, **given)), self.classes_)
+    def _named(self, X: sp.csr_array, method: str, **given: Any) -> list[list[str]] | Array | sp.csr_array:
+        """Returns the sets that a method of the classifier predicts, in the form that the labels had in training."""
+        if X.shape[0]:
+            sets = sp.csr_array(getattr(self.classifier_, method)(X, **given))
+        else:
+            sets = sp.csr_array((0, len(self.classes_)), dtype=np.float32)
+        if self.label_form_ == "lists":
+            return names_of(sets, self.classes_)
+        return sets if self.label_form_ == "sparse" else sets.toarray()
 
-    def predict_topk(self, texts: Any, k: int = 5, *, rank_by: str = "probability") -> list[list[tuple[str, float]]]:
-        """Returns the k best names of each text with their probabilities, the best first; "psp" favours rare ones."""
+    def predict_topk(self, texts: Any, k: int = 5, *, rank_by: str = "probability", as_frame: bool = False) -> Any:
+        """Returns the k best names of each text with their probabilities, the best first: a list of pairs for each.
+
+        rank_by="psp" favours rare ones. as_frame=True: a data frame with lists of labels and of probabilities, one row
+        for each text; of polars where the texts are, else of pandas with the index of the texts.
+        """
         X = self.transform(texts)
-        if not X.shape[0]:
-            return []
-        best, names = self.classifier_.predict_topk(X, k=k, rank_by=rank_by), self.classifier_.label_names_ or []
-        width = best.indptr[1]
-        pairs = [(names[j], p) for j, p in zip(best.indices.tolist(), best.data.tolist(), strict=True)]
-        return [pairs[start : start + width] for start in range(0, len(pairs), width)]
+        names, probabilities, ptr = [], [], [0]
+        if X.shape[0]:
+            best = self.classifier_.predict_topk(X, k=k, rank_by=rank_by)
+            names, probabilities, ptr = self.classes_[best.indices].tolist(), best.data.tolist(), best.indptr.tolist()
+        if as_frame:
+            return ranked_frame(names, probabilities, ptr, like=texts)
+        pairs = list(zip(names, probabilities, strict=True))
+        return [pairs[start:stop] for start, stop in pairwise(ptr)]
 
     def predict_proba(self, texts: Any, labels: Iterable[str] | None = None) -> Array:
         """Returns probabilities (n, c) in the order of classes_, or of some labels, by name."""

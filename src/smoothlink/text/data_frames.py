@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
 from smoothlink.errors import DataError
@@ -39,6 +39,25 @@ def list_names(names: Iterable[Any]) -> str:
 def values_of(column: Any) -> Any:
     """Returns the values of a column as Python's, which pyarrow does not iterate over."""
     return column.to_pylist() if hasattr(column, "to_pylist") else column
+
+
+def ranked_frame(names: list[Any], probabilities: list[float], ptr: Sequence[int], like: Any) -> Any:
+    """Returns a data frame of lists of labels and of their probabilities, one row between each two of `ptr`.
+
+    It is one of polars where `like` is, else one of pandas with the index of `like`.
+    """
+    given: dict[str, list[Any]] = {"labels": names, "probabilities": probabilities}
+    columns = {name: [values[start:stop] for start, stop in pairwise(ptr)] for name, values in given.items()}
+    library = type(like).__module__.partition(".")[0]
+    if library == "polars":
+        import polars
+
+        return polars.DataFrame(columns)
+    try:
+        import pandas
+    except ImportError as error:
+        raise DataError("as_frame=True needs pandas, or texts of polars.\nType: pip install pandas") from error
+    return pandas.DataFrame(columns, index=like.index if library == "pandas" else None)
 
 
 def read_texts(given: Any, trained: Sequence[str]) -> TextColumns:

@@ -20,7 +20,7 @@ export function chooseColumns(table, about) {
     const cells = sample.map((row) => shown(row.cells[j])).filter((cell) => cell.trim());
     return { name, j, cells, length: cells.join("").length / Math.max(1, cells.length) };
   });
-  get("guess").textContent = [guessText(table, columns, about), guessId(table, columns), guessTarget(table, columns, about)].join(" ");
+  get("guess").textContent = [guessText, guessId, guessTarget].map((guess) => guess(table, columns, about)).join(" ");
   get("choices").querySelector("h2").textContent = `${table.name} · ${count(table.rows.length, "row")}`;
   get("tag").textContent = `Tag ${count(table.rows.length, "document")}`;
   drawText(table, columns);
@@ -43,11 +43,13 @@ function guessText(table, columns, about) {
   return `The text is taken from ${longest.name}, the column with the longest cells.${training}`;
 }
 
-function guessId(table, columns) {
+function guessId(table, columns, about) {
   const all = Math.min(SAMPLE, table.rows.length);
   const isId = ({ j, cells }) => !table.text.includes(j) && new Set(cells).size === all && cells.every((cell) => cell.length <= LONG);
-  const found = columns.find(isId);
+  const known = columns.find((one) => one.name === about.id_column);
+  const found = known ?? columns.find(isId);
   table.id = found?.j ?? null;
+  if (known) return `Documents are called by ${known.name}, as in training.`;
   if (!found) return "No column tells all documents apart: they are called by the number of their row.";
   return `Documents are called by ${found.name}, where no two are the same.`;
 }

@@ -144,10 +144,11 @@ function search() {
   }
   searching = (async () => {
     try {
-      const { labels } = await request(`labels?limit=${FOUND}&q=${encodeURIComponent(words.slice(0, 200))}`);
+      const { labels } = await request(`labels?vocabulary=true&limit=${FOUND}&q=${encodeURIComponent(words.slice(0, 200))}`);
       if (mine !== searched) return;
       const exact = labels.some((one) => [one.name, one.label].some((text) => text.toLowerCase() === words.toLowerCase()));
-      offer(exact ? labels : [...labels, { label: words, name: words, isNew: true }]);
+      const found = labels.map((one) => ({ ...one, isNew: one.number === null }));
+      offer(exact ? found : [...found, { label: words, name: words, isNew: true, isTyped: true }]);
     } catch (error) {
       access.tell(reason(error), true);
     }
@@ -168,8 +169,8 @@ function offer(labels) {
 function activate(at) {
   active = Math.max(0, Math.min(at, offered.length - 1));
   const items = offered.map((one, i) => {
-    const name = one.isNew ? `Add “${one.name}”, a label that the model does not know` : one.name;
-    const number = one.probability?.toFixed(2) ?? one.count?.toLocaleString("en") ?? "";
+    const name = one.isTyped ? `Add “${one.name}”, a label that the model does not know` : one.name;
+    const number = one.isTyped ? "" : one.isNew ? "new" : (one.probability?.toFixed(2) ?? one.count.toLocaleString("en"));
     const item = element("li", "", element("span", "", name), element("span", "number", number));
     item.id = `option-${i}`;
     item.title = one.label;

@@ -1,0 +1,1 @@
+"""What looks wrong in data before a model is trained on it."""
