@@ -1,5 +1,6 @@
 """Names of labels from a controlled vocabulary: files of every format, models that store it, and all that shows it."""
 
+import csv
 import json
 import re
 import time
@@ -425,3 +426,43 @@ def test_models_are_compared_by_labels_whatever_names_they_have(made):
     found = succeed("compare", with_names(made), made.model, made.test, "--bootstraps", 0, "--json")
     assert found.json["metrics"]["p@1"]["difference"]["value"] == 0
     assert "different labels" not in found.err
+
+
+def test_predictions_have_labels_and_names(made, tmp_path):
+    model = with_names(made)
+    rows = [json.loads(line) for line in succeed("predict", model, made.test, "-k", 5, "-q").out.splitlines()]
+    names = dict(zip(smoothlink.load(model).label_names_, display_names(smoothlink.load(model)), strict=True))
+    assert {one["label"]: one["name"] for one in rows[0]["labels"]} == names
+    table = tmp_path / "p.csv"
+    succeed("predict", model, made.test, "-k", 2, "-o", table, "-q")
+    with table.open(newline="") as stream:
+        for row, line in zip(rows, csv.DictReader(stream), strict=True):
+            assert line["names"].split("|") == [one["name"] for one in row["labels"][:2]]
+            assert line["labels"].split("|") == [one["label"] for one in row["labels"][:2]]
+    long = succeed("predict", model, made.test, "-k", 1, "--long", "--output-format", "tsv", "-q").out.splitlines()
+    assert long[0].split("\t") == ["row", "label", "name", "probability"]
+    assert long[1].split("\t")[2] == rows[0]["labels"][0]["name"]
+
+
+def test_a_vocabulary_of_the_command_line_replaces_that_of_the_model_also_for_a_folder_of_files(made, tmp_path):
+    model, other = with_names(made), written(tmp_path / "other.json", json.dumps({"label2": "Stannum"}))
+    options = ("--only", "Stannum", "--vocabulary", other, "-q")
+    row = json.loads(succeed("predict", model, made.test, *options).out.splitlines()[0])
+    assert [(one["label"], one["name"]) for one in row["labels"]] == [("label2", "Stannum")]
+    succeed("predict", model, made.test, "--output-folder", tmp_path / "out", *options)
+    assert json.loads((tmp_path / "out" / "test.jsonl").read_text().splitlines()[0]) == row
+    (one,) = json.loads(succeed("predict", model, made.test, "--only", "Tin", "-q").out.splitlines()[0])["labels"]
+    assert one["name"] == "Tin"  # the model itself did not change
+    (one,) = json.loads(
+        succeed("predict", model, made.test, "--only", "2", "--language", "de", "-q").out.splitlines()[0]
+    )["labels"]
+    assert one["name"] == "Zinn"
+    assert "name" not in json.loads(succeed("predict", made.model, made.test, "-q").out.splitlines()[0])["labels"][0]
+
+
+def test_data_frames_of_predictions_have_names(tmp_path):
+    texts, labels = documents(60)
+    model, _ = named(TextSmoothLink(**FIXED).fit(texts, labels), Vocabulary({"": {"fruit": "Fruit and berries"}}))
+    frame = model.predict_topk(texts[:3], k=2, as_frame=True)
+    assert list(frame.columns) == ["labels", "names", "probabilities"]
+    assert frame["names"].tolist() == [model.vocabulary_.names(row) for row in frame["labels"]]

@@ -311,7 +311,9 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         if not as_frame:
             return best
         names = self.classes_.tolist() if self.label_names_ is None else self.label_names_
-        return ranked_frame([names[j] for j in best.indices.tolist()], best.data.tolist(), best.indptr.tolist(), like=X)
+        labels = [names[j] for j in best.indices.tolist()]
+        shown = None if self.vocabulary_ is None else self.vocabulary_.names(labels)
+        return ranked_frame(labels, best.data.tolist(), best.indptr.tolist(), X, shown)
 
     def predict_f1(self, X: Any, over: str = "thresholds") -> Any:
         """Label sets for a high F1 of each label (Algorithm 4).

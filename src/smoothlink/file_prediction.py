@@ -20,6 +20,7 @@ from smoothlink.modelfile import load
 from smoothlink.parameters import RANK_BY, Values, check_value
 from smoothlink.text.documents import from_meta
 from smoothlink.text.tables import check_library
+from smoothlink.vocabulary import Vocabulary, with_vocabulary
 
 if TYPE_CHECKING:
     from smoothlink.estimator import SmoothLinkClassifier
@@ -34,10 +35,12 @@ class FileRequest(NamedTuple):
     how: Reading
     strict: bool  # whether features unknown to the model are refused
     device: str = "cpu"
+    vocabulary: Vocabulary | None = None  # in place of the model's own
 
     def model_in_file(self) -> SmoothLinkClassifier | TextSmoothLink:
         """Returns the model with the features of its texts, if it has any."""
-        return open_model(self.model, self.device)
+        model = open_model(self.model, self.device)
+        return model if self.vocabulary is None else with_vocabulary(model, self.vocabulary)
 
     def classifier(self) -> SmoothLinkClassifier:
         """Returns the classifier, without the features of texts."""
@@ -86,6 +89,7 @@ def predict_files(
     long: bool = False,
     all_columns: bool = False,
     how: Reading | None = None,
+    vocabulary: Vocabulary | None = None,
     strict: bool = False,
     device: str = "cpu",
     force: bool = False,
@@ -99,13 +103,15 @@ def predict_files(
 
     model, paths: a model file; one data file or several, * in a name fitting anything. k, threshold, f1, sets, only,
     rank_by, output_format, long, all_columns, strict, device, force: as for the command `smoothlink predict`. how:
-    `smoothlink.Reading`, where files do not speak for themselves. notify: called with each file that was written.
+    `smoothlink.Reading`, where files do not speak for themselves. vocabulary: `smoothlink.Vocabulary` of names for the
+    labels, in place of that in the model. notify: called with each file that was written.
     """
     check_value("output_format", output_format, Values(tuple(OUTPUT_SUFFIXES)))
     check_library(output_format)
     check_columns(output_format, how or Reading(), long=long, all_columns=all_columns)
     check_value("rank_by", rank_by, RANK_BY)
     request, inputs = file_request(model, paths, rank_by, how, strict, device)
+    request = request._replace(vocabulary=vocabulary)
     cluster = current()
     if cluster is not None:
         folder = os.path.abspath(folder)

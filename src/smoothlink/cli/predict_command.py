@@ -14,12 +14,14 @@ from smoothlink.cli.shared_options import (
     Device,
     Force,
     Model,
+    Naming,
     Quiet,
     RankBy,
     Strict,
     dashboard,
     grouped,
     load_model,
+    naming,
     on_cluster,
 )
 from smoothlink.data.matching import Reading, RowsToPredict, inside, matched
@@ -58,7 +60,7 @@ def table_option(*names: str, **more: Any) -> Any:
     return typer.Option(*names, show_default=False, rich_help_panel="The table of predictions", **more)
 
 
-@grouped(reading=reading, ask=asked)
+@grouped(reading=reading, ask=asked, names=naming)
 def predict(
     model: Model,
     data: Annotated[
@@ -107,6 +109,7 @@ def predict(
     *,
     reading: Reading,
     ask: LabelRequest,
+    names: Naming,
 ) -> None:
     """Predict the labels of each row of data files, with probabilities.
 
@@ -129,7 +132,7 @@ def predict(
     if output is not None:
         writable(output, model, *paths, kind="data", force=force)
     screen = Screen(quiet)
-    whole = load_model(model, ask.rank_by, device)
+    whole = names.applied(load_model(model, ask.rank_by, device), screen)
     loaded = inside(whole)
     try:
         resolved = ask.resolved(loaded)
@@ -148,7 +151,7 @@ def predict(
         return
     with on_cluster(cluster, screen):
         given: dict[str, Any] = {"how": reading, "strict": strict, "device": device, "force": force}
-        given |= {"long": long, "all_columns": all_columns}
+        given |= {"long": long, "all_columns": all_columns, "vocabulary": loaded.vocabulary_}
         into_folder(model, paths, output_folder, screen, form=form, ask=ask, **given)
 
 

@@ -122,11 +122,15 @@ class OutputForm(NamedTuple):
 
 
 def table_of(
-    found: Iterable[Prediction], names: list[Any], form: OutputForm, kept: KeptColumns | None
+    found: Iterable[Prediction],
+    names: list[Any],
+    form: OutputForm,
+    kept: KeptColumns | None,
+    shown: list[str] | None = None,
 ) -> tuple[list[str], Iterator[list[Any]]]:
     """Returns the columns and rows of predictions: columns of the input or row numbers, then labels and probabilities.
 
-    These are lists in JSON and Parquet, else texts with a separator.
+    These are lists in JSON and Parquet, else texts with a separator. shown: names of the labels in a vocabulary.
     """
     first = ["row"] if kept is None else kept.names
 
@@ -135,19 +139,26 @@ def table_of(
 
     rows: Iterator[list[Any]]
     if form.long:
-        own = ["label", "probability"]
+        own = ["label", *([] if shown is None else ["name"]), "probability"]
         rows = (
-            [*cells(row), names[j], six_digits(p)]
+            [*cells(row), names[j], *([] if shown is None else [shown[j]]), six_digits(p)]
             for row, labels, probabilities in found
             for j, p in zip(labels, probabilities, strict=True)
         )
     elif form.format in ("json", "jsonl"):
-        own, rows = ["labels"], ([*cells(row), as_objects(labels, p, names)] for row, labels, p in found)
+        own, rows = ["labels"], ([*cells(row), as_objects(labels, p, names, shown)] for row, labels, p in found)
     else:
         join = list if form.format == "parquet" else joining(names, form.separator)
-        own = ["labels", "probabilities"]
+        columns = {"labels": (names, join)}
+        if shown is not None:
+            columns["names"] = shown, list if form.format == "parquet" else joining(shown, form.separator)
+        own = [*columns, "probabilities"]
         rows = (
-            [*cells(row), join([names[j] for j in labels]), join([six_digits(p) for p in probabilities])]
+            [
+                *cells(row),
+                *(cell([texts[j] for j in labels]) for texts, cell in columns.values()),
+                join([six_digits(p) for p in probabilities]),
+            ]
             for row, labels, probabilities in found
         )
     return [*first, *(new_name(name, first) for name in own)], rows
@@ -174,9 +185,14 @@ def joining(names: list[Any], wanted: str | None) -> Callable[[list[Any]], Any]:
     return lambda values: spaced.join(map(str, values))
 
 
-def as_objects(labels: list[int], probabilities: list[float], names: list[Any]) -> list[dict[str, Any]]:
-    """Returns [{"label": "scipy", "probability": 0.93}, ...]"""
-    return [{"label": names[j], "probability": round(p, 6)} for j, p in zip(labels, probabilities, strict=True)]
+def as_objects(
+    labels: list[int], probabilities: list[float], names: list[Any], shown: list[str] | None
+) -> list[dict[str, Any]]:
+    """Returns [{"label": "scipy", "name": "SciPy", "probability": 0.93}, ...], with the name where there are any."""
+    pairs = zip(labels, probabilities, strict=True)
+    if shown is None:
+        return [{"label": names[j], "probability": round(p, 6)} for j, p in pairs]
+    return [{"label": names[j], "name": shown[j], "probability": round(p, 6)} for j, p in pairs]
 
 
 def xmc_lines(found: Iterable[Prediction], n: int, c: int) -> Iterator[str]:
@@ -221,6 +237,7 @@ def write(
     from smoothlink.data.files_on_disk import replacing
     from smoothlink.data.matching import label_names
     from smoothlink.text.tables import NEEDS, table_lines, write_table
+    from smoothlink.vocabulary import display_names
 
     def found() -> Iterator[Prediction]:
         for part in parts(model, X.shape[0], request):
@@ -228,13 +245,13 @@ def write(
                 yield row, *predicted
             advance(part.stop - part.start)
 
-    names = label_names(model)
+    names, shown = label_names(model), None if model.vocabulary_ is None else display_names(model)
     if form.format in NEEDS and path is None:
         raise DataError(f"{form.format} goes to a file, not to standard output.\nName one with -o.")
     if form.format == "xmc":
         lines = xmc_lines(found(), X.shape[0], len(names))
     else:
-        columns, rows = table_of(found(), names, form, kept if kept is not None and kept.names else None)
+        columns, rows = table_of(found(), names, form, kept if kept is not None and kept.names else None, shown)
         if path is not None:
             write_table(path, form.format, columns, rows)
             return

@@ -111,7 +111,8 @@ def labelled_rows_in_files(
                 note(describe(name, documents, without_text="which get the labels' frequencies"))
         documents = join_documents(found)
         Y = read_labels(documents.labels, model.classes_.tolist()).Y
-        return labelled_texts(model, documents.texts, Y)._replace(rank_by=rank_by)
+        ids = None if documents.ids is None else [str(one) for one in documents.ids]
+        return labelled_texts(model, documents.texts, Y)._replace(rank_by=rank_by, ids=ids)
     tested = [read_test(request, name) for name in inputs]
     Y = all_labels([part.truth for part in tested], inputs, note)
     with unnamed():

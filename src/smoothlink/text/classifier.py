@@ -221,8 +221,9 @@ class TextSmoothLink(BaseEstimator):
     def predict_topk(self, texts: Any, k: int = 5, *, rank_by: str = "probability", as_frame: bool = False) -> Any:
         """Returns the k best names of each text with their probabilities, the best first: a list of pairs for each.
 
-        rank_by="psp" favours rare ones. as_frame=True: a data frame with lists of labels and of probabilities, one row
-        for each text; of polars where the texts are, else of pandas with the index of the texts.
+        rank_by="psp" favours rare ones. as_frame=True: a data frame with lists of labels, of their names in the
+        vocabulary if there is one, and of probabilities, one row for each text; of polars where the texts are, else of
+        pandas with the index of the texts.
         """
         X = self.transform(texts)
         names, probabilities, ptr = [], [], [0]
@@ -230,7 +231,8 @@ class TextSmoothLink(BaseEstimator):
             best = self.classifier_.predict_topk(X, k=k, rank_by=rank_by)
             names, probabilities, ptr = self.classes_[best.indices].tolist(), best.data.tolist(), best.indptr.tolist()
         if as_frame:
-            return ranked_frame(names, probabilities, ptr, like=texts)
+            shown = None if self.vocabulary_ is None else self.vocabulary_.names(names)
+            return ranked_frame(names, probabilities, ptr, texts, shown)
         pairs = list(zip(names, probabilities, strict=True))
         return [pairs[start:stop] for start, stop in pairwise(ptr)]
 

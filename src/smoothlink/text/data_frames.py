@@ -41,13 +41,15 @@ def values_of(column: Any) -> Any:
     return column.to_pylist() if hasattr(column, "to_pylist") else column
 
 
-def ranked_frame(names: list[Any], probabilities: list[float], ptr: Sequence[int], like: Any) -> Any:
-    """Returns a data frame of lists of labels and of their probabilities, one row between each two of `ptr`.
+def ranked_frame(
+    labels: list[Any], probabilities: list[float], ptr: Sequence[int], like: Any, names: list[str] | None
+) -> Any:
+    """Returns a data frame of lists of labels, their names if any and probabilities, one row between two of `ptr`.
 
     It is one of polars where `like` is, else one of pandas with the index of `like`.
     """
-    given: dict[str, list[Any]] = {"labels": names, "probabilities": probabilities}
-    columns = {name: [values[start:stop] for start, stop in pairwise(ptr)] for name, values in given.items()}
+    given = {"labels": labels, "names": names, "probabilities": probabilities}
+    columns = {name: [values[i:j] for i, j in pairwise(ptr)] for name, values in given.items() if values is not None}
     library = type(like).__module__.partition(".")[0]
     if library == "polars":
         import polars
