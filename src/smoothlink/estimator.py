@@ -20,7 +20,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from smoothlink.choices import check_names
 from smoothlink.device_model import DeviceCopy
 from smoothlink.distributed import current
-from smoothlink.fitting.checks import check_loss, check_weights
+from smoothlink.fitting.checks import check_task, check_weights, few_rows_notes
 from smoothlink.fitting.prepare import feature_count
 from smoothlink.fitting.run import run
 from smoothlink.fitting.settings import Notify, Request, TrainingData
@@ -39,6 +39,7 @@ from smoothlink.predict import (
     predict_topk,
     predictions,
 )
+from smoothlink.steps.thresholds import threshold_array
 from smoothlink.text.data_frames import ranked_frame
 
 if TYPE_CHECKING:
@@ -66,7 +67,8 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
     ----------
     classes_ : class ids, or 0 .. c - 1 for an indicator matrix.
     summary_ : rank, captured share, ridges, what each was chosen by, seconds and memory of each step.
-    thresholds_ : one per label, fitted by Algorithm 4 on held-out rows.
+    thresholds_ : the least probability of each label that `predict` returns, by the `aim`; infinite for labels without
+        training rows. What they reached on held-out rows is in `summary_["threshold"]`.
     label_directions_ : U (c, k), or None.
     label_names_ : names of the labels, of a data frame y its columns; or None.
     n_features_in_, feature_names_in_ : as usual.
@@ -96,6 +98,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         effort: str = "full",
         holdout: float = 0.1,
         calibrate: bool = True,
+        aim: str = "half",
         device: str = "cpu",
         memory: Any = None,
         block_rows: int | None = None,
@@ -120,6 +123,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         self.effort = effort
         self.holdout = holdout
         self.calibrate = calibrate
+        self.aim = aim
         self.device = device
         self.memory = memory
         self.block_rows = block_rows
@@ -171,7 +175,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         named: dict[str, Any] = {"names": names if targets.indicator else None}
         if targets.Y.shape[0] != X.shape[0]:
             raise ValueError(f"X has {X.shape[0]} rows and y has {targets.Y.shape[0]}; they must be as many.")
-        check_loss(request, multiclass=targets.multiclass)
+        check_task(request, multiclass=targets.multiclass)
         w = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         w, label_weight = weigh(targets, w, self.class_weight)
         check_weights(w, targets.Y, label_weight, request)
@@ -224,11 +228,13 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         self._device_copy = DeviceCopy()
         self.label_directions_ = trained.U
         self.summary_ = {**trained.summary, "date": datetime.date.today().isoformat()}
-        self.thresholds_ = trained.model.thresholds
         self.label_names_ = names
         self.vocabulary_ = None
         self.zero_based_ = None
         self._indicator, self._sparse = indicator, sparse
+        if (note := self._noted()) is not None:
+            for text in few_rows_notes(self.summary_["rows"], self.model_.counts):
+                note(text)
         return self
 
     def _request(self, *, cluster: bool = False) -> Request:
@@ -268,12 +274,31 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
             X = X if X.dtype == np.float32 else X.astype(np.float32)
         return X if np.isfinite(X.data).all() else None
 
-    def predict(self, X: Any) -> Any:
-        """Class ids, or label sets at probability > 1/2: CSR when y was sparse, else a dense 0/1 array."""
-        sets = self._run_prediction(self._validated_rows(X), predict_sets)
+    @property
+    def thresholds_(self) -> Array:
+        if not hasattr(self, "model_"):
+            raise AttributeError(f"This {type(self).__name__} has no thresholds_ before it is fitted.")
+        return self.model_.own_thresholds
+
+    def predict(self, X: Any, threshold: Any = None) -> Any:
+        """Class ids, or sets of the labels whose probability is at least a threshold: CSR when y was sparse, else a
+        dense 0/1 array.
+
+        threshold: a number, or one for each label; None: `thresholds_`, which are chosen by `aim`.
+        """
+        X = self._validated_rows(X)
+        sets = self._run_prediction(X, predict_sets, self._thresholds(threshold))
         if not self._indicator:
             return self.classes_[sets.indices]
         return sets if self._sparse else sets.toarray()
+
+    def _thresholds(self, threshold: Any) -> Array | None:
+        """Returns thresholds (c,) that were given; None where they are the model's own."""
+        if threshold is None:
+            return None
+        if self.model_.multiclass:
+            raise ValueError("threshold is given, but a multiclass model predicts the one best class; leave it out.")
+        return threshold_array(threshold, self.model_.n_labels)
 
     def predict_proba(self, X: Any, labels: Any = None) -> Array:
         """Probabilities (n, c), dense; of some labels (positions in classes_) where given."""
@@ -318,36 +343,39 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
     def predict_f1(self, X: Any, over: str = "thresholds") -> Any:
         """Label sets for a high F1 of each label (Algorithm 4).
 
-        over="thresholds": by `thresholds_`, so that a row's prediction does not depend on its neighbours; over="batch":
-        the paper's form, from the probabilities of these very rows. For class ids too the result is a 0/1 matrix.
+        over="thresholds": by thresholds from held-out rows, which with aim="f1" are `thresholds_`, so that a row's
+        prediction does not depend on its neighbours; over="batch": the paper's form, from the probabilities of these
+        very rows. For class ids too the result is a 0/1 matrix.
         """
         sets = self._run_prediction(self._validated_rows(X), predict_f1, over=over)
         return sets if self._sparse or not self._indicator else sets.toarray()
 
     def evaluate(
-        self, X: Any, y: Any, *, bootstraps: int = 1000, seed: int = 0, rank_by: str = "probability"
+        self,
+        X: Any,
+        y: Any,
+        *,
+        threshold: Any = None,
+        bootstraps: int = 1000,
+        seed: int = 0,
+        rank_by: str = "probability",
     ) -> Evaluation:
-        """All metrics with 90 % intervals; y as in `fit`, or with more columns than labels known."""
+        """All metrics with 90 % intervals; y as in `fit`, or with more columns than labels known.
+
+        threshold: of the label sets, as for `predict`.
+        """
         check_value("rank_by", rank_by, RANK_BY)
         X, truth = self._validated_rows(X), self._true_labels(y)
         if truth.shape[0] != X.shape[0]:
             raise ValueError(f"X has {X.shape[0]} rows and y has {truth.shape[0]}; they must be as many.")
-        return self._evaluation(truth, self._run_prediction(X, predictions, truth, rank_by=rank_by), bootstraps, seed)
+        given = {"rank_by": rank_by, "thresholds": self._thresholds(threshold)}
+        return self._evaluation(truth, self._run_prediction(X, predictions, truth, **given), bootstraps, seed)
 
     def _evaluation(self, truth: sp.csr_array, predicted: Predictions, bootstraps: int, seed: int) -> Evaluation:
         """Returns the metrics of predictions for rows whose labels are known."""
-        model = self.model_
-        from smoothlink.metrics.evaluate import evaluate
+        from smoothlink.metrics.evaluate import evaluation, model_statistics
 
-        return evaluate(
-            truth,
-            predicted,
-            label_counts=model.counts,
-            n_train=max(1, round(model.total)),
-            task="multiclass" if model.multiclass else "multilabel",
-            bootstraps=bootstraps,
-            seed=seed,
-        )
+        return evaluation(model_statistics(self.model_, truth, predicted), truth, bootstraps, seed)
 
     def _true_labels(self, y: Any) -> sp.csr_array:
         """y as a 0/1 matrix with at least a column for each label known; class ids unknown to the model come last."""

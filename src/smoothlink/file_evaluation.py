@@ -47,6 +47,7 @@ def evaluate_files(
     paths: Any,
     *,
     rank_by: str = "probability",
+    threshold: float | None = None,
     how: Reading | None = None,
     strict: bool = False,
     device: str = "cpu",
@@ -60,23 +61,25 @@ def evaluate_files(
     scores all rows for some of them, so that Algorithm 4 sees every row. Embedded rows, rows x rank x 4 bytes, go to
     every worker; the k best, sets and losses come back. All must see model and files under the same names.
 
-    model, paths: a model file; one data file or several, * in a name fitting anything. rank_by, strict, device,
-    bootstraps, seed: as for the command `smoothlink evaluate`. how: `smoothlink.Reading`, where files do not speak for
-    themselves. note: called with what there is to say of the files.
+    model, paths: a model file; one data file or several, * in a name fitting anything. rank_by, threshold, strict,
+    device, bootstraps, seed: as for the command `smoothlink evaluate`. how: `smoothlink.Reading`, where files do not
+    speak for themselves. note: called with what there is to say of the files.
     """
     check_value("rank_by", rank_by, RANK_BY)
     request, inputs = file_request(model, paths, rank_by, how, strict, device)
+    request = request._replace(threshold=threshold)
     loaded, cluster = request.classifier(), current()
+    thresholds = loaded._thresholds(threshold)
     if cluster is None:
         found = [read_test(request, path) for path in inputs]
         Y = all_labels([tested.truth for tested in found], inputs, note)
         with unnamed():
             X = loaded._validated_rows(stack([tested.rows for tested in found]))
-        predicted = loaded._run_prediction(X, predictions, Y, rank_by=rank_by)
+        predicted = loaded._run_prediction(X, predictions, Y, rank_by=rank_by, thresholds=thresholds)
     else:
         check_workers(cluster, request, inputs)
         Y, parts = evaluate_on_workers(cluster, request, inputs, loaded.model_.n_labels, note)
-        predicted = merge_label_parts(loaded.model_, parts, Y, rank_by=rank_by)
+        predicted = merge_label_parts(loaded.model_, parts, Y, rank_by=rank_by, thresholds=thresholds)
     return loaded._evaluation(Y, predicted, bootstraps, seed)
 
 
@@ -142,7 +145,8 @@ def evaluate_labels(request: FileRequest, files: list[Tested], labels: slice) ->
     normalisers = np.concatenate([f.normalisers for f in files]) if loaded.model_.multiclass else None
     Y = stack([f.truth.Y[:, : loaded.model_.n_labels] for f in files])
     batch = Batch(loaded.model_, rows, normalisers)
-    return label_part(loaded.model_, batch, Y, labels, rank_by=request.rank_by)
+    thresholds = loaded._thresholds(request.threshold)
+    return label_part(loaded.model_, batch, Y, labels, rank_by=request.rank_by, thresholds=thresholds)
 
 
 def all_labels(found: list[Truth], inputs: Sequence[str], note: Callable[[str], None] | None) -> sp.csr_array:

@@ -36,6 +36,7 @@ class FileRequest(NamedTuple):
     strict: bool  # whether features unknown to the model are refused
     device: str = "cpu"
     vocabulary: Vocabulary | None = None  # in place of the model's own
+    threshold: float | None = None  # of label sets that are evaluated; None: the model's own
 
     def model_in_file(self) -> SmoothLinkClassifier | TextSmoothLink:
         """Returns the model with the features of its texts, if it has any."""

@@ -28,6 +28,7 @@ from smoothlink.steps.calibrate import Calibration
 from smoothlink.steps.featurize import Features, parse_kernel
 from smoothlink.steps.landmarks import Landmarks
 from smoothlink.steps.scale import Scaling
+from smoothlink.steps.thresholds import HALF
 from smoothlink.weights import ArrayWeights, HalfWeights, Weights, open_shards
 
 if TYPE_CHECKING:
@@ -146,6 +147,7 @@ def model_meta(classifier: SmoothLinkClassifier) -> dict[str, Any]:
         "loss": model.loss,
         "multiclass": model.multiclass,
         "temperature": float(model.calibration.temperature),
+        **({"threshold": model.threshold} if model.has_aim else {}),
         **({"first": list(model.calibration.top1)} if model.calibration.recalibrates_top1 else {}),
         "total": float(model.total),
         **({} if classifier.zero_based_ is None else {"zero_based": classifier.zero_based_}),
@@ -261,7 +263,6 @@ def classifier_of(
     classifier.n_features_in_ = meta["n_features_in"]
     classifier.summary_ = meta["summary"]
     classifier.zero_based_ = meta.get("zero_based")
-    classifier.thresholds_ = model.thresholds
     classifier._indicator, classifier._sparse = meta["indicator"], meta["sparse_labels"]
     classifier.label_directions_ = arrays.get("U")
     classifier.classes_ = unpack_classes(loaded, model.n_labels)
@@ -315,6 +316,7 @@ def build_model(arrays: dict[str, Array], meta: dict[str, Any], V: Weights) -> M
         counts=arrays["counts"],
         total=meta["total"],
         thresholds=arrays["thresholds"],
+        threshold=meta.get("threshold", HALF),
         sparse_weights=sparse_weights_of(arrays, meta["n_features_in"], V.shape[1]),
     )
 
@@ -364,6 +366,7 @@ def check_meta(meta: dict[str, Any]) -> None:
         **{name: isinstance(meta[name], dict) for name in ("parameters", "summary")},
         "n_features_in": type(meta["n_features_in"]) is int and meta["n_features_in"] > 0,
         "zero_based": isinstance(meta.get("zero_based"), bool | None),
+        "threshold": isinstance(meta.get("threshold"), float | None),
         "landmarks": meta["landmarks"] is None or fits_landmarks(meta["landmarks"]),
         "scale": meta["scale"] in ("none", "unit", "variance"),
         "loss": meta["loss"] in (("squared", "softmax") if meta["multiclass"] else ("squared", "logistic")),

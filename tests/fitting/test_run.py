@@ -445,7 +445,7 @@ def test_the_captured_share_is_that_of_the_rank_kept(rng):
     problem, settings = posed(p, complete(rank=9))  # nine directions are sought and two kept
     choice = ChosenSettings(problem, replace(settings, rank=2, ridge=0.5), {})
     model, embedded = fit_link(problem, problem.rows, choice.settings, not_calibrated(12), Clock())
-    found = finish(model, embedded, choice, not_calibrated(model.n_labels), {}, Clock())
+    found = finish(model, embedded, choice, not_calibrated(model.n_labels), {}, complete(rank=9), Clock())
     assert found.summary["rank"] == exact["rank"] == 2
     assert found.summary["captured_share"] == pytest.approx(exact["captured_share"], rel=1e-4)
     assert found.U.shape == (12, 2)

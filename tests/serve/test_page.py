@@ -110,6 +110,20 @@ def test_the_models_own_threshold_is_taken_until_the_slider_moves(page):
     assert page.is_hidden("#own")
 
 
+def test_labels_with_thresholds_of_their_own_are_predicted_by_them(browser):
+    model = text_model(aim="f1", calibrate=True)
+    assert len(set(model.thresholds_)) > 1
+    with listening(model) as address:
+        page = browser.new_page()
+        page.goto(address)
+        page.wait_for_selector("#examples:visible")
+        type_text(page, "apple iron")
+        assert page.text_content("#shown") == "own"
+        assert page.locator("#labels li:not(.below)").count() == len(model.predict(["apple iron"])[0])
+        assert page.text_content("#count") == f"{len(model.predict(['apple iron'])[0])} of 5 labels predicted"
+        page.close()
+
+
 def test_labels_below_the_threshold_are_counted_only_if_they_were_all_asked_for(browser):
     settings = ServerSettings(max_labels=3)
     with listening(text_model(), settings) as address:

@@ -358,3 +358,18 @@ def test_examples_in_the_description_are_of_this_model_and_get_a_response(make):
         for path, name in (("/predict", "PredictRequest"), ("/explain", "ExplainRequest")):
             (example,) = schemas[name]["examples"]
             assert made.post(path, json=example).status_code == 200
+
+
+@pytest.mark.parametrize("aim", ["f1", "labels=2"])
+def test_thresholds_that_were_chosen_for_an_aim_decide_what_is_predicted(aim):
+    model = text_model(aim=aim, calibrate=True)
+    given = ["apple iron", "rain", "apple plum red", "nothing"]
+    with client(model) as made:
+        found = made.post("/predict", json={"texts": given}).json()["predictions"]
+        assert [sorted(one["label"] for one in row["labels"]) for row in found] == model.predict(given)
+        best = made.post("/predict", json={"texts": given, "k": 5}).json()["predictions"]
+        assert [sorted(one["label"] for one in row["labels"] if one["predicted"]) for row in best] == model.predict(
+            given
+        )
+        own = made.get("/model").json()["threshold"]
+    assert own == (pytest.approx(model.thresholds_[0], abs=1e-6) if len(set(model.thresholds_)) == 1 else None)

@@ -44,7 +44,13 @@ def asked(
     ] = None,
     threshold: Annotated[float | None, option(min=0, max=1, metavar="P", help="All of probability P or more.")] = None,
     f1: Annotated[bool, option("--f1", help="Label sets for a high F1 of each label (Algorithm 4).")] = False,
-    sets: Annotated[bool, option("--sets", help="Those more likely than not; multiclass: the one best.")] = False,
+    sets: Annotated[
+        bool,
+        option(
+            "--sets",
+            help="Those at the model's own thresholds (train --aim): 1/2 by default; multiclass: the best.",
+        ),
+    ] = False,
     only: Annotated[
         list[str] | None, option(metavar="LABELS", help="Only these, by name or number: --only numpy,scipy.")
     ] = None,

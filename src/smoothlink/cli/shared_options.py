@@ -27,6 +27,16 @@ Strict = Annotated[bool, typer.Option("--strict", help="Refuse a file with featu
 RankBy = Annotated[
     str, typer.Option(metavar="probability|psp", help="What sorts the labels of a row; psp favours rare labels.")
 ]
+Threshold = Annotated[
+    float | None,
+    typer.Option(
+        min=0,
+        max=1,
+        metavar="P",
+        help="Measure label sets at this probability, not at the model's own.",
+        show_default=False,
+    ),
+]
 Device = Annotated[
     str,
     typer.Option(
@@ -53,13 +63,15 @@ class Measuring(NamedTuple):
     bootstraps: int
     seed: int
     rank_by: str
+    threshold: float | None
     device: str
     strict: bool
 
     @property
     def predicting(self) -> dict[str, Any]:
         """Returns the options of the predictions that are measured."""
-        return {"rank_by": self.rank_by, "device": self.device, "strict": self.strict}
+        given: dict[str, Any] = {"rank_by": self.rank_by, "threshold": self.threshold}
+        return given | {"device": self.device, "strict": self.strict}
 
     def check(self, *models: str) -> None:
         """Raises errors that name the option or the model file, before any data is read."""
@@ -72,11 +84,12 @@ def measuring(
     bootstraps: Annotated[int, typer.Option(min=0, help="Draws of rows behind the intervals; 0: none.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of these draws, and of the rows that pages show.")] = 0,
     rank_by: RankBy = "probability",
+    threshold: Threshold = None,
     device: Device = "cpu",
     strict: Strict = False,
 ) -> Measuring:
     """Returns the options that `evaluate`, `report` and `compare` share."""
-    return Measuring(bootstraps, seed, rank_by, device, strict)
+    return Measuring(bootstraps, seed, rank_by, threshold, device, strict)
 
 
 Command = Callable[..., None]

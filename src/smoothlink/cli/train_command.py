@@ -372,6 +372,10 @@ def show_settings(summary: dict[str, Any], screen: Screen) -> None:
         steps.add_row(f"on {summary['device']}", "", memory(summary["peak_device_mb"]))
     screen.out.print(settings)
     screen.out.print(steps)
+    if summary.get("threshold") and summary["task"] == "multilabel":
+        from smoothlink.fitting.summary import threshold_text
+
+        screen.out.print(threshold_text(summary["threshold"]), markup=False)
 
 
 def peak_memory(summary: dict[str, Any]) -> float | None:

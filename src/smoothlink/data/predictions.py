@@ -24,8 +24,8 @@ class LabelRequest(NamedTuple):
 
     k: int | None = None  # at most so many; None: BEST, or the whole set
     threshold: float | None = None  # those of at least this probability
-    f1: bool = False  # those at the model's thresholds
-    sets: bool = False  # those more likely than not
+    f1: bool = False  # those for a high F1 of each label
+    sets: bool = False  # those at the model's own thresholds
     only: tuple[Any, ...] = ()  # names or numbers; resolved: positions
     rank_by: str = "probability"
 
@@ -35,14 +35,16 @@ class LabelRequest(NamedTuple):
         return self.threshold is not None or self.f1 or self.sets
 
     def resolved(self, model: SmoothLinkClassifier) -> LabelRequest:
-        """Returns the same with positions for the names in `only`."""
+        """Returns the same with positions for the names in `only`. Where nothing else is requested, a model that was
+        trained for an aim gives its sets."""
         from smoothlink.data.matching import label_names
         from smoothlink.vocabulary import display_names
 
+        own = self.k is None and not self.wants_sets and model.model_.has_aim
         names = [str(name) for name in label_names(model)]
         place = {name: j for known in (display_names(model), names) for j, name in reversed(list(enumerate(known)))}
         found = [j for text in self.only for j in positions(text, place, len(names))]
-        return self._replace(only=tuple(dict.fromkeys(found)))
+        return self._replace(only=tuple(dict.fromkeys(found)), sets=self.sets or own)
 
 
 def positions(text: str, place: dict[str, int], c: int) -> list[int]:
@@ -73,13 +75,17 @@ def selected(model: SmoothLinkClassifier, X: Any, request: LabelRequest) -> tupl
     """Returns row pointers, labels and probabilities of the labels requested, the best of each row first."""
     import numpy as np
 
-    from smoothlink.predict import label_gains
+    from smoothlink.predict import label_gains, predict_scores
 
     among = np.array(request.only, np.int64) if request.only else np.arange(model.model_.n_labels)
     P = model.predict_proba(X, labels=among)
     worth = P * label_gains(model.model_)[among] if request.rank_by == "psp" else P
     rows, columns = np.nonzero(members(model, X, P, among, request))
-    order = np.lexsort((-worth[rows, columns], rows))
+    worth = worth[rows, columns]
+    order = np.lexsort((-worth, rows))
+    if ((np.diff(rows[order]) == 0) & (np.diff(worth[order]) == 0)).any():  # equal ones are ranked by score
+        scores = model._run_prediction(model._validated_rows(X), predict_scores, among)
+        order = np.lexsort((-scores[rows, columns], -worth, rows))
     rows, columns = rows[order], columns[order]
     first = np.searchsorted(rows, np.arange(len(P)))
     most = request.k or (len(among) if request.wants_sets else DEFAULT_K)
@@ -99,7 +105,7 @@ def members(model: SmoothLinkClassifier, X: Any, P: Any, among: Any, request: La
         return sp.csr_array(model.predict_f1(X))[:, among].toarray() > 0
     if request.sets and model.model_.multiclass:  # the best of all labels, which may be none of these
         return among == model.predict_topk(X, k=1).indices[:, None]
-    return P > 0.5 if request.sets else np.ones(P.shape, bool)
+    return model.thresholds_[among] <= P if request.sets else np.ones(P.shape, bool)
 
 
 OUTPUT_SUFFIXES = {  # of the formats that predictions are written in; "json" is one list, "xmc" has numbers

@@ -82,6 +82,7 @@ def validate(choice: ChosenSettings, request: Request, compared_rows: int = COMP
         np.clip(label_means(problem.rows), 0, 1),
         settings.loss,
         multiclass=problem.multiclass,
+        aim=request.threshold_aim,
         maps=request.calibrate,
         pairs=state.plan.pairs,
     )
@@ -193,14 +194,15 @@ def saved_validation(choice: ChosenSettings, request: Request) -> Validation:
     if saved is not None:
         meta, arrays = saved
         calibration = Calibration(arrays["knots"], arrays["values"], meta["temperature"], tuple(meta["first"]))
-        known = meta["criterion"], meta["rows"], meta.get("metrics")
-        calibrated = Calibrated(calibration, arrays["thresholds"], *known)
+        chosen = meta["threshold"], meta["reached"], meta["criterion"], meta["rows"], meta["metrics"]
+        calibrated = Calibrated(calibration, arrays["thresholds"], *chosen)
         found = Validation(replace(choice.settings, **meta["settings"]), calibrated, meta["criteria"])
     else:
         found = validate(choice, request)
         settings = {name: getattr(found.settings, name) for name in ("final_ridge", "loss", "passes")}
-        calibration, thresholds, value, rows, metrics = found.calibrated
+        calibration, thresholds, threshold, reached, value, rows, metrics = found.calibrated
         meta = {"settings": settings, "criterion": value, "rows": rows, "criteria": found.criteria, "metrics": metrics}
+        meta |= {"threshold": threshold, "reached": reached}
         meta |= {"temperature": float(calibration.temperature), "first": list(calibration.top1)}
         state.save("calibrate", meta, knots=calibration.knots, values=calibration.values, thresholds=thresholds)
     state.remove("held")  # what fits without the held-out rows saved

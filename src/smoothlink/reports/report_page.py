@@ -73,6 +73,7 @@ def report(
     *,
     title: str = "A smoothlink model",
     source: str = "",
+    threshold: Any = None,
     bootstraps: int = 1000,
     seed: int = 0,
     date: datetime.date | None = None,
@@ -82,10 +83,11 @@ def report(
 
     model: a fitted SmoothLinkClassifier or TextSmoothLink. X, y: test rows (for the latter texts) and their labels, as
     `evaluate` takes them. path: where the page is written, if anywhere. title, source: what model and rows are called
-    on it. bootstraps, seed: of the intervals and examples. date: on the page; today where none is given. ids: what each
-    row is called on it, if not by its number.
+    on it. threshold: of label sets, as for `predict`. bootstraps, seed: of the intervals and examples. date: on the
+    page; today where none is given. ids: what each row is called on it, if not by its number.
     """
-    made = make_report(labelled_rows(model, X, y, ids), title, source, PageOptions(bootstraps, seed, date))
+    rows = labelled_rows(model, X, y, ids)._replace(threshold=threshold)
+    made = make_report(rows, title, source, PageOptions(bootstraps, seed, date))
     if path is not None:
         made.save(path)
     return made

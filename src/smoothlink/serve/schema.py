@@ -77,7 +77,7 @@ class PredictRequest(RequestBody):
         ge=0,
         le=1,
         description="The least probability of a returned label; null: the labels that the model predicts, by its own "
-        "threshold. The default is none.",
+        "thresholds. That is also the default of a model that was trained for an aim (train --aim), without k.",
     )
     only: list[str] | None = Field(None, min_length=1, description="The labels to choose from.")
 

@@ -47,14 +47,15 @@ class PredictionService:
         self.names = [str(name) for name in label_names(self.classifier)]
         self.numbers = {name: j for j, name in reversed(list(enumerate(self.names)))}
         self.display_names = display_names(model)
-        self.thresholds = np.full(len(self.names), 0.5)
+        self.thresholds = self.classifier.thresholds_
         self.multiclass = bool(self.classifier.model_.multiclass)
 
     @property
     def threshold(self) -> float | None:
         """The model's own threshold; None where labels have different ones, or the best label is taken."""
-        least, most = float(self.thresholds.min()), float(self.thresholds.max())
-        return least if least == most and not self.multiclass else None
+        of_trained = self.thresholds[np.isfinite(self.thresholds)]
+        same = len(of_trained) > 0 and of_trained.min() == of_trained.max() and not self.multiclass
+        return round(float(of_trained[0]), 6) if same else None
 
     @cached_property
     def known_labels(self) -> list[LabelInfo]:
@@ -112,6 +113,7 @@ class PredictionService:
             reason = f"k is {k}; at most {self.settings.max_labels} labels are predicted per row."
             raise RefusedRequest(422, reason)
         most = min(self.settings.max_labels, len(self.names))
+        sets = sets or (k is None and threshold is None and self.classifier.model_.has_aim)
         labels = LabelRequest(k, threshold, sets=sets, only=self.label_numbers(only))
         k = k or (most if labels.wants_sets else DEFAULT_K)
         return RowsRequest(rows, labels._replace(k=min(k, most)))
@@ -153,7 +155,7 @@ class PredictionService:
         predictions = []
         for i, (labels, probabilities) in enumerate(found):
             if not self.multiclass:
-                predicted = (np.array(probabilities) > self.thresholds[labels]).tolist()
+                predicted = (np.array(probabilities) >= self.thresholds[labels]).tolist()
             else:
                 predicted = [j == (labels[0] if best is None else best[i]) for j in labels]
             names = [self.names[j] for j in labels]

@@ -197,12 +197,17 @@ class TextSmoothLink(BaseEstimator):
         trained = from_meta(self.source_)
         return read_texts(texts, () if trained is None else trained.columns).texts
 
-    def predict(self, texts: Any) -> list[list[str]] | Array | sp.csr_array:
-        """Returns the names more likely than not of each text; multiclass: the one best.
+    @property
+    def thresholds_(self) -> Array:
+        return self.classifier_.thresholds_
+
+    def predict(self, texts: Any, threshold: Any = None) -> list[list[str]] | Array | sp.csr_array:
+        """Returns the names of each text whose probability is at least a threshold, as SmoothLinkClassifier.predict
+        does; multiclass: the one best.
 
         A model of a 0/1 matrix returns such a matrix, sparse if it was.
         """
-        return self._named(self.transform(texts), "predict")
+        return self._named(self.transform(texts), "predict", threshold=threshold)
 
     def predict_f1(self, texts: Any, over: str = "thresholds") -> list[list[str]] | Array | sp.csr_array:
         """Returns names for a high F1 of each label (Algorithm 4), or a 0/1 matrix, as `predict`."""
@@ -255,11 +260,19 @@ class TextSmoothLink(BaseEstimator):
         return [place[name] for name in wanted]
 
     def evaluate(
-        self, texts: Any, labels: Any, *, bootstraps: int = 1000, seed: int = 0, rank_by: str = "probability"
+        self,
+        texts: Any,
+        labels: Any,
+        *,
+        threshold: Any = None,
+        bootstraps: int = 1000,
+        seed: int = 0,
+        rank_by: str = "probability",
     ) -> Evaluation:
         """All metrics with 90 % intervals; labels as in `fit`, those unknown to the model count as misses."""
         X, Y = self.transform(texts), self._read_labels(labels).Y
-        return self.classifier_.evaluate(X, Y, bootstraps=bootstraps, seed=seed, rank_by=rank_by)
+        given: dict[str, Any] = {"bootstraps": bootstraps, "seed": seed, "rank_by": rank_by}
+        return self.classifier_.evaluate(X, Y, threshold=threshold, **given)
 
     def score(self, texts: Any, labels: Any) -> float:
         """Returns Micro-F1 of `predict`, which for one label per row is the accuracy."""
