@@ -57,9 +57,20 @@ def serve(
         str | None,
         typer.Option(metavar="FILE", help="A file with the token that requests must carry.", show_default=False),
     ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="A folder for the labels that people correct in the page: corrections.jsonl. The default is none.",
+            show_default=False,
+        ),
+    ] = None,
     max_body: Annotated[
         int, limit(min=1, metavar="BYTES", help="The size of the largest request.")
     ] = DEFAULTS.max_body,
+    max_upload: Annotated[
+        int, limit(min=1, metavar="BYTES", help="The size of the largest table that the page takes.")
+    ] = DEFAULTS.max_upload,
     max_rows: Annotated[
         int, limit(min=1, metavar="N", help="The most texts or vectors in a request.")
     ] = DEFAULTS.max_rows,
@@ -90,21 +101,26 @@ def serve(
     check_libraries()
     os.environ.setdefault("PROMETHEUS_DISABLE_CREATED_SERIES", "1")  # read when prometheus_client is imported
     from smoothlink.modelfile import load
+    from smoothlink.serve.corrections import check_store
     from smoothlink.serve.server import address_of, listen
     from smoothlink.serve.server import serve as run
 
     screen, memory = Screen(quiet), parse_memory(in_memory)
+    if store is not None:
+        check_store(store)
     loaded = names.applied(load(model, verify="never"), screen)  # the processes that serve it verify it
     classifier: Any = getattr(loaded, "classifier_", loaded)
     settings = ServerSettings(
         token=None if token_file is None else read_token(token_file, screen),
         max_body=max_body,
+        max_upload=max_upload,
         max_rows=max_rows,
         timeout=timeout,
         batch_wait=batch_wait / 1000,
         threads=threads or default_threads(loaded, workers),
         in_memory=memory,
         reload=reload,
+        store=store,
         vocabulary=classifier.vocabulary_ if names.given else None,
     )
     what = f"{plural(classifier.model_.n_labels, 'label')} for {'vectors' if classifier is loaded else 'texts'}"
