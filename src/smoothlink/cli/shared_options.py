@@ -227,6 +227,17 @@ class Naming(NamedTuple):
         return with_vocabulary(model, checked(found, label_names(inside(model)), screen.note))
 
 
+Language = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CODE",
+        help="Language of the names, such as en. Without it, the one that has the most.",
+        show_default=False,
+        rich_help_panel=NAMES_PANEL,
+    ),
+]
+
+
 def naming(
     *,
     vocabulary: Annotated[
@@ -238,15 +249,7 @@ def naming(
             rich_help_panel=NAMES_PANEL,
         ),
     ] = None,
-    language: Annotated[
-        str | None,
-        typer.Option(
-            metavar="CODE",
-            help="Language of the names, such as en. Without it, the one that has the most.",
-            show_default=False,
-            rich_help_panel=NAMES_PANEL,
-        ),
-    ] = None,
+    language: Language = None,
 ) -> Naming:
     """The options that name labels."""
     return Naming(vocabulary, language)

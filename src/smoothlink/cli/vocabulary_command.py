@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from smoothlink.cli.screen import Screen, size
-from smoothlink.cli.shared_options import Force, Model, Naming, Quiet
+from smoothlink.cli.shared_options import Force, Language, Model, Naming, Quiet
 from smoothlink.data.overwrite import writable
 
 
@@ -21,14 +21,7 @@ def vocabulary(
         str | None,
         typer.Option("--output", "-o", metavar="FILE", help="Another file to write.", show_default=False),
     ] = None,
-    language: Annotated[
-        str | None,
-        typer.Option(
-            metavar="CODE",
-            help="Language of the names, such as en. Without it, the one that has the most.",
-            show_default=False,
-        ),
-    ] = None,
+    language: Language = None,
     force: Force = False,
     quiet: Quiet = False,
 ) -> None:
