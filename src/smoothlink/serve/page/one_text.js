@@ -1,6 +1,7 @@
 // One text: it is sent as soon as typing pauses, and the newest prediction is shown.
 
 import { RefusedRequest, reason, request } from "./api.js";
+import { learnedNumbers } from "./columns.js";
 import { button, count, element, get, say } from "./dom.js";
 import * as labels from "./labels.js";
 import { explainer, marked } from "./reasons.js";
@@ -143,6 +144,10 @@ export function startText(model) {
     text.placeholder = "3:0.5 17:1";
     get("program").open = true;
     say(note, `This model takes vectors. Type pairs index:value, with indices from 0 to ${about.features - 1}.`);
+  }
+  if (about.numbers) {
+    get("averages").textContent = `${learnedNumbers(about)}: here their averages are assumed. A table can bring them.`;
+    get("averages").hidden = false;
   }
   copy.onclick = copyJson;
   text.oninput = onTyped;

@@ -178,8 +178,9 @@ function tableLines(rows) {
 
 function trainCommand(name) {
   const quote = (text) => (/^[\w.,/-]+$/.test(text) ? text : `"${text}"`);
-  const columns = table.text.map((j) => table.columns[j]).join(",");
-  return `smoothlink train ${quote(name)} --text ${quote(columns)} --labels ${quote(table.target)} -o new.safetensors`;
+  const names = (places) => quote(places.map((j) => table.columns[j]).join(","));
+  const numbers = table.numbers?.length ? ` --numbers ${names(table.numbers)}` : "";
+  return `smoothlink train ${quote(name)} --text ${names(table.text)}${numbers} --labels ${quote(table.target)} -o new.safetensors`;
 }
 
 async function shut() {
