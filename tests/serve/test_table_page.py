@@ -316,7 +316,7 @@ def test_what_cannot_be_read_is_a_sentence(open_page):
         refused("large.csv", b"x" * 30_000, "large.csv has 0.0 MB; at most 0.0 MB are read.")
         refused("odd.csv", b"a,b\n1,2,3\n", "odd.csv, line 2: 3 cells, where the first line has 2.")
         refused("sheet.xlsx", b"no sheet", "cannot be read")
-        refused("notes.docx", b"text", "Possible endings are")
+        refused("notes.docx", b"text", "Save it as .csv, .tsv, .jsonl, .xlsx.")
         refused("windows.csv", "id,text\n1,café\n".encode("cp1252"), "Choose its encoding and read it again.")
         page.click("#again button")
         page.wait_for_selector("#choices:visible")
@@ -367,7 +367,8 @@ def test_documents_that_are_refused_and_a_busy_server_do_not_stop_the_others(ope
         page.route("**/predict", predict)
         rows = [["a", "apple"], ["b", "x" * 5000], ["c", "  "], ["d", "rain"]]
         tag(page, table(rows=rows))
-        assert "2 documents could not be tagged" in page.text_content("#said")
+        assert page.text_content("#said").startswith("2 documents tagged in ")
+        assert page.text_content("#said").endswith("2 documents could not be tagged: they come first, with the reason.")
         page.select_option("#order", "file")
         assert list(shown(page)) == ["a", "b", "c", "d"]
         assert shown(page)["d"] == text_model().predict(["rain"])[0]
@@ -624,3 +625,25 @@ def test_a_model_without_numbers_says_nothing_of_them(page):
     upload(page, table())
     assert "numbers" not in page.text_content("#guess")
     assert page.locator("#averages").is_hidden()
+
+
+def test_columns_of_numbers_are_not_taken_for_the_text(page):
+    upload(page, table(columns=("x", "y"), rows=[[1, 20.5], [2, 1e6]]))
+    assert "No column holds words" in page.text_content("#guess")
+    assert page.is_disabled("#tag")
+    page.get_by_role("checkbox", name="y").check()
+    assert page.is_enabled("#tag")
+
+
+def test_a_text_that_is_cut_in_the_list_says_so(page):
+    tag(page, table(rows=[["long", "rain " * 100], ["short", "rain"]]))
+    texts = page.locator("#documents .snippet").all_text_contents()
+    assert sorted(texts) == ["rain", "rain " * 40 + "…"]
+
+
+def test_the_way_back_to_the_list_is_one_word_at_390_pixels(open_page, address):
+    page = open_page(address, viewport={"width": 390, "height": 844})
+    tag(page, table(rows=[["a-long-name-of-a-document", "rain"]]))
+    page.locator("#documents button").click()
+    height = "(one) => one.getClientRects()[0].height"
+    assert page.locator("#to-list").evaluate(height) <= page.locator("#likely button").first.evaluate(height) + 4

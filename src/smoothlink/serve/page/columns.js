@@ -37,6 +37,11 @@ function guessText(table, columns, about) {
     table.text = known;
     return `The text is in ${about.text_columns.join(" and ")}, as in training.`;
   }
+  const isNumber = (cell) => cell.trim() !== "" && Number.isFinite(Number(cell));
+  if (columns.every(({ cells }) => cells.every(isNumber))) {
+    table.text = [];
+    return "No column holds words: choose the one that is the text, or another file.";
+  }
   const longest = columns.reduce((best, one) => (one.length > best.length ? one : best));
   table.text = [longest.j];
   const training = known.length ? ` (In training it was in ${about.text_columns.join(" and ")}.)` : "";

@@ -71,7 +71,7 @@ function countLabels() {
     send();
     return;
   }
-  const which = threshold === null ? "predicted" : `at ${threshold.toFixed(2)} or more`;
+  const which = threshold === null ? (about.multiclass ? "predicted" : "at their own thresholds or more") : `at ${threshold.toFixed(2)} or more`;
   const shown = `${likely.toLocaleString("en")} of ${count(about.labels, "label")}`;
   get("count").textContent = all ? `${shown} ${which}` : `The first ${shown} are ${which}, and more may be`;
 }

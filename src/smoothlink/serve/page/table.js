@@ -102,9 +102,11 @@ async function tagRest() {
       return !stopped;
     });
     const failed = todo.filter((row) => row.error).length;
-    const failures = failed ? ` ${count(failed, "document")} could not be tagged: they come first.` : "";
-    if (done < todo.length) finish(`Stopped after ${count(done, "document")}.`);
-    else finish(`${all} tagged in ${duration(performance.now() - began)}.${failures}`);
+    const tagged = count(done - failed, "document");
+    const which = failed === 1 ? "it comes" : "they come";
+    const failures = failed ? ` ${count(failed, "document")} could not be tagged: ${which} first, with the reason.` : "";
+    if (done < todo.length) finish(`Stopped after ${tagged}.${failures}`);
+    else finish(`${tagged} tagged in ${duration(performance.now() - began)}.${failures}`);
   } catch (error) {
     finish(`${reason(error)} ${count(done, "document")} are tagged.`, true);
   }
