@@ -647,3 +647,31 @@ def test_the_way_back_to_the_list_is_one_word_at_390_pixels(open_page, address):
     page.locator("#documents button").click()
     height = "(one) => one.getClientRects()[0].height"
     assert page.locator("#to-list").evaluate(height) <= page.locator("#likely button").first.evaluate(height) + 4
+
+
+def test_a_file_that_cannot_be_read_leaves_the_page_as_it_was(page):
+    bad = {"name": "bad.csv", "mimeType": "text/csv", "buffer": b"a,a\n1,2\n"}
+    tag(page, table())
+    before = shown(page)
+    page.set_input_files("#file", bad)
+    expect(page.locator("#said.bad")).to_contain_text("two columns")
+    assert shown(page) == before
+    upload(page, table("jsonl"))
+    page.set_input_files("#file", bad)
+    expect(page.locator("#said.bad")).to_contain_text("two columns")
+    assert page.is_visible("#choices")
+    assert page.is_hidden("#work")
+
+
+def test_another_file_waits_until_the_documents_are_tagged(page):
+    waiting = []
+    page.route("**/predict", lambda route: waiting.append(route))
+    upload(page, table())
+    page.click("#tag")
+    page.wait_for_selector("#tagging:visible")
+    page.set_input_files("#file", {**table("jsonl"), "name": "other.jsonl"})
+    expect(page.locator("#said.bad")).to_contain_text("before you open another file")
+    assert page.is_visible("#tagging")
+    waiting[0].continue_()
+    page.wait_for_selector("#work:not(.busy) #documents li")
+    assert len(shown(page)) == 6

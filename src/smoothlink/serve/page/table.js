@@ -36,12 +36,13 @@ const saveRows = (rows) => save(rows.map((row) => [row.i, row]));
 // Reading a file
 
 export async function receive(file, encoding = "") {
+  if (!get("tagging").hidden) return tell("Wait until these documents are tagged, or stop it, before you open another file.", true);
   await openTable();
   tell(`Reading ${file.name} …`);
   try {
     const read = await readFile(file, encoding);
     const question = `Close ${table?.name}? The labels that you checked are lost unless you have downloaded them.`;
-    if (isChecked() && !confirm(question)) return finish("");
+    if (isChecked() && !confirm(question)) return tell("");
     await flush();
     table = read;
     closeDocument();
@@ -49,8 +50,6 @@ export async function receive(file, encoding = "") {
     display("choices");
     get("tag").focus();
   } catch (error) {
-    if (table?.target) finish("");
-    else display("drop");
     tell(reason(error), true);
     get("again").hidden = !/encoding/i.test(error.message);
     get("again").querySelector("button").onclick = () => receive(file, get("encoding").value);
