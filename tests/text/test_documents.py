@@ -265,8 +265,8 @@ def test_what_was_guessed_and_what_looks_wrong_is_noted(tmp_path):
     assert notes(*["Paris, France", "Rome"] * 2).notes[0].startswith("Cells such as 'Paris, France' are one label each")
     padded = notes([" a", "b "], ["a"])
     assert padded.labels == [["a", "b"], ["a"]]
-    assert padded.notes == ("2 labels had spaces around, such as ' a'; they are left out.",)
-    assert notes("a ", "b").notes == ("1 label had spaces around, such as 'a '; they are left out.",)
+    assert padded.notes == ("2 labels had spaces around, such as ' a'; the spaces are removed.",)
+    assert notes("a ", "b").notes == ("1 label had spaces around, such as 'a '; the spaces are removed.",)
     held = notes(["a, b"], ["a"], ["b"])
     assert held.labels == [["a, b"], ["a"], ["b"]]
     assert held.notes == ("Lists hold labels such as 'a, b', each read as one label; cut them if they are more.",)
