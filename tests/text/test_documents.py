@@ -142,7 +142,7 @@ def test_a_text_column_is_no_remedy_for_missing_labels(tmp_path):
 def test_a_first_line_that_is_a_document_is_not_suggested_as_names_of_columns(tmp_path):
     path = tmp_path / "a.tsv"
     path.write_text(f"1\t{'Ein langer Satz ' * 9}\tBoot, Fisch\n2\t{'Ein anderer Satz ' * 9}\tFisch, Netz\n")
-    with pytest.raises(DataError, match=r"looks like a document.*such as: --text 2 --labels 3$"):
+    with pytest.raises(DataError, match=r"looks like a document.*\n.*such as: --text 2 --labels 3$"):
         read_documents(str(path), Reading(text=("Titel",), labels="Thema").source(str(path)))
 
 

@@ -299,17 +299,17 @@ def missing_columns(table: Table, source: DocumentSource, name: str, *, text: bo
     if not text:
         in_labels = in_labels or names
     there = list_names(table.columns) if table.header else f"{len(table.columns)}, numbered from 1"
-    absent = f"{table.name} has no column {name}; it has {there}.\n"
+    absent = f"{table.name} has no column {name}; it has {there}."
     by_number = source.format in POSITIONAL and table.header
     typed = [("--text", in_text)] * text + [("--labels", in_labels)] * (labels and bool(in_labels))
     if by_number and max(len(column) for _, columns in typed for column in columns) > LONGEST_COLUMN_NAME:
         typed = [(option, [str(table.columns.index(column) + 1) for column in columns]) for option, columns in typed]
-        absent += "The first line looks like a document, not like names of columns. "
+        absent += " The first line looks like a document, not like names of columns."
     options = " ".join(f"{option} {shlex.quote(','.join(columns))}" for option, columns in typed)
     what = " and ".join(["the text"] * text + ["the labels"] * labels)
     if by_number:
         what += " (by number from 1, where there is no header)"
-    return DataError(f"{absent}Say which hold {what}, such as: {options}")
+    return DataError(f"{absent}\nSay which hold {what}, such as: {options}")
 
 
 def likely_columns(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> tuple[list[str], list[str]]:
