@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from smoothlink.text.label_cells import guess_separator
+from smoothlink.text.label_cells import guess_separator, split_cell
 
 REAL = Path(os.environ.get("SMOOTHLINK_DATA", Path(__file__).parents[3] / "shared" / "data"))
 COLUMNS = {"debtags": 1, "reuters21578": 1, "yso-finna-en": 0}
@@ -95,3 +95,17 @@ def test_names_of_several_words_are_one_label_each_without_a_question(rng):
         with lzma.open(path, "rt", encoding="utf-8") as lines:
             subjects = [line.split("\t")[2] for line in lines]
         assert all(guess_separator(rng.choice(subjects, size).tolist()).clear for size in (20, 200, 2000))
+
+
+@pytest.mark.parametrize("separator", [" ", "|"])
+def test_uris_in_angle_brackets_are_labels_without_them(separator):
+    cell = separator.join(
+        ["<http://example.org/a>", "<urn:b>", "<not a URI>", "c"] if separator == "|" else ["<urn:b>"]
+    )
+    expected = ["http://example.org/a", "urn:b", "<not a URI>", "c"] if separator == "|" else ["urn:b"]
+    assert split_cell(cell, separator) == expected
+
+
+def test_annifs_form_of_labels_is_recognised():
+    cells = [f"<http://example.org/p{i % 7}> <http://example.org/p{i % 5 + 7}>" for i in range(60)]
+    assert guess_separator(cells).separator == " "

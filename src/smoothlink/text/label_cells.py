@@ -154,7 +154,12 @@ def split_cell(text: str, separator: str | None) -> list[str]:
     """Returns the names in a cell."""
     whole = separator in (None, NONE)
     parts = [text] if whole else text.split() if separator == " " else text.split(separator)
-    return [name for part in parts if (name := part.strip())]
+    return [name for part in parts if (name := without_brackets(part.strip()))]
+
+
+def without_brackets(name: str) -> str:
+    """Returns a name; a URI in angle brackets, as RDF writes it, without them."""
+    return name[1:-1] if re.fullmatch(r"<[A-Za-z][A-Za-z0-9+.-]*:[^<>\s]+>", name) else name
 
 
 def names_in(cell: Any, separator: str | None, where: str) -> list[str]:
