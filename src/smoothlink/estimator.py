@@ -158,7 +158,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         if isinstance(X, MappedMatrix):  # looked through when it was read
             self.n_features_in_ = X.shape[1]
         else:
-            X = _tidy(validate_data(self, X, accept_sparse="csr", dtype=np.float32))
+            X = _tidy(validate_data(self, X, accept_sparse="csr", dtype=_value_types(X)))
         targets = read_targets(y, self.task)
         if targets.Y.shape[0] != X.shape[0]:
             raise ValueError(f"X has {X.shape[0]} rows and y has {targets.Y.shape[0]}; they must be as many.")
@@ -237,7 +237,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         ready = self._ready(X)
         if ready is None:
             check_is_fitted(self)
-            ready = validate_data(self, X, accept_sparse="csr", dtype=np.float32, reset=False)
+            ready = validate_data(self, X, accept_sparse="csr", dtype=_value_types(X), reset=False)
         return _tidy(ready)
 
     def _run_prediction(self, X: Any, prediction: Callable[..., Result], *args: Any, **given: Any) -> Result:
@@ -249,14 +249,12 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
     def _ready(self, X: Any) -> Any:
         """What `validate_data` returns of a few CSR rows that are as they should be, without the time it takes, which
         is longer than all else that one row needs; None of all others."""
-        if not (sp.issparse(X) and X.format == "csr" and X.ndim == 2 and X.nnz <= FEW_ENTRIES and X.dtype.kind == "f"):
+        if not (sp.issparse(X) and X.format == "csr" and X.ndim == 2 and X.nnz <= FEW_ENTRIES):
             return None
         fits = X.shape[0] > 0 and X.shape[1] == getattr(self, "n_features_in_", None) and hasattr(self, "model_")
         if not fits or hasattr(self, "feature_names_in_"):
             return None
-        with np.errstate(over="ignore"):
-            X = X if X.dtype == np.float32 else X.astype(np.float32)
-        return X if np.isfinite(X.data).all() else None
+        return X if X.dtype in (np.float32, np.float64) and np.isfinite(X.data).all() else None
 
     def predict(self, X: Any) -> Any:
         """Class ids, or label sets at probability > 1/2: CSR when y was sparse, else a dense 0/1 array."""
@@ -365,6 +363,14 @@ def _largest_product(X: Any, c: int, request: Request) -> float:
     kernel = 0 if request.input_features == "auto" else request.input_features
     inputs = n * kernel**2 if request.input_kernel else (X.nnz if sp.issparse(X) else n * d) * d
     return float(max(inputs, n * s * max(s, c)))
+
+
+def _value_types(X: Any) -> Any:
+    """Returns the types that values of X may have: float32 where it holds them exactly, else as they came or float64.
+
+    Scaling makes float32 of them.
+    """
+    return np.float32 if hasattr(X, "dtype") and np.can_cast(X.dtype, np.float32) else [np.float64, np.float32]
 
 
 def _tidy(X: Any) -> Any:

@@ -294,8 +294,9 @@ def build_model(arrays: dict[str, Array], meta: dict[str, Any], V: Weights) -> M
     """Returns the model of a file's content; raises an error where that does not fit together."""
     check_meta(meta)
     check_arrays(arrays, meta, V)
+    shift, factor = (arrays[name].astype(np.float64) for name in ("scale_shift", "scale_factor"))
     return Model(
-        scaling=Scaling(meta["scale"], arrays["scale_shift"], arrays["scale_factor"], meta["dense"]),
+        scaling=Scaling(meta["scale"], shift, factor, meta["dense"]),
         input_features=input_features(arrays, meta),
         W=weights_of(arrays, "W") if "W" in arrays else None,
         classifier=None,
@@ -387,15 +388,20 @@ def check_arrays(arrays: dict[str, Array], meta: dict[str, Any], V: Weights) -> 
         "V": ((s or k) + 1, c),
         "R": (k, s),
         "b": (s,),
-        "scale_shift": scaled,
-        "scale_factor": scaled,
         "W": (inputs + 1, k),
         "U": (c, k),
         "input_R": (d, inputs),
         "input_b": (inputs,),
         "input_points": (inputs, d),
     }
-    double = {"counts": (c,), "thresholds": (c,), "calibration_knots": knots, "calibration_values": knots}
+    double: dict[str, tuple[int, ...]] = {
+        "counts": (c,),
+        "thresholds": (c,),
+        "calibration_knots": knots,
+        "calibration_values": knots,
+    }
+    for name in ("scale_shift", "scale_factor"):  # files before 0.3 have them in float32
+        (single if arrays[name].dtype == np.float32 else double)[name] = scaled
     optional = {"W", "U"} if meta["landmarks"] is not None else {"W", "U", "input_points"}
     if "input_points" in arrays and meta["landmarks"] is None:
         raise ModelFileError("it has landmarks, but not their kernel. Save the model again.")

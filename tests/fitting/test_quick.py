@@ -20,6 +20,7 @@ def problem(request, rng):
 
 def test_nothing_is_tried_and_everything_is_told(problem):
     story = SmoothLinkClassifier(effort="quick").fit(*problem).summary_
+    assert story["chosen_by"].pop("scale").startswith("X looks like ")
     assert set(story["chosen_by"].values()) == {"rule of thumb"}
     assert story["loss"] == "squared"
     assert story["held_out_rows"] == 20
@@ -28,10 +29,10 @@ def test_nothing_is_tried_and_everything_is_told(problem):
 
 def test_given_settings_are_kept(problem):
     given = {"ridge": 0.3, "bandwidth": 1.5, "final_ridge": 0.2, "rank": 3}
-    asked = {name: value for name, value in given.items() if name != "bandwidth"}
+    asked = {name: value for name, value in given.items() if name != "bandwidth"} | {"scale": "unit"}
     story = SmoothLinkClassifier(effort="quick", kernel=Gaussian(1.5), **asked).fit(*problem).summary_
     assert {name: story[name] for name in given} == given
-    assert story["chosen_by"] == {**dict.fromkeys(given, "given"), "loss": "rule of thumb"}
+    assert story["chosen_by"] == {**dict.fromkeys([*given, "scale"], "given"), "loss": "rule of thumb"}
 
 
 @pytest.mark.parametrize("passes", ["auto", 2])

@@ -6,7 +6,9 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import reduce
 from itertools import pairwise
+from operator import add
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,7 +39,7 @@ from smoothlink.fitting.settings import Clock, Inputs, Note, Notify, Problem, Re
 from smoothlink.fitting.summary import Fitted
 from smoothlink.labels import choose_multiclass
 from smoothlink.solve import EXPECTED_ITERATIONS, ConjugateGradient
-from smoothlink.steps.scale import choose_scaling
+from smoothlink.steps.scale import ColumnStatistics, fit_variance, resolve_scaling
 
 Array = NDArray[Any]
 
@@ -84,6 +86,14 @@ class PartitionedData(NamedTuple):
         """Returns X of a few rows."""
         piece = next(piece for pieces in self.pieces for piece in pieces)
         return self.cluster.results([self.cluster.submit_checked("look", tasks.first_rows, piece, SCALING_ROWS)])[0]
+
+    def column_statistics(self, w: Array | None) -> ColumnStatistics:
+        """Returns what scaling to unit variance is made of, of all rows with weights w (n,)."""
+        edges, workers, parts = [*self.starts.tolist(), self.header.rows], self.cluster.workers, []
+        for i, (start, stop) in enumerate(pairwise(edges)):
+            given = tasks.column_statistics, self.pieces[i], None if w is None else w[start:stop]
+            parts.append(self.cluster.submit_checked("measure", *given, worker=workers[i % len(workers)]))
+        return reduce(add, self.cluster.results(parts))
 
 
 def partition_arrays(cluster: Cluster, X: Any, Y: sp.csr_array) -> PartitionedData:
@@ -160,12 +170,11 @@ def fit_partitioned(
     cluster, clock = data.cluster, ClusterClock(data.cluster, notify)
     cluster.moved.clear()
     with clock.step("scale"):
-        scaling = choose_scaling(data.first_rows(), request.scale, None)
+        sample = data.first_rows()
+        sample = ColumnStatistics.of(sample, np.ones(sample.shape[0]))
+        scaling = resolve_scaling(sample, request.scale, data.header.rows)
         if scaling.kind == "variance":
-            raise ValueError(
-                f"scale is {request.scale!r}, and the columns of this dense table would be scaled to unit variance, "
-                "which a cluster cannot do; scale them before and say scale='none', or 'unit' for rows of length 1."
-            )
+            scaling = fit_variance(data.column_statistics(w), scaling)
     plan = plan_partitions(data, request, cluster.plan)
     if note is not None:
         note(f"{plan} Dashboard: {cluster.dashboard}")

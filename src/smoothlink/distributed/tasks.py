@@ -6,6 +6,8 @@ Tasks never change their arguments: a task whose worker dies is run again on ano
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
+from operator import add
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +18,7 @@ from smoothlink.errors import SmoothLinkError
 from smoothlink.machines.host_and_device import BLOCK_ROWS
 from smoothlink.machines.matrices import Sparse, matrix
 from smoothlink.machines.rows import Block, Rows, stack
+from smoothlink.steps.scale import ColumnStatistics
 from smoothlink.steps.squared import add_link_sums
 
 Array = NDArray[Any]
@@ -75,6 +78,18 @@ class ArrayPiece(NamedTuple):
 def first_rows(piece: Any, count: int) -> Any:
     """Returns X of a few rows of a piece."""
     return piece.first_rows(count)
+
+
+def column_statistics(pieces: list[Any], w: Array | None) -> ColumnStatistics:
+    """Returns the statistics of the rows of pieces, with weights w (n,)."""
+    parts, before = [], 0
+    for source in (piece.load() for piece in pieces):
+        for start in range(0, source.rows, BLOCK_ROWS):
+            X, _ = source.between(start, min(source.rows, start + BLOCK_ROWS))
+            weights = np.ones(X.shape[0]) if w is None else w[before : before + X.shape[0]]
+            parts.append(ColumnStatistics.of(X, weights))
+            before += X.shape[0]
+    return reduce(add, parts)
 
 
 def load_partition(pieces: list[Any], start: int, scaling: Callable[[Any], Any], block_rows: int | None) -> Partition:

@@ -54,7 +54,7 @@ def summarise(
         "final_ridge": settings.final_ridge,
         "loss": settings.loss,
         "passes": settings.passes,
-        "chosen_by": choice.chosen_by,
+        "chosen_by": {"scale": problem.scaling.reason or "given", **choice.chosen_by},
         "held_out_rows": calibrated.rows,
         "held_out_metrics": calibrated.metrics,
         "held_out_criterion": criteria,
