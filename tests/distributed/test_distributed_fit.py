@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from small import fixed, multilabel, words
 
 import smoothlink
@@ -16,7 +17,16 @@ def one_class_each(rng):
     return X, np.eye(6, dtype=int)[rng.integers(0, 6, len(Y))]
 
 
+def sparse_table(rng):
+    """Numbers of different size far from zero, beside one-hot columns."""
+    X, Y = multilabel(rng)
+    one_hot = np.eye(20)[rng.integers(0, 20, (len(X), 4))].reshape(len(X), -1)
+    return sp.csr_array(np.hstack([1e6 + X * 10.0 ** np.arange(-2, 8), one_hot])), Y
+
+
 FITS = {
+    "dense table": (multilabel, {}),
+    "sparse table": (sparse_table, {}),
     "squared": (words, {"calibrate": True}),
     "logistic": (words, {"loss": Logistic(passes=2)}),
     "softmax": (one_class_each, {"loss": Softmax(passes=2)}),
@@ -35,6 +45,7 @@ def test_a_fit_on_workers_is_that_of_one_process(workers, rng, make, settings):
         there = fixed(**settings).fit(X, Y)
     np.testing.assert_allclose(there.predict_proba(X), here.predict_proba(X), atol=2e-3)
     assert there.summary_["workers"] == len(workers.workers)
+    assert len({fitted.summary_["chosen_by"]["scale"].partition(":")[0] for fitted in (here, there)}) == 1
 
 
 def test_what_is_auto_is_chosen_on_a_cluster_as_in_one_process(workers, rng):
@@ -83,14 +94,6 @@ def test_few_rows_with_many_features_are_solved_by_what_sums_allow(workers, rng)
         there = fixed().fit(X, Y)
     assert (here.summary_["solver"], there.summary_["solver"]) == ("DualCholesky", "ConjugateGradient")
     np.testing.assert_allclose(there.predict_proba(X), here.predict_proba(X), atol=2e-2)
-
-
-def test_a_dense_table_is_refused_with_what_to_do(workers, rng):
-    with (
-        smoothlink.cluster(workers.client),
-        pytest.raises(ValueError, match="scale is 'auto', and the columns of this dense table"),
-    ):
-        fixed().fit(*multilabel(rng))
 
 
 REFUSED = [

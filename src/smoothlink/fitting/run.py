@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from smoothlink.fitting.calibration import Calibrated, HeldOut, calibrate, not_calibrated
 from smoothlink.fitting.checkpoint import FitState, describe_fit, open_state
+from smoothlink.fitting.choose import Point, choose, climb
 from smoothlink.fitting.embedding import Convergence, Embedded
 from smoothlink.fitting.holdout import MANY_ROWS, NOTHING, few_rows, rows_for_one_fit, without
 from smoothlink.fitting.input_kernel import Pose, choose_with_inputs, with_width
@@ -31,7 +32,7 @@ from smoothlink.fitting.train_jointly import (
     scaled_rows,
     trains_jointly,
 )
-from smoothlink.fitting.validate import Validation, saved_validation
+from smoothlink.fitting.validate import Validation, saved_validation, validate
 from smoothlink.machines.arrays import take_rows, to_host
 from smoothlink.machines.host_and_device import Machine, find_machine, retry_with_smaller_blocks
 from smoothlink.machines.rows import Rows
@@ -40,6 +41,11 @@ from smoothlink.solve import DualCholesky
 from smoothlink.steps.scale import choose_scaling
 
 Array = NDArray[Any]
+
+LINEAR_COLUMNS = 1000  # of a table up to which "auto" tries logistic regression of x itself
+LINEAR_ROWS = 500  # from which it is tried: few held-out rows say little
+LINEAR_RIDGES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
+LINEAR_GAIN = 0.005  # of the criterion that it must bring
 
 
 def run(data: TrainingData, request: Request, *, notify: Notify | None = None, note: Note | None = None) -> Fitted:
@@ -113,7 +119,45 @@ def choose_fully(pose: Pose, request: Request, clock: Clock, state: FitState) ->
         with clock.step("choose"):
             choice = saved_choice(pose, request, state)
         with clock.step("calibrate"):
-            return choice, saved_validation(choice, request)
+            validation = saved_validation(choice, request)
+            return linear_in_x(choice, validation, request, pose) or (choice, validation)
+
+
+def linear_in_x(
+    choice: ChosenSettings, validation: Validation, request: Request, pose: Pose
+) -> tuple[ChosenSettings, Validation] | None:
+    """Returns logistic regression of x itself, where X is a table and held-out rows clearly prefer that to the choice.
+
+    Columns with a meaning of their own often act linearly, which random features of an embedding only approximate.
+    """
+    free = ("rank", "ridge", "kernel", "bandwidth", "n_features", "final_ridge", "loss", "passes", "input_kernel")
+    if any(getattr(request, name) != "auto" for name in free) or request.embedding != "randomized":
+        return None
+    problem = choice.problem
+    fits = problem.rows.d <= LINEAR_COLUMNS and problem.rows.n >= LINEAR_ROWS
+    if not (problem.table and validation.criteria and fits):
+        return None
+    loss = "softmax" if problem.multiclass else "logistic"
+    tried: dict[float, tuple[ChosenSettings, Validation]] = {}
+
+    def criterion(point: Point) -> float:
+        ridge = float(point[0])
+        plain = replace(request, embedding="none", kernel="linear", input_kernel=None, loss=loss, final_ridge=ridge)
+        other = choose(*pose(plain), plain)
+        tried[ridge] = other, validate(other, plain)
+        return tried[ridge][1].criteria[loss]
+
+    best = climb(criterion, [LINEAR_RIDGES], (0.1,))
+    if not best.loss < (1 - LINEAR_GAIN) * min(validation.criteria.values()):
+        return None
+    other, found = tried[float(best.point[0])]
+    by = {
+        "rank": "every column",
+        "ridge": "not used",
+        **dict.fromkeys(("kernel", "input_kernel", "final_ridge"), "held-out rows"),
+    }
+    criteria = {f"{loss} of x itself": best.loss, **validation.criteria}
+    return other._replace(chosen_by=other.chosen_by | by), found._replace(criteria=criteria)
 
 
 def saved_choice(pose: Pose, request: Request, state: FitState) -> ChosenSettings:

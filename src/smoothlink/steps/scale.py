@@ -227,7 +227,7 @@ def resolve_scaling(sample: ColumnStatistics, kind: str, rows: int) -> Scaling:
         raise ValueError(f"scale is {kind!r}; possible are 'auto', 'none', 'unit' and 'variance'.")
     reason, dense, d = "", sample.density > DENSE_SHARE, len(sample.entries)
     if kind == "auto":
-        filled = f"{100 * sample.density:.2g} % of the values are not zero"
+        filled = f"{100 * sample.density:.3g} % of the values are not zero"
         ratio, kind = sample.size_ratio(), "variance"
         if dense:
             why = filled
