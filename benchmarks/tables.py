@@ -95,7 +95,7 @@ def section() -> list[str]:
         f"`python benchmarks/tables.py`: made tables of 10 numbers and 40 to 240 one-hot columns, {TRAIN:,} training",
         f"and {TEST:,} test rows, 10 labels, which follow a linear function of the standardised columns: the home of",
         "the peer, scikit-learn's logistic regression (multinomial, or one for each label) of standardised columns.",
-        "P@1 in %, and seconds of the fit.",
+        "P@1 in %, and seconds of the fit (on two cores that had other work too).",
         "",
         "| table | not zero | smoothlink | quick | logistic regression |",
         "|---|---|---|---|---|",
