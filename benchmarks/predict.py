@@ -53,7 +53,7 @@ def made(c: int, k: int, s: int, d: int, rng: np.random.Generator) -> SmoothLink
     )
     classifier = SmoothLinkClassifier(rank=k, kernel=Gaussian(features=max(1, s)))
     classifier.model_, classifier.classes_, classifier.n_features_in_ = model, np.arange(c), d
-    classifier.summary_, classifier.thresholds_ = {}, model.thresholds
+    classifier.summary_ = {}
     classifier.label_names_, classifier.label_directions_ = [f"label {j}" for j in range(c)], None
     classifier._indicator, classifier._sparse = True, True
     return classifier

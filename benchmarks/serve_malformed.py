@@ -25,8 +25,23 @@ from bench.circumstances import RESULTS
 from bench.serving import answers, circumstances, demo_model, served
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
+from smoothlink.serve.uploads import KINDS
+
 HEADERS = {"Content-Type": "application/json"}
-PATHS = ("/predict", "/explain", "/labels", "/model", "/health", "/metrics", "/", "/docs", "/page/main.js", "/nowhere")
+TABLE_PATHS = *(f"/table?name=a.{kind}" for kind in KINDS), *(f"/table/file?kind={kind}" for kind in KINDS)
+PATHS = (
+    "/predict",
+    "/explain",
+    "/labels",
+    "/model",
+    "/health",
+    "/metrics",
+    "/",
+    "/docs",
+    "/page/main.js",
+    "/nowhere",
+    *TABLE_PATHS,
+)
 WORDS = (
     b'{"texts": ["',
     b'"]}',

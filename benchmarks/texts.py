@@ -77,7 +77,7 @@ def documents(name: str, part: str) -> tuple[list[str], list[list[str]]]:
     from smoothlink.text.documents import DocumentSource, read_documents
 
     prefix = "topics:" if "--label-prefix" in SETS[name] else ""
-    found = read_documents(str(DATA / name / f"{part}.tsv.xz"), DocumentSource("tsv", ("3", "4"), "2", ",", prefix))
+    found = read_documents(str(DATA / name / f"{part}.tsv.xz"), DocumentSource("tsv", ("3", "4"), ("2",), ",", prefix))
     return found.texts, found.labels
 
 

@@ -92,13 +92,16 @@ def run_python(block: Block, namespace: dict[str, Any]) -> str:
     return out.getvalue()
 
 
-def run_shell(block: Block, client: Any, wrong: str | None = None) -> None:
-    """Runs each line; where `wrong` is given, they must fail with this message."""
+def run_shell(block: Block, client: Any, wrong: str | None = None, *, fresh: bool = False) -> None:
+    """Runs each line; where `wrong` is given, they must fail with this message.
+
+    In a `fresh` folder there is nothing that the lines before did not make, so that nothing has to be overwritten.
+    """
     for words in commands_in(block):
         program, *rest = words
         if program == "smoothlink":
             given = rest + (QUICK if rest[0] == "train" and not SETTLED & set(rest) else [])
-            given += ["--force"] if rest[0] in MAKES_DATA else []
+            given += ["--force"] if rest[0] in MAKES_DATA and not fresh else []
             ran = run(*given)
             where = f"{block.where}: {shlex.join(words)}\n{ran.err}"
             assert (ran.code == 0) == (wrong is None), where

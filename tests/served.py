@@ -34,6 +34,15 @@ def text_model(**changes):
 
 
 @functools.cache
+def multiclass_model():
+    """Texts of one topic each."""
+    rng = np.random.default_rng(2015)
+    labels = [str(name) for name in rng.choice(list(TOPICS), 120)]
+    texts = [" ".join(str(word) for word in rng.choice(TOPICS[topic], 4)) for topic in labels]
+    return TextSmoothLink(word_ngrams=(1, 1), **FIXED).fit(texts, labels)
+
+
+@functools.cache
 def vector_model(**changes):
     """Counts of 40 words with 6 labels."""
     return fixed(**changes).fit(*words(np.random.default_rng(2015)))

@@ -151,6 +151,7 @@ APPLIES = {
     "embedding='per_label'": {"embedding": "per_label"},
     "embedding=PerLabel(classifier)": {"embedding": PerLabel(LogisticRegression())},
     "effort='quick'": {"effort": "quick"},
+    "calibrate=False": {"calibrate": False},
     "a cluster": {},
 }
 OTHERS = {  # possible in themselves
@@ -169,6 +170,7 @@ OTHERS = {  # possible in themselves
     "device": ["torch"],
     "memory": ["2G"],
     "checkpoint": ["state"],
+    "aim": ["f1"],
 }
 
 

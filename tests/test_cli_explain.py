@@ -29,7 +29,7 @@ def test_the_table_adds_up_to_the_score(files):
     for reason in one.reasons:
         assert f"{reason.added:+.4f}" in ran.out
     assert f"{one.score:+.4f}" in ran.out
-    assert "near: " in ran.out
+    assert "similar labels: " in ran.out
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import csv
 import gzip
+import io
 import json
 import os
 
@@ -13,6 +14,7 @@ from commands import FIXED, left, one_label_each, prepared, run, succeed
 import smoothlink
 from smoothlink.data import predictions as answers
 from smoothlink.data.read import Data, write
+from smoothlink.text.tables import kind_of, read_table
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +53,9 @@ def test_five_labels_per_row_where_nothing_else_is_asked_for(files):
     assert {len(row["labels"]) for row in lines(succeed("predict", files.model, files.test))} == {5}
 
 
-def test_tab_separated_lines_hold_row_label_and_probability(files):
-    heading, *rest = succeed("predict", files.model, files.test, "-k", 2, "--output-format", "tsv").out.splitlines()
+def test_long_tables_hold_row_label_and_probability(files):
+    given = ("predict", files.model, files.test, "-k", 2, "--long", "--output-format", "tsv")
+    heading, *rest = succeed(*given).out.splitlines()
     assert heading == "row\tlabel\tprobability"
     assert [line.split("\t")[0] for line in rest] == [str(i) for i in range(30) for _ in range(2)]
     assert {line.split("\t")[1] for line in rest} <= set(files.tested.label_names)
@@ -74,28 +77,46 @@ def test_xmc_lines_hold_label_numbers_under_a_header_and_can_be_read_again(files
 def test_every_table_holds_the_same_lines_as_its_name_says(files, tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     for name in ("p.jsonl", "p.json", "p.csv", "p.tsv", "p.parquet", "p.csv.gz"):
-        succeed("predict", files.model, files.test, "-k", 2, "-o", tmp_path / name)
+        succeed("predict", files.model, files.test, "-k", 2, "--long", "-o", tmp_path / name)
     said = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text().splitlines()]
     assert json.loads((tmp_path / "p.json").read_text()) == said
-    expected = [(r["row"], e["label"], e["probability"]) for r in said for e in r["labels"]]
+    whole = lines(succeed("predict", files.model, files.test, "-k", 2))
+    expected = [(r["row"], e["label"], pytest.approx(e["probability"], abs=2e-6)) for r in whole for e in r["labels"]]
+    assert [(r["row"], r["label"], r["probability"]) for r in said] == expected
     with (tmp_path / "p.csv").open(newline="") as file:
         comma = list(csv.reader(file))
     tab = [line.split("\t") for line in (tmp_path / "p.tsv").read_text().splitlines()]
     assert comma == tab
     assert comma[0] == ["row", "label", "probability"]
-    assert [(int(r), n, pytest.approx(float(p), abs=2e-6)) for r, n, p in comma[1:]] == expected
+    assert [(int(r), n, float(p)) for r, n, p in comma[1:]] == expected
     table = parquet.read_table(tmp_path / "p.parquet").to_pylist()
-    assert [(r["row"], r["label"], pytest.approx(r["probability"], abs=2e-6)) for r in table] == expected
+    assert [(r["row"], r["label"], r["probability"]) for r in table] == expected
     assert gzip.decompress((tmp_path / "p.csv.gz").read_bytes()) == (tmp_path / "p.csv").read_bytes()
 
 
-def test_a_sheet_holds_row_label_and_probability(files, tmp_path):
-    openpyxl = pytest.importorskip("openpyxl")
-    succeed("predict", files.model, files.test, "-k", 2, "-o", tmp_path / "p.xlsx")
-    heading, *rest = openpyxl.load_workbook(tmp_path / "p.xlsx").active.values
-    assert heading == ("row", "label", "probability")
-    assert [row[0] for row in rest] == [i for i in range(30) for _ in range(2)]
-    assert {row[1] for row in rest} <= set(files.tested.label_names)
+@pytest.mark.parametrize("name", ["p.csv", "p.tsv", "p.parquet", "p.xlsx"])
+def test_a_table_has_a_row_for_each_row_with_its_labels_and_probabilities(files, tmp_path, name):
+    pytest.importorskip({"p.parquet": "pyarrow", "p.xlsx": "openpyxl"}.get(name, "csv"))
+    succeed("predict", files.model, files.test, "-k", 2, "-o", tmp_path / name)
+    table = read_table(tmp_path / name, kind_of(name))
+    assert table.columns == ["row", "labels", "probabilities"]
+    for (row, labels, probabilities), said in zip(
+        table, lines(succeed("predict", files.model, files.test, "-k", 2)), strict=True
+    ):
+        joined = isinstance(labels, str)
+        assert int(row) == said["row"]
+        assert (labels.split("|") if joined else labels) == [entry["label"] for entry in said["labels"]]
+        found = [float(p) for p in (probabilities.split("|") if joined else probabilities)]
+        assert found == pytest.approx([entry["probability"] for entry in said["labels"]], abs=2e-6)
+
+
+def test_labels_are_joined_by_a_separator_that_no_name_holds():
+    join = answers.joining
+    assert join(["a", "b"], None)(["a", "b"]) == "a|b"
+    assert join(["a", "b"], ",")(["a", "b"]) == "a, b"
+    assert join(["a, b"], ",")(["a, b", "c"]) == "a, b|c"
+    assert join(["a|b"], None)(["a|b"]) == "a|b"
+    assert join(["a|b", "c;d", "e,f"], None)(["a|b", "c"]) == ["a|b", "c"]
 
 
 def test_a_format_whose_library_is_missing_says_what_to_install(files, tmp_path, monkeypatch):
@@ -115,6 +136,11 @@ def test_a_format_whose_library_is_missing_says_what_to_install(files, tmp_path,
         (["-o", "p"], "pass --output-format"),
         (["-o", "p.csv", "--output-format", "tsv"], "p.csv is named as csv"),
         (["--output-format", "parquet"], "goes to a file"),
+        (["-o", "-", "--output-format", "xlsx"], "goes to a file"),
+        (["-o", "p.txt", "--long"], "labels by number only: --long means nothing"),
+        (["-o", "p.txt", "--id", "isbn"], "labels by number only: --id means nothing"),
+        (["-o", "p.csv", "--all-columns"], "holds rows of numbers, not columns: --all-columns means nothing"),
+        (["-o", "p.csv", "--id", "isbn"], "holds feature vectors, and --id is for texts"),
     ],
 )
 def test_an_output_whose_format_is_not_clear_is_refused(files, tmp_path, monkeypatch, output, said):
@@ -126,13 +152,15 @@ def test_an_output_whose_format_is_not_clear_is_refused(files, tmp_path, monkeyp
     assert left(tmp_path) == []
 
 
-def test_a_comma_or_quote_in_a_name_stays_in_its_cell():
-    line = answers.comma_lines(3, [0], [0.5], ['a, "b"'])
-    assert next(csv.reader([line])) == ["3", 'a, "b"', "0.5"]
-
-
-def test_a_tab_or_line_end_in_a_name_stays_in_its_cell():
-    assert answers.tab_lines(3, [0], [0.5], ["a\tb\nc"]) == "3\ta b c\t0.5\n"
+def test_rows_come_from_standard_input_and_go_to_standard_output(files, monkeypatch):
+    expected = succeed("predict", files.model, files.test).out
+    for content in (files.test.read_bytes(), gzip.compress(files.test.read_bytes())):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+        assert succeed("predict", files.model, "-", "-o", "-").out == expected
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(files.test.read_bytes())))
+    evaluated = succeed("evaluate", files.model, "-", "--json", "--bootstraps", 0).json
+    assert evaluated == succeed("evaluate", files.model, files.test, "--json", "--bootstraps", 0).json
+    assert "trained on feature vectors" in run("predict", files.model, "--document", "a").err
 
 
 def test_json_means_json_lines(files):
@@ -286,15 +314,15 @@ def test_a_file_named_gz_is_compressed(files, tmp_path):
 
 @pytest.mark.parametrize("trouble", [KeyboardInterrupt, ValueError])
 def test_a_failure_half_way_leaves_the_old_file_as_it_was(files, tmp_path, monkeypatch, trouble):
-    line, calls = answers.json_line, []
+    made, calls = answers.as_objects, []
 
     def failing(*args):
         calls.append(1)
         if len(calls) == 10:
             raise trouble
-        return line(*args)
+        return made(*args)
 
-    monkeypatch.setitem(answers.WRITERS, "jsonl", answers.WRITERS["jsonl"]._replace(line=failing))
+    monkeypatch.setattr(answers, "as_objects", failing)
     (tmp_path / "p.jsonl").write_text("old")
     ran = run("predict", files.model, files.test, "-o", tmp_path / "p.jsonl", "--force")
     assert ran.code == (130 if trouble is KeyboardInterrupt else 1)
@@ -312,6 +340,7 @@ def test_a_failure_half_way_leaves_the_old_file_as_it_was(files, tmp_path, monke
         (["--only", "5"], "the model knows no label '5'"),
         (["--output-format", "xml"], "--output-format"),
         (["--rank-by", "luck"], "--rank-by"),
+        (["--document", "a"], "pass data files, - for standard input, or --document TEXT"),
     ],
 )
 def test_wrong_usage_is_said(files, extra, said):

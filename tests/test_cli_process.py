@@ -1,6 +1,7 @@
 """The command as a process: quick help, exit codes, Ctrl-C, a reader that leaves early, progress on a terminal."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from commands import labelled, left, prepared, run, succeed
 
 import smoothlink
 from smoothlink.cli import debug_first
-from smoothlink.cli.screen import Screen, number, size
+from smoothlink.cli.screen import Screen, StepLog, number, size, time_left
 from smoothlink.data.read import write
 
 COMMAND = [sys.executable, "-m", "smoothlink"]
@@ -136,6 +137,29 @@ def test_progress_is_shown_on_a_terminal_only(files, monkeypatch):
     assert "━" not in succeed(*predict, "--quiet").err
     monkeypatch.undo()
     assert "━" not in succeed(*predict).err
+
+
+def test_a_file_sees_a_line_for_each_step(files):
+    target = files.folder / "stepped"
+    ran = succeed("train", files.train, "-o", target, "--ridge", "1", "--loss", "logistic", "--set", "loss.passes=3")
+    steps = [line.split(":")[0] for line in ran.err.splitlines() if re.match(r"\w+: [\d.]+ s", line)]
+    assert steps == ["scale", "choose", "calibrate", "embed", "featurize", "fit"]
+    assert re.search(r"^choose: [\d.]+ s, \d+ trials$", ran.err, re.MULTILINE)
+    predict = "predict", files.model, files.test, "-o", files.folder / "stepped.jsonl", "--force"
+    assert re.search(r"^predicting: [\d.]+ s, 30 of 30 rows, [\d,]+ rows/s$", succeed(*predict).err, re.MULTILINE)
+    assert not succeed(*predict, "--quiet").err
+
+
+def test_a_step_that_lasts_is_noted_now_and_then_with_the_time_left():
+    noted = []
+    log = StepLog(noted.append, every=0.0)
+    for share, words in ((0.0, ""), (0.5, "7 trials"), (1.0, "")):
+        log("choose", share, words)
+    assert re.fullmatch(r"choose: 50 %, 7 trials, about \d+ s left", noted[1])
+    assert re.fullmatch(r"choose: [\d.]+ s, 7 trials", noted[2])
+    log("choose", 1.0, "")  # a step that has not begun again
+    assert len(noted) == 3
+    assert time_left(60.0, 0.25) == "about 3 min left"
 
 
 def test_sizes_and_numbers_are_for_people():

@@ -38,6 +38,7 @@ TYPED = {  # another value for each parameter, as it is typed
     "effort": "quick",
     "holdout": "0.2",
     "calibrate": False,
+    "aim": "recall=0.8",
     "device": "auto",
     "memory": "3G",
     "block_rows": "16",
@@ -88,10 +89,11 @@ def words_of(settings):
 @pytest.mark.parametrize(
     "left_out",
     [
-        {"device", "holdout"},  # a model file does not say where it was fitted; effort has a use for all others
-        {"device", "effort"},
+        {"device", "holdout", "aim"},  # a model file does not say where it was fitted
+        {"device", "effort", "aim"},  # which has no use for holdout
+        {"device", "holdout", "calibrate"},  # without which there is no aim
     ],
-    ids=["effort", "holdout"],
+    ids=["effort", "holdout", "aim"],
 )
 def test_every_option_reaches_the_model(files, tmp_path, monkeypatch, left_out):
     monkeypatch.chdir(tmp_path)  # where the checkpoint goes
@@ -139,7 +141,7 @@ def test_what_is_not_typed_is_left_to_the_class():
         ("--class-weight", "heavy"),
         ("--labels", "-1"),
         ("--features", "some"),
-        ("--format", "xlsx"),
+        ("--format", "docx"),
         ("--no-such-option", "1"),
     ],
 )
@@ -202,7 +204,7 @@ def test_the_end_says_how_good_it_is_then_what_it_cost_then_what_to_type_then_th
             f"{found['p@1']:.4f}",
             "Training took ",
             "What to type next",
-            "chosen by",
+            "selected by",
             "peak memory",
         )
     ]

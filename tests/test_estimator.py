@@ -221,10 +221,9 @@ def test_a_row_alone_is_answered_as_among_others_but_for_batch_f1(rng):
 
 def test_f1_sets_are_cut_at_the_thresholds(rng):
     X, Y = multilabel(rng, n=200)
-    fitted = fixed(calibrate=True).fit(X, Y)
+    fitted = fixed(calibrate=True, aim="f1").fit(X, Y)
     assert fitted.thresholds_.shape == (Y.shape[1],)
-    alone = fitted.model_.calibrated(fitted.decision_function(X))  # what each label's score says, whatever the others
-    np.testing.assert_array_equal(fitted.predict_f1(X), alone >= fitted.thresholds_)
+    np.testing.assert_array_equal(fitted.predict_f1(X), fitted.predict_proba(X) >= fitted.thresholds_)
     with pytest.raises(ValueError, match=r"over is 'rows'.*'thresholds'.*'batch'"):
         fitted.predict_f1(X, over="rows")
 

@@ -195,6 +195,7 @@ WRONG = {
     "effort": ["fast", None, 1],
     "holdout": [0.0, 0.6, "tenth"],
     "calibrate": ["isotonic", None],
+    "aim": ["best", "precision=2", "labels=none", 0.5, None],
     "device": ["gpu", "cuda0", None, 0],
     "memory": ["much", "4X", "", 0, -1, "-4G", True, [], 1 << 20],
     "block_rows": [0, -1, 0.5],

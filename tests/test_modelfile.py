@@ -657,7 +657,7 @@ def test_every_array_and_key_is_documented_and_nothing_else():
     names = {"label_names", "feature_names", "class_names"}
     arrays = {re.sub("_(utf8|offsets)$", "", name) for name in [*ARRAYS, *model_arrays(numbers)]}
     assert documented("Arrays of a model") == arrays | names | {"input_points", *SCALES, *SPARSE_ARRAYS}
-    assert documented("Meta of a model") == set(META) | {"first", "zero_based"}
+    assert documented("Meta of a model") == set(META) | {"first", "threshold", "zero_based", "vocabulary"}
 
 
 # Half precision

@@ -59,6 +59,7 @@ CHANGES = {
     "effort": Change([]),  # fitting/test_quick.py
     "holdout": Change([0.05, 0.3], {"calibrate": True}),
     "calibrate": Change([False], {"calibrate": True}),
+    "aim": Change([]),  # test_aim.py
     "device": Change([]),  # test_device.py
     "memory": Change([]),  # below
     "block_rows": Change([]),  # below

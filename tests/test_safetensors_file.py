@@ -71,7 +71,7 @@ def test_the_safetensors_library_reads_the_same_arrays(path, arrays):
     save(path, arrays, {"a": 1})
     with safe_open(path, framework="numpy") as file:
         assert_same({name: file.get_tensor(name) for name in file.keys()}, arrays)  # noqa: SIM118
-        assert json.loads(file.metadata()["smoothlink"])["format_version"] == 5
+        assert json.loads(file.metadata()["smoothlink"])["format_version"] == 6
 
 
 def test_mapped_arrays_are_read_only_views_of_the_file_and_others_are_not(path):
@@ -258,7 +258,7 @@ def forged(entries, arrays=None, data=b"", **changes):
     arrays = (
         {name: e["crc32"] if isinstance(e, dict) else 0 for name, e in entries.items()} if arrays is None else arrays
     )
-    content = {"format": "smoothlink", "format_version": 5, "versions": {}, "meta": {}, "arrays": arrays} | changes
+    content = {"format": "smoothlink", "format_version": 6, "versions": {}, "meta": {}, "arrays": arrays} | changes
     crc = zlib.crc32(canonical(content | {"header": entries}))
     return container({"__metadata__": {"smoothlink": json.dumps(content | {"crc32": crc})}, **entries}, data)
 
@@ -292,7 +292,7 @@ def entry(shape, begin, end, dtype="U8", **more):
         (container({"__metadata__": {"smoothlink": "[1]"}}), "cannot be read"),
         (container({"__metadata__": {"smoothlink": '{"format": "x", "format_version": 1}'}}), "cannot be read"),
         (container({"__metadata__": {"smoothlink": '{"format": "smoothlink", "format_version": 1}'}}), "checksum"),
-        (forged({}, format_version=6), r"format 6; .* reads up to 5\.\nType: pip install --upgrade"),
+        (forged({}, format_version=7), r"format 7; .* reads up to 6\.\nType: pip install --upgrade"),
         (forged({}, format_version="1"), "cannot be read"),
         (forged({}, meta=float("nan")), "checksum"),
         (forged({}, meta=[]), "checksum"),

@@ -67,7 +67,7 @@ class Wire:
         self.found: dict[str, int] = {}
         self.before = looped()
 
-    def __call__(self, stage: str, share: float) -> None:
+    def __call__(self, stage: str, share: float, words: str) -> None:
         if share == 0.0:
             self.before = looped()
         elif share == 1.0:

@@ -17,11 +17,10 @@ STAGES = ("read", "embed", "featurize")  # that send anything
 SOLVING = ("embed-sum", "embed-add", "embed-columns")  # tasks of the embedding, before h is made
 INTRODUCTION = f"""# Benchmarks on local workers
 
-Written by `python benchmarks/cluster.py --page-only` from the cells in results/cluster/. The same fit, all
-settings given, in one process with all cores and on Dask workers of one thread each, which are processes of the same
-machine: more workers than cores cannot be faster. Each fit ran in a process of its own after a small one that loaded
-what is loaded once. Seconds run from the data folder to the model. The bar: two workers within {TIMES_BAR:g} times the
-seconds of one process on two cores, by the plan that `auto` takes, which is columns here.
+The same fit, all settings given, in one process with all cores and on Dask workers of one thread each, which are
+processes of the same machine: more workers than cores cannot be faster. Each fit ran in a process of its own after a
+small one that loaded what is loaded once. Seconds run from the data folder to the model. The bar: two workers within
+{TIMES_BAR:g} times the seconds of one process on two cores, by the plan that `auto` takes, which is columns here.
 
 **Moved** are bytes over the loopback device while a stage ran: all of Dask's, and what else was sent meanwhile.
 **Least** is what the plan has to move: an array for all workers once to each, a sum of W arrays in W transfers.
@@ -32,6 +31,7 @@ frequency, and values and row numbers of the transpose. The bar for the solves i
 sums of all columns at once would take; what a worker holds includes its labels. Then come h, rows x k of the share,
 beside W, and for the link Phi'Phi and Phi'Y, of which an addition holds three.
 """
+WRITTEN = "Written by `python benchmarks/cluster.py --page-only` from the cells in results/cluster/."
 NOTHING = "Nothing has been measured yet: run `python benchmarks/cluster.py` on a quiet machine."
 
 
@@ -102,7 +102,7 @@ def solving(cell: dict[str, Any]) -> int:
 def page(cells: Cells) -> str:
     """The page, by the cells alone."""
     if HERE not in cells:
-        return f"{INTRODUCTION}\n{NOTHING}\n"
+        return f"{INTRODUCTION}\n{NOTHING}\n\n{WRITTEN}\n"
     first = cells[HERE]
     lines = [INTRODUCTION]
     if any(cell["trial"] for cell in cells.values()):
@@ -115,6 +115,8 @@ def page(cells: Cells) -> str:
         f"Measured {' to '.join(dates)} on {first['cores']} cores, seed {first['seed']}, by",
         f"`{first['command']}`; {versions}.",
         f"At most {others:g} cores were busy with anything else while a fit ran.",
+        "",
+        WRITTEN,
     ]
     return "\n".join(lines) + "\n"
 

@@ -76,7 +76,7 @@ def fitted(rows: Data, settings: dict[str, Any], device: str, seed: int, tell: C
     moments: list[float] = []
     reported = [0.0]
 
-    def notify(stage: str, share: float) -> None:
+    def notify(stage: str, share: float, words: str) -> None:
         finish(device)
         after = time.perf_counter() - began
         if stage == "fit":

@@ -29,9 +29,8 @@ REMARKS = {
 }
 INTRODUCTION = """# Benchmarks on one GPU
 
-Written by `python benchmarks/gpu.py --page-only` from the cells in results/gpu/. Each part runs alone
-(`python benchmarks/gpu.py lshtc`): it first checks the pieces of a fit on the device against float64 NumPy on small
-problems, then measures.
+Each part runs alone (`python benchmarks/gpu.py lshtc`): it first checks the pieces of a fit on the device against
+float64 NumPy on small problems, then measures.
 
 Fits have all settings given and hold out no rows, so that each is one fit. Seconds of a fit run from arrays in the
 host's memory to a model in the host's memory; the checks, and on real data a fit of few rows, have loaded and compiled
@@ -39,6 +38,7 @@ what is loaded and compiled once. The rate of a pass counts 4 n s c operations, 
 seconds: preconditioner, update and everything between included. Beside it stands the rate of a plain product of bf16
 matrices, the higher of before and after the fit.
 """
+WRITTEN = "Written by `python benchmarks/gpu.py --page-only` from the cells in results/gpu/."
 NOTHING = (
     "Nothing has been measured yet: run `python benchmarks/gpu.py lshtc` and the other parts on a machine with a GPU."
 )
@@ -70,7 +70,7 @@ def page(cells: dict[str, dict[str, Any]]) -> str:
     lines = [INTRODUCTION, *([] if cells else [NOTHING, ""])]
     for name, cell in cells.items():
         lines += section(name, cell)
-    return "\n".join(lines).rstrip("\n") + "\n"
+    return "\n".join(lines).rstrip("\n") + f"\n\n{WRITTEN}\n"
 
 
 def section(name: str, cell: dict[str, Any]) -> list[str]:

@@ -21,9 +21,6 @@ NAMES = {"p@1": "P@1", "p@3": "P@3", "p@5": "P@5", "psp@1": "PSP@1", "psp@3": "P
 NAMES |= {"ndcg@5": "nDCG@5"}
 INTRODUCTION = """# Benchmarks
 
-Written by `make bench`, that is `python benchmarks/compare_peers.py` and `python benchmarks/growth.py`, from the cells
-in results/; `--page-only` writes it again.
-
 Every method runs in a process of its own on the same rows. Text sets are one fixed pair of XMC files each
 (`benchmarks/vectorise.py`: sublinear TF-IDF, words of two texts or more, unit rows). Peers get the features that
 smoothlink would make of the files: unit rows, or standardised columns where X is a table; omikuji gets no rows without
@@ -48,6 +45,10 @@ come alone. Peak MB: of the whole process, data and interpreter included. Model 
 and after; it counts the method itself. Others: cores that were busy with other work meanwhile; seconds are too long
 where this is not about 0. A method that takes longer in all than the limit that its set names is stopped.
 """
+WRITTEN = (
+    "Written by `make bench`, that is `python benchmarks/compare_peers.py` and `python benchmarks/growth.py`, from the "
+    "cells in results/; `--page-only` writes it again."
+)
 NOTHING = "Nothing has been measured yet: run `make bench`."
 
 
@@ -92,7 +93,7 @@ def page(
         lines += negatives_section(negatives)
     if growth is not None:
         lines += growth_lines(growth, f"{stem}-growth")
-    return "\n".join(lines).rstrip("\n") + "\n"
+    return "\n".join(lines).rstrip("\n") + f"\n\n{WRITTEN}\n"
 
 
 def of_set(name: str, cells: Cells) -> list[str]:

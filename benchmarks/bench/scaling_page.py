@@ -28,12 +28,13 @@ MOVED = {
     },
 }
 
+WRITTEN = "Written by `python benchmarks/cluster.py --page-only`."
 MODEL = f"""# Scaling
 
-What a fit on W workers takes, by the model in benchmarks/bench/scaling.py, from which this page is written
-(`python benchmarks/cluster.py --page-only`). n rows, d features, c labels; X has e entries, constant included, Y has y;
-rank k, l = 20 more columns, s random features, t iterations of conjugate gradients; squared loss, one power step, so
-{SOLVES} solves. Arrays are float32 (4 bytes per number) unless stated otherwise.
+What a fit on W workers takes, by the model in benchmarks/bench/scaling.py. n rows, d features, c labels; X has e
+entries, intercept included, Y has y; rank k, l = 20 more columns, s random features, t iterations of conjugate
+gradients; squared loss, one power step, so {SOLVES} solves. Arrays are float32 (4 bytes per number) unless stated
+otherwise.
 
 TABLE
 
@@ -80,9 +81,8 @@ def formulas() -> list[str]:
 
 def page(cells: Cells) -> str:
     """The page, by the model and the cells alone."""
-    return (
-        "\n".join([MODEL.replace("TABLE", "\n".join(formulas())), *checked(cells), "", *predicted(rates(cells))]) + "\n"
-    )
+    lines = [MODEL.replace("TABLE", "\n".join(formulas())), *checked(cells), "", *predicted(rates(cells)), "", WRITTEN]
+    return "\n".join(lines) + "\n"
 
 
 def rates(cells: Cells) -> Machine:

@@ -10,22 +10,33 @@ from pathlib import Path
 from typing import Any
 
 import smoothlink
+from smoothlink import types
 
 HEAD = """# Python names
 
-Written by `python docs/generate` from the docstrings. All names are those of `smoothlink` itself:
-`from smoothlink import SmoothLinkClassifier`. Whatever is not here may change without notice.
+All names are those of `smoothlink` itself: `from smoothlink import SmoothLinkClassifier`. Whatever is not here may
+change without notice.
 """
+WRITTEN = "Written by `python docs/generate` from the docstrings and signatures."
 GROUPS = {
-    "Classifiers": "SmoothLinkClassifier TextSmoothLink TextFeatures load",
+    "Classifiers": "SmoothLinkClassifier TextSmoothLink TextFeatures Document load",
     "Choices": """Gaussian Laplacian Exponential Matern Linear Squared Logistic Softmax Randomized PerLabel Joint
         FineTune InputKernel""",
+    "Names of labels": "read_vocabulary Vocabulary",
     "Data": "read write Data Reading Files stratified_split",
     "Evaluation, explanation and search": "evaluate report compare explain neighbours tune Space",
     "Clusters and many files": "cluster predict_files evaluate_files",
     "Solvers": "Cholesky DualCholesky ConjugateGradient",
     "Errors": "SmoothLinkError DataError ModelFileError DeviceError ClusterError",
 }
+TYPES = """## Types
+
+Signatures name these, which are in `smoothlink.types`. A `Frame` is a pandas or polars table, a `ColumnStore` one of
+pyarrow or a Hugging Face data set.
+
+| | |
+|---|---|"""
+BAR = "&#124;"  # within a table a bar ends the cell
 INNER = ("Reading", "TextFeatures")  # their methods serve the other names
 WIDEST = 100  # characters of a signature on one line
 SECTION = re.compile(r"^(\w[\w ]*)\n-+\n", re.MULTILINE)
@@ -40,10 +51,42 @@ def api_page() -> str:
         raise SystemExit(f"docs/generate/api_page.py and smoothlink.__all__ differ in {', '.join(sorted(missing))}.")
     lines = [HEAD]
     for title, names in GROUPS.items():
+        lines += [f"**{title}**", "", "| | |", "|---|---|", *(listed(name) for name in names.split()), ""]
+    for title, names in GROUPS.items():
         lines += [f"## {title}", ""]
         for name in names.split():
             lines += public(name)
-    return "\n".join(lines)
+    lines += [TYPES, *(f"| `{name}` | {meaning} |" for name, meaning in type_aliases()), ""]
+    return "\n".join([*lines, WRITTEN, ""])
+
+
+def type_aliases() -> list[tuple[str, str]]:
+    """The names that signatures use for types, with what they stand for, from smoothlink/types.py."""
+    source = Path(inspect.getsourcefile(types) or "").read_text(encoding="utf-8")
+    found = re.findall(r"^(\w+): TypeAlias = (.+?)(?:  # (.+))?$", source, re.MULTILINE)
+    return [
+        (
+            name,
+            " or ".join(f"`{part}`" for part in value.strip('"').split(" | ")) + (f"<br>{meaning}" if meaning else ""),
+        )
+        for name, value, meaning in found
+    ]
+
+
+def listed(name: str) -> str:
+    """A line of the contents: the name, what it is, and links to its methods."""
+    first = (inspect.getdoc(getattr(smoothlink, name)) or "").split("\n\n")[0]
+    links = [f"[{method.name}](#{f'{name}{method.name}'.lower()})" for method in methods(name)]
+    more = f"<br>{', '.join(links)}" if links else ""
+    return f"| [{name}](#{name.lower()}) | {' '.join(first.split()).replace('|', BAR)}{more} |"
+
+
+def methods(name: str) -> list[ast.FunctionDef]:
+    """The methods of a class that have a section of their own."""
+    found = definition(getattr(smoothlink, name))
+    if not isinstance(found, ast.ClassDef) or name in INNER:
+        return []
+    return [method for method in found.body if isinstance(method, ast.FunctionDef) and shown(method)]
 
 
 def public(name: str) -> list[str]:
@@ -51,11 +94,9 @@ def public(name: str) -> list[str]:
     found = definition(getattr(smoothlink, name))
     docstring = inspect.getdoc(getattr(smoothlink, name)) or ""  # that of the classifier has its parameters filled in
     lines = [f"### {name}", "", *signature(found, name), *markdown(docstring)]
-    if isinstance(found, ast.ClassDef) and name not in INNER:
-        for method in found.body:
-            if isinstance(method, ast.FunctionDef) and shown(method):
-                lines += [f"#### {name}.{method.name}", "", *signature(method, method.name)]
-                lines += markdown(ast.get_docstring(method) or "")
+    for method in methods(name):
+        lines += [f"#### {name}.{method.name}", "", *signature(method, method.name)]
+        lines += markdown(ast.get_docstring(method) or "")
     return lines
 
 

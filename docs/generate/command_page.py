@@ -11,19 +11,27 @@ from typing import Any
 import typer
 
 from smoothlink.cli.app import app
+from smoothlink.cli.shared_options import WORDS
 
 HEAD = """# Commands
 
-Written by `python docs/generate` from the program; `smoothlink COMMAND --help` says the same.
+`smoothlink COMMAND --help` shows the same on the screen.
 
 Messages go to standard error, results to standard output. The exit code is 0, or 1 where something is wrong with the
 data or the model, 2 where the command was typed wrongly, 130 after Ctrl-C. `smoothlink --debug COMMAND` shows the
 traceback of an error, `smoothlink --version` the version.
+
+On a terminal a bar shows what `train` and `predict` have done and about how long they still take. Elsewhere, as in a
+log, standard error gets a line for each step when it ends, and every half minute one with what is done; `--quiet` shows
+neither.
+
+After `smoothlink --install-completion`, in a new terminal, the Tab key completes commands, options and their values
+(bash, zsh, fish, PowerShell); `--show-completion` only prints what would be installed.
 """
+WRITTEN = "Written by `python docs/generate` from the program."
 NOT_RUN = "<!-- not run: the examples of the help texts; their options are checked -->"
 BAR = "&#124;"  # within a table a bar ends the cell
 OWN = ("Arguments", "Options")
-WORDS = {int: "N", float: "NUMBER", str: "TEXT"}
 
 
 def command_page() -> str:
@@ -38,7 +46,7 @@ def command_page() -> str:
         lines += section(name, command, panels[name], shared)
     for panel, rows in shared.items():
         lines += [f"## {panel}", "", "Options of several commands.", "", *table(rows)]
-    return "\n".join(lines)
+    return "\n".join([*lines, WRITTEN, ""])
 
 
 def first_line(command: Any) -> str:

@@ -10,8 +10,7 @@ from smoothlink.parameters import CHOICES, FORMER, Choice, Limit, Parameter, exa
 
 HEAD = """# Parameters
 
-Written by `python docs/generate` from the table in `smoothlink.parameters`, from which the checks of
-`SmoothLinkClassifier` and the options of `smoothlink train` come too. Nothing has to be given.
+The parameters of `SmoothLinkClassifier`, which are options of `smoothlink train` too. None of them has to be given.
 
 A [choice](#choices) has parameters of its own. In Python it is an object, `kernel=Gaussian(bandwidth=2.0)`, or where
 its defaults will do a word, `kernel="gaussian"`; `set_params(kernel__bandwidth=2.0)` and `GridSearchCV` reach into the
@@ -20,6 +19,10 @@ object. On the command line, `--set kernel.bandwidth=2`.
 A value that is not possible is an error, and so is a parameter that the chosen learner does not use
 ([what goes together](#what-goes-together)).
 """
+WRITTEN = (
+    "Written by `python docs/generate` from the table in `smoothlink.parameters`, from which the checks of "
+    "`SmoothLinkClassifier` and the options of `smoothlink train` come too."
+)
 CHOICES_HEAD = """## Choices
 
 `from smoothlink import Gaussian, Logistic, Joint` and so on.
@@ -44,7 +47,7 @@ def parameters_page() -> str:
     lines.append(LIMITS_HEAD)
     for limit in (*parameters.LIMITS, parameters.CLUSTER):
         lines += limited(limit)
-    return "\n".join(lines)
+    return "\n".join([*lines, WRITTEN, ""])
 
 
 def order(p: Parameter) -> int:

@@ -33,6 +33,7 @@ _PLACES = {
     "InputKernel": "smoothlink.choices",
     "TextSmoothLink": "smoothlink.text.classifier",
     "TextFeatures": "smoothlink.text.features",
+    "Document": "smoothlink.text.numbers",
     "cluster": "smoothlink.distributed.client",
     "Files": "smoothlink.distributed.input_files",
     "Reading": "smoothlink.data.matching",
@@ -48,6 +49,8 @@ _PLACES = {
     "report": "smoothlink.reports.report_page",
     "compare": "smoothlink.reports.comparison",
     "load": "smoothlink.modelfile",
+    "Vocabulary": "smoothlink.vocabulary",
+    "read_vocabulary": "smoothlink.vocabulary",
     "explain": "smoothlink.explanation",
     "neighbours": "smoothlink.explanation",
     "ClusterError": "smoothlink.errors",
@@ -101,6 +104,9 @@ if TYPE_CHECKING:
     from smoothlink.steps.split import stratified_split as stratified_split
     from smoothlink.text.classifier import TextSmoothLink as TextSmoothLink
     from smoothlink.text.features import TextFeatures as TextFeatures
+    from smoothlink.text.numbers import Document as Document
+    from smoothlink.vocabulary import Vocabulary as Vocabulary
+    from smoothlink.vocabulary import read_vocabulary as read_vocabulary
 
 
 def __getattr__(name: str) -> Any:

@@ -17,10 +17,20 @@ from sklearn.base import BaseEstimator
 from smoothlink.parameters import CHOICES, FORMER, LIMITS, MATERN, PARAMETERS, example_of, flat_table, unknown_parameter
 
 
+class ShortHtml:
+    """A mixin for estimators whose HTML form lists the parameters that were changed, as their repr does."""
+
+    def _get_params_html(self, *args: Any, **given: Any) -> Any:
+        found = super()._get_params_html(*args, **given)  # type: ignore[misc]
+        for name in found.keys() - set(found.non_default):
+            del found[name]
+        return found
+
+
 class Gaussian(BaseEstimator):
     """The Gaussian kernel of the link function."""
 
-    def __init__(self, bandwidth: Any = "auto", features: Any = "auto") -> None:
+    def __init__(self, bandwidth: float | str = "auto", features: int | str = "auto") -> None:
         self.bandwidth = bandwidth
         self.features = features
 
@@ -28,7 +38,7 @@ class Gaussian(BaseEstimator):
 class Laplacian(BaseEstimator):
     """The product of Laplace kernels, one per coordinate of the embedding."""
 
-    def __init__(self, bandwidth: Any = "auto", features: Any = "auto") -> None:
+    def __init__(self, bandwidth: float | str = "auto", features: int | str = "auto") -> None:
         self.bandwidth = bandwidth
         self.features = features
 
@@ -36,7 +46,7 @@ class Laplacian(BaseEstimator):
 class Exponential(BaseEstimator):
     """The exponential kernel of the link function."""
 
-    def __init__(self, bandwidth: Any = "auto", features: Any = "auto") -> None:
+    def __init__(self, bandwidth: float | str = "auto", features: int | str = "auto") -> None:
         self.bandwidth = bandwidth
         self.features = features
 
@@ -44,7 +54,7 @@ class Exponential(BaseEstimator):
 class Matern(BaseEstimator):
     """The kernel whose random frequencies have a Student distribution of `nu` degrees of freedom."""
 
-    def __init__(self, nu: float = 3.0, bandwidth: Any = "auto", features: Any = "auto") -> None:
+    def __init__(self, nu: float = 3.0, bandwidth: float | str = "auto", features: int | str = "auto") -> None:
         self.nu = nu
         self.bandwidth = bandwidth
         self.features = features
@@ -63,7 +73,7 @@ class Logistic(BaseEstimator):
 
     def __init__(
         self,
-        passes: Any = "auto",
+        passes: int | str = "auto",
         learning_rate: float = 1.0,
         momentum: float = 0.9,
         decay: float = 0.9,
@@ -81,7 +91,7 @@ class Softmax(BaseEstimator):
 
     def __init__(
         self,
-        passes: Any = "auto",
+        passes: int | str = "auto",
         learning_rate: float = 1.0,
         momentum: float = 0.9,
         decay: float = 0.9,
@@ -105,7 +115,7 @@ class Randomized(BaseEstimator):
 class PerLabel(BaseEstimator):
     """One direction per label (Algorithm 2): ridge regression, or the decision functions of a classifier."""
 
-    def __init__(self, classifier: Any = None) -> None:
+    def __init__(self, classifier: BaseEstimator | None = None) -> None:
         self.classifier = classifier
 
 
@@ -114,9 +124,9 @@ class Joint(BaseEstimator):
 
     def __init__(
         self,
-        negatives: Any = "auto",
+        negatives: int | str = "auto",
         sparse_weights: bool = True,
-        passes: Any = "auto",
+        passes: int | str = "auto",
         learning_rate: float = 1.0,
         batch_rows: int | None = None,
     ) -> None:
@@ -132,7 +142,7 @@ class FineTune(BaseEstimator):
 
     def __init__(
         self,
-        passes: Any = "auto",
+        passes: int | str = "auto",
         dropout: float = 0.3,
         sparse_weights: bool = True,
         learning_rate: float = 1.0,
@@ -149,7 +159,7 @@ class InputKernel(BaseEstimator):
     """A kernel of x, on which the embedding is then linear."""
 
     def __init__(
-        self, kernel: str = "gaussian", bandwidth: Any = "auto", features: Any = "auto", map: str = "auto"
+        self, kernel: str = "gaussian", bandwidth: float | str = "auto", features: int | str = "auto", map: str = "auto"
     ) -> None:
         self.kernel = kernel
         self.bandwidth = bandwidth

@@ -3,28 +3,44 @@
 from __future__ import annotations
 
 import datetime
-import os
 import sys
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast, overload
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from smoothlink.choices import check_names
+from smoothlink.choices import (
+    Exponential,
+    FineTune,
+    Gaussian,
+    InputKernel,
+    Joint,
+    Laplacian,
+    Linear,
+    Logistic,
+    Matern,
+    PerLabel,
+    Randomized,
+    ShortHtml,
+    Softmax,
+    Squared,
+    check_names,
+)
 from smoothlink.device_model import DeviceCopy
 from smoothlink.distributed import current
-from smoothlink.fitting.checks import check_loss, check_weights
+from smoothlink.fitting.checks import check_task, check_weights, few_rows_notes
 from smoothlink.fitting.prepare import feature_count
 from smoothlink.fitting.run import run
 from smoothlink.fitting.settings import Notify, Request, TrainingData
 from smoothlink.fitting.summary import Fitted
-from smoothlink.labels import read_classes, read_indicator, read_targets, weigh
+from smoothlink.labels import matrix_and_names, read_classes, read_indicator, read_labels, read_targets, weigh
 from smoothlink.machines.rows_in_files import MappedMatrix
 from smoothlink.machines.threads import single_thread
 from smoothlink.model import Model
@@ -38,10 +54,15 @@ from smoothlink.predict import (
     predict_topk,
     predictions,
 )
+from smoothlink.solve import Cholesky, ConjugateGradient, DualCholesky
+from smoothlink.steps.thresholds import threshold_array
+from smoothlink.text.data_frames import ranked_frame
+from smoothlink.types import FilePath, Frame, LabelMatrix, Matrix, Seed, Targets, Weights
 
 if TYPE_CHECKING:
     from smoothlink.distributed.input_files import Files
     from smoothlink.metrics.evaluate import Evaluation, Predictions
+    from smoothlink.vocabulary import Vocabulary
 
 Array = NDArray[Any]
 Result = TypeVar("Result")
@@ -49,7 +70,7 @@ Result = TypeVar("Result")
 FEW_ENTRIES = 1 << 16  # of rows that are looked through in the blink that scikit-learn's own checks take
 
 
-class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
+class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
     """Multilabel and multiclass classification through a smooth, low-rank link function.
 
     Nothing has to be tuned: what is "auto" is chosen on rows that are held out before anything is fitted. A value that
@@ -62,38 +83,44 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
     Attributes
     ----------
     classes_ : class ids, or 0 .. c - 1 for an indicator matrix.
-    summary_ : rank, captured share, ridges, what each was chosen by, seconds and memory of each step.
-    thresholds_ : one per label, fitted by Algorithm 4 on held-out rows.
+    summary_ : rank, captured share, ridges, what each was selected by, seconds and memory of each step.
+    thresholds_ : the least probability of each label that `predict` returns, by the `aim`; infinite for labels without
+        training rows. What they reached on held-out rows is in `summary_["threshold"]`.
     label_directions_ : U (c, k), or None.
-    label_names_, n_features_in_, feature_names_in_ : as usual.
+    label_names_ : names of the labels, of a data frame y its columns; or None.
+    n_features_in_, feature_names_in_ : as usual.
     zero_based_ : whether the svmlight files it was trained on count features from 0; None for other data.
+    vocabulary_ : names of the labels in a controlled vocabulary (`set_vocabulary`), or None.
     """
+
+    vocabulary_: Vocabulary | None = None
 
     def __init__(
         self,
-        rank: Any = "auto",
+        rank: float | str = "auto",
         *,
-        embedding: Any = "randomized",
-        ridge: Any = "auto",
-        kernel: Any = "auto",
-        final_ridge: Any = "auto",
-        loss: Any = "auto",
-        training: Any = "auto",
+        embedding: str | Randomized | PerLabel = "randomized",
+        ridge: float | str = "auto",
+        kernel: str | Gaussian | Laplacian | Exponential | Matern | Linear = "auto",
+        final_ridge: float | str = "auto",
+        loss: str | Squared | Logistic | Softmax = "auto",
+        training: str | Joint | FineTune = "auto",
         task: str = "auto",
         label_smoothing: float = 1.0,
-        class_weight: Any = None,
+        class_weight: str | Mapping[Any, float] | Weights | None = None,
         scale: str = "auto",
         normalize_embedding: bool = False,
-        input_kernel: Any = "auto",
-        solver: Any = "auto",
+        input_kernel: str | InputKernel | None = "auto",
+        solver: str | Cholesky | DualCholesky | ConjugateGradient = "auto",
         effort: str = "full",
         holdout: float = 0.1,
         calibrate: bool = True,
+        aim: str = "half",
         device: str = "cpu",
-        memory: Any = None,
+        memory: int | str | None = None,
         block_rows: int | None = None,
-        checkpoint: Any = None,
-        random_state: Any = 0,
+        checkpoint: FilePath | None = None,
+        random_state: Seed | None = 0,
         verbose: int = 0,
     ) -> None:
         self.rank = rank
@@ -113,6 +140,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         self.effort = effort
         self.holdout = holdout
         self.calibrate = calibrate
+        self.aim = aim
         self.device = device
         self.memory = memory
         self.block_rows = block_rows
@@ -134,8 +162,8 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
             self._device_copy.drop()
         return self
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Fits to X (n, d), CSR or dense, and y: class ids (n,), or a 0/1 matrix (n, c), sparse or dense.
+    def fit(self, X: Matrix | Files, y: Targets | None = None, sample_weight: Weights | None = None) -> Self:
+        """Fits to X (n, d), CSR or dense, and y: class ids (n,), or a 0/1 matrix (n, c), sparse, dense or a data frame.
 
         Within `with smoothlink.cluster(...)` the fit runs on a cluster; there X may be `smoothlink.Files`, which the
         workers read themselves, labels included.
@@ -149,20 +177,22 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
             from smoothlink.distributed.distributed_fit import check_shards
 
             check_shards(cluster, request)
-        if hasattr(X, "sources"):  # Files
+        if hasattr(X, "sources"):
             if y is not None or sample_weight is not None:
                 raise ValueError("Files hold their labels and have no weights: pass nothing but them.")
-            return self._fit_files(X, request)
+            return self._fit_files(cast("Files", X), request)
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None.")
         if isinstance(X, MappedMatrix):  # looked through when it was read
             self.n_features_in_ = X.shape[1]
         else:
             X = _tidy(validate_data(self, X, accept_sparse="csr", dtype=_value_types(X)))
+        y, names = matrix_and_names(y)
         targets = read_targets(y, self.task)
+        named: dict[str, Any] = {"names": names if targets.indicator else None}
         if targets.Y.shape[0] != X.shape[0]:
             raise ValueError(f"X has {X.shape[0]} rows and y has {targets.Y.shape[0]}; they must be as many.")
-        check_loss(request, multiclass=targets.multiclass)
+        check_task(request, multiclass=targets.multiclass)
         w = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         w, label_weight = weigh(targets, w, self.class_weight)
         check_weights(w, targets.Y, label_weight, request)
@@ -173,11 +203,11 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
             task, rows = "multiclass" if targets.multiclass else "multilabel", partition_arrays(cluster, X, targets.Y)
             reports: dict[str, Any] = {"notify": notify, "note": self._noted()}
             trained = fit_partitioned(rows, w.astype(np.float32), request, task, label_weight, **reports)
-            return self._keep(trained, targets.classes, indicator=targets.indicator, sparse=targets.sparse)
+            return self._keep(trained, targets.classes, indicator=targets.indicator, sparse=targets.sparse, **named)
         data = TrainingData(X, targets.Y, w, targets.multiclass, label_weight)
         with single_thread(_largest_product(X, targets.Y.shape[1], request)):
             trained = self._train(data, request, notify)
-        return self._keep(trained, targets.classes, indicator=targets.indicator, sparse=targets.sparse)
+        return self._keep(trained, targets.classes, indicator=targets.indicator, sparse=targets.sparse, **named)
 
     def _train(self, data: TrainingData, request: Request, notify: Notify | None) -> Fitted:
         """Fits a model to checked arrays; subclasses fit models of other kinds."""
@@ -215,10 +245,13 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         self._device_copy = DeviceCopy()
         self.label_directions_ = trained.U
         self.summary_ = {**trained.summary, "date": datetime.date.today().isoformat()}
-        self.thresholds_ = trained.model.thresholds
         self.label_names_ = names
+        self.vocabulary_ = None
         self.zero_based_ = None
         self._indicator, self._sparse = indicator, sparse
+        if (note := self._noted()) is not None:
+            for text in few_rows_notes(self.summary_["rows"], self.model_.counts):
+                note(text)
         return self
 
     def _request(self, *, cluster: bool = False) -> Request:
@@ -256,14 +289,33 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
             return None
         return X if X.dtype in (np.float32, np.float64) and np.isfinite(X.data).all() else None
 
-    def predict(self, X: Any) -> Any:
-        """Class ids, or label sets at probability > 1/2: CSR when y was sparse, else a dense 0/1 array."""
-        sets = self._run_prediction(self._validated_rows(X), predict_sets)
+    @property
+    def thresholds_(self) -> Array:
+        if not hasattr(self, "model_"):
+            raise AttributeError(f"This {type(self).__name__} has no thresholds_ before it is fitted.")
+        return self.model_.own_thresholds
+
+    def predict(self, X: Matrix, threshold: ArrayLike | None = None) -> LabelMatrix:
+        """Class ids, or sets of the labels whose probability is at least a threshold: CSR when y was sparse, else a
+        dense 0/1 array.
+
+        threshold: a number, or one for each label; None: `thresholds_`, which are chosen by `aim`.
+        """
+        X = self._validated_rows(X)
+        sets = self._run_prediction(X, predict_sets, self._thresholds(threshold))
         if not self._indicator:
             return self.classes_[sets.indices]
         return sets if self._sparse else sets.toarray()
 
-    def predict_proba(self, X: Any, labels: Any = None) -> Array:
+    def _thresholds(self, threshold: ArrayLike | None) -> Array | None:
+        """Returns thresholds (c,) that were given; None where they are the model's own."""
+        if threshold is None:
+            return None
+        if self.model_.multiclass:
+            raise ValueError("threshold is given, but a multiclass model predicts the one best class; leave it out.")
+        return threshold_array(threshold, self.model_.n_labels)
+
+    def predict_proba(self, X: Matrix, labels: Sequence[int] | Array | None = None) -> Array:
         """Probabilities (n, c), dense; of some labels (positions in classes_) where given."""
         X = self._validated_rows(X)
         return self._run_prediction(X, predict_proba, None if labels is None else self._positions(labels))
@@ -276,7 +328,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError(f"labels are outside 0..{self.model_.n_labels - 1}.")
         return positions
 
-    def decision_function(self, X: Any, labels: Any = None) -> Array:
+    def decision_function(self, X: Matrix, labels: Sequence[int] | Array | None = None) -> Array:
         """Scores (n, c) before calibration; binary class ids: (n,), positive for the second class."""
         X = self._validated_rows(X)
         S = self._run_prediction(X, predict_scores, None if labels is None else self._positions(labels))
@@ -285,54 +337,76 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
             return np.asarray(S[:, 1] - S[:, 0])
         return S
 
-    def predict_topk(self, X: Any, k: int = 5, *, rank_by: str = "probability") -> sp.csr_array:
+    @overload
+    def predict_topk(
+        self, X: Matrix, k: int = ..., *, rank_by: str = ..., as_frame: Literal[False] = ...
+    ) -> sp.csr_array: ...
+
+    @overload
+    def predict_topk(self, X: Matrix, k: int = ..., *, rank_by: str = ..., as_frame: Literal[True]) -> Frame: ...
+
+    def predict_topk(
+        self, X: Matrix, k: int = 5, *, rank_by: str = "probability", as_frame: bool = False
+    ) -> sp.csr_array | Frame:
         """The k best labels of each row with their probabilities: CSR, k entries per row in descending order.
 
-        rank_by="psp" ranks by probability times inverse propensity, which favours rare labels.
+        rank_by="psp" ranks by probability times inverse propensity, which favours rare labels. as_frame=True: a data
+        frame with lists of labels and of probabilities, of polars where X is one, else of pandas with the index of X.
 
         `P.indices.reshape(n, -1)` are the ranked labels (positions in classes_). Never makes an n x c array.
         """
         check_value("k", k, Values(whole=1))
         check_value("rank_by", rank_by, RANK_BY)
-        return self._run_prediction(self._validated_rows(X), predict_topk, int(k), rank_by=rank_by)
+        best = self._run_prediction(self._validated_rows(X), predict_topk, int(k), rank_by=rank_by)
+        if not as_frame:
+            return best
+        names = self.classes_.tolist() if self.label_names_ is None else self.label_names_
+        labels = [names[j] for j in best.indices.tolist()]
+        shown = None if self.vocabulary_ is None else self.vocabulary_.names(labels)
+        return ranked_frame(labels, best.data.tolist(), best.indptr.tolist(), X, shown)
 
-    def predict_f1(self, X: Any, over: str = "thresholds") -> Any:
+    def predict_f1(self, X: Matrix, over: str = "thresholds") -> LabelMatrix:
         """Label sets for a high F1 of each label (Algorithm 4).
 
-        over="thresholds": by `thresholds_`, so that a row's prediction does not depend on its neighbours; over="batch":
-        the paper's form, from the probabilities of these very rows. For class ids too the result is a 0/1 matrix.
+        over="thresholds": by thresholds from held-out rows, which with aim="f1" are `thresholds_`, so that a row's
+        prediction does not depend on its neighbours; over="batch": the paper's form, from the probabilities of these
+        very rows. For class ids too the result is a 0/1 matrix.
         """
         sets = self._run_prediction(self._validated_rows(X), predict_f1, over=over)
         return sets if self._sparse or not self._indicator else sets.toarray()
 
     def evaluate(
-        self, X: Any, y: Any, *, bootstraps: int = 1000, seed: int = 0, rank_by: str = "probability"
+        self,
+        X: Matrix,
+        y: Targets,
+        *,
+        threshold: ArrayLike | None = None,
+        bootstraps: int = 1000,
+        seed: int = 0,
+        rank_by: str = "probability",
     ) -> Evaluation:
-        """All metrics with 90 % intervals; y as in `fit`, or with more columns than labels known."""
+        """All metrics with 90 % intervals; y as in `fit`, or with more columns than labels known.
+
+        threshold: of the label sets, as for `predict`.
+        """
         check_value("rank_by", rank_by, RANK_BY)
         X, truth = self._validated_rows(X), self._true_labels(y)
         if truth.shape[0] != X.shape[0]:
             raise ValueError(f"X has {X.shape[0]} rows and y has {truth.shape[0]}; they must be as many.")
-        return self._evaluation(truth, self._run_prediction(X, predictions, truth, rank_by=rank_by), bootstraps, seed)
+        given = {"rank_by": rank_by, "thresholds": self._thresholds(threshold)}
+        return self._evaluation(truth, self._run_prediction(X, predictions, truth, **given), bootstraps, seed)
 
     def _evaluation(self, truth: sp.csr_array, predicted: Predictions, bootstraps: int, seed: int) -> Evaluation:
         """Returns the metrics of predictions for rows whose labels are known."""
-        model = self.model_
-        from smoothlink.metrics.evaluate import evaluate
+        from smoothlink.metrics.evaluate import evaluation, model_statistics
 
-        return evaluate(
-            truth,
-            predicted,
-            label_counts=model.counts,
-            n_train=max(1, round(model.total)),
-            task="multiclass" if model.multiclass else "multilabel",
-            bootstraps=bootstraps,
-            seed=seed,
-        )
+        return evaluation(model_statistics(self.model_, truth, predicted), truth, bootstraps, seed)
 
     def _true_labels(self, y: Any) -> sp.csr_array:
         """y as a 0/1 matrix with at least a column for each label known; class ids unknown to the model come last."""
         c = len(self.classes_)
+        if self._indicator and self.label_names_ is not None and matrix_and_names(y)[1] is not None:
+            return read_labels(y, self.label_names_).Y  # columns by name, in whatever order they are
         if self._indicator:
             Y = read_indicator(y)
             return sp.csr_array((Y.data, Y.indices, Y.indptr), (Y.shape[0], max(c, Y.shape[1])))
@@ -341,7 +415,20 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         known = self.classes_[place] == ids
         return one_each(np.where(known, place, c), c + 1).astype(np.float32)
 
-    def save(self, path: str | os.PathLike[str], dtype: str | None = None) -> None:
+    def set_vocabulary(self, vocabulary: Vocabulary | FilePath | None) -> Self:
+        """Gives the labels the names of a controlled vocabulary, or of a file of one; None removes them.
+
+        Reports, explanations, tables and the server show them, and `save` stores them. A warning says which labels
+        lack a name.
+        """
+        check_is_fitted(self)
+        from smoothlink.data.matching import label_names
+        from smoothlink.vocabulary import checked
+
+        self.vocabulary_ = None if vocabulary is None else checked(vocabulary, label_names(self), warnings.warn)
+        return self
+
+    def save(self, path: FilePath, dtype: str | None = None) -> None:
         """Writes the fitted model to one safetensors file (docs/file-format.md).
 
         dtype="float16" stores the weights in half the space, at a cost in accuracy that is hard to measure, and a
@@ -388,7 +475,7 @@ def _tidy(X: Any) -> Any:
     return A
 
 
-def _to_stderr(stage: str, share: float) -> None:
+def _to_stderr(stage: str, share: float, words: str) -> None:
     if share == 0.0:
         print(f"smoothlink: {stage}", file=sys.stderr)
 

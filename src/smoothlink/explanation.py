@@ -15,17 +15,19 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from smoothlink.data.matching import label_names, unnamed
+from smoothlink.data.matching import inside, label_names, unnamed
 from smoothlink.errors import DataError, plural
 from smoothlink.model import Model
 from smoothlink.parameters import Values, check_value
 from smoothlink.predict import block_probabilities, with_probabilities
 from smoothlink.steps.featurize import Features
 from smoothlink.steps.landmarks import Landmarks
+from smoothlink.vocabulary import display_names, label_text
 
 if TYPE_CHECKING:
     from smoothlink.estimator import SmoothLinkClassifier
     from smoothlink.text.features import TextFeatures
+    from smoothlink.types import FittedModel, Matrix
 
 Array = NDArray[Any]
 
@@ -48,6 +50,7 @@ class LabelNeighbour(NamedTuple):
     label: int
     name: Any
     similarity: float  # cosine, above 0
+    display_name: str  # in the model's vocabulary, where it has one
 
 
 class LabelExplanation(NamedTuple):
@@ -61,10 +64,11 @@ class LabelExplanation(NamedTuple):
     reasons: tuple[Reason, ...]  # the largest first, by size
     rest: float  # what all other features of the row add
     neighbours: tuple[LabelNeighbour, ...]
+    display_name: str  # in the model's vocabulary, where it has one
 
 
 def explain(
-    model: Any, row: Any, labels: Sequence[Any] | None = None, k: int = 5, top: int | None = 10
+    model: FittedModel, row: str | Matrix, labels: Sequence[str | int] | None = None, k: int = 5, top: int | None = 10
 ) -> list[LabelExplanation]:
     """Returns what speaks for and against labels, of one row or one text.
 
@@ -80,13 +84,15 @@ def explain(
     classifier, X, words = classifier_and_row(model, row)
     if classifier.model_.classifier is not None:
         raise ValueError(
-            f"The embedding of this model is a fitted {type(classifier.embedding.classifier).__name__}, which cannot "
-            "be explained.\nUse a linear classifier (with coef_ and intercept_), or PerLabel() without one."
+            "The embedding of this model is a fitted "
+            f"{type(classifier.get_params()['embedding__classifier']).__name__}, "
+            "which cannot be explained.\n"
+            "Use a linear classifier (with coef_ and intercept_), or PerLabel() without one."
         )
     names = label_names(classifier)
     with unnamed():
         X = classifier._validated_rows(X)
-    at, scores, P = predicted(classifier, X, None if labels is None else label_positions(labels, names), k)
+    at, scores, P = predicted(classifier, X, None if labels is None else label_positions(labels, classifier), k)
     row_of, parts = contributions_of_row(classifier.model_, X, at)
     near = neighbours(classifier, at.tolist())
     values = X[:, row_of.numbers].toarray()[0] if sp.issparse(X) else np.asarray(X)[0, row_of.numbers]
@@ -105,6 +111,7 @@ def explain(
                 reasons=tuple(map(Reason._make, each)),
                 rest=rest,
                 neighbours=tuple(near[j]),
+                display_name=label_text(classifier, label),
             )
         )
     return found
@@ -152,15 +159,15 @@ def spelled(terms: Iterable[tuple[int, str]]) -> dict[int, str]:
     return {column: " / ".join(shared) for column, shared in found.items()}
 
 
-def label_positions(labels: Sequence[Any], names: list[Any]) -> Array:
-    """Returns positions of labels that are given by name or by position."""
+def label_positions(labels: Sequence[Any], classifier: SmoothLinkClassifier) -> Array:
+    """Returns positions of labels that are given by name, also that in the vocabulary, or by position."""
     if isinstance(labels, (str, int, np.integer)):
         raise TypeError(f"labels is {labels!r}; pass a list, such as labels=[{labels!r}].")
-    place = (
-        {str(name): j for j, name in reversed(list(enumerate(names)))}
-        if any(isinstance(label, str) for label in labels)
-        else {}
-    )
+    names = label_names(classifier)
+    place: dict[str, int] = {}
+    if any(isinstance(label, str) for label in labels):
+        for known in (display_names(classifier), map(str, names)):
+            place |= {name: j for j, name in reversed(list(enumerate(known)))}
     found = []
     for label in labels:
         at = place.get(label) if isinstance(label, str) else int(label)
@@ -313,7 +320,7 @@ def largest(added: Array, top: int | None) -> tuple[Array, float]:
     return kept, float(np.delete(added, kept).sum())
 
 
-def neighbours(model: Any, labels: Sequence[Any], k: int = NEIGHBOURS) -> list[list[LabelNeighbour]]:
+def neighbours(model: FittedModel, labels: Sequence[str | int], k: int = NEIGHBOURS) -> list[list[LabelNeighbour]]:
     """Returns for each label (by name or position) the k labels that are predicted from the same features,
     nearest first.
 
@@ -321,15 +328,19 @@ def neighbours(model: Any, labels: Sequence[Any], k: int = NEIGHBOURS) -> list[l
     co-occurrence that the features predict, an entry of Y'PY, over those of the two labels with themselves. Models
     without U have it of their decoders where the link is linear; others have no neighbours.
     """
-    classifier = getattr(model, "classifier_", model)
+    classifier = inside(model)
     names = label_names(classifier)
-    at = label_positions(labels, names)
+    at = label_positions(labels, classifier)
     A = label_vectors(classifier)
     if A is None or not len(at):
         return [[] for _ in at]
     ids, cosines = nearest(A, at, k)
     return [
-        [LabelNeighbour(j, names[j], float(c)) for j, c in zip(*pair, strict=True) if c > 1e-6]
+        [
+            LabelNeighbour(j, names[j], float(c), label_text(classifier, j))
+            for j, c in zip(*pair, strict=True)
+            if c > 1e-6
+        ]
         for pair in zip(ids.tolist(), cosines.tolist(), strict=True)
     ]
 

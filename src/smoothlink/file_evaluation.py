@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -22,6 +21,7 @@ from smoothlink.metrics.evaluate import Evaluation
 from smoothlink.model import EmbeddedRows
 from smoothlink.parameters import RANK_BY, check_value
 from smoothlink.predict import Batch, LabelPart, label_part, merge_label_parts, predictions
+from smoothlink.types import FilePath, FilePaths
 
 Array = NDArray[Any]
 
@@ -43,10 +43,11 @@ class Tested(NamedTuple):
 
 
 def evaluate_files(
-    model: str | os.PathLike[str],
-    paths: Any,
+    model: FilePath,
+    paths: FilePaths,
     *,
     rank_by: str = "probability",
+    threshold: float | None = None,
     how: Reading | None = None,
     strict: bool = False,
     device: str = "cpu",
@@ -60,23 +61,25 @@ def evaluate_files(
     scores all rows for some of them, so that Algorithm 4 sees every row. Embedded rows, rows x rank x 4 bytes, go to
     every worker; the k best, sets and losses come back. All must see model and files under the same names.
 
-    model, paths: a model file; one data file or several, * in a name fitting anything. rank_by, strict, device,
-    bootstraps, seed: as for the command `smoothlink evaluate`. how: `smoothlink.Reading`, where files do not speak for
-    themselves. note: called with what there is to say of the files.
+    model, paths: a model file; one data file or several, * in a name fitting anything. rank_by, threshold, strict,
+    device, bootstraps, seed: as for the command `smoothlink evaluate`. how: `smoothlink.Reading`, where files do not
+    speak for themselves. note: called with what there is to say of the files.
     """
     check_value("rank_by", rank_by, RANK_BY)
     request, inputs = file_request(model, paths, rank_by, how, strict, device)
+    request = request._replace(threshold=threshold)
     loaded, cluster = request.classifier(), current()
+    thresholds = loaded._thresholds(threshold)
     if cluster is None:
         found = [read_test(request, path) for path in inputs]
         Y = all_labels([tested.truth for tested in found], inputs, note)
         with unnamed():
             X = loaded._validated_rows(stack([tested.rows for tested in found]))
-        predicted = loaded._run_prediction(X, predictions, Y, rank_by=rank_by)
+        predicted = loaded._run_prediction(X, predictions, Y, rank_by=rank_by, thresholds=thresholds)
     else:
         check_workers(cluster, request, inputs)
         Y, parts = evaluate_on_workers(cluster, request, inputs, loaded.model_.n_labels, note)
-        predicted = merge_label_parts(loaded.model_, parts, Y, rank_by=rank_by)
+        predicted = merge_label_parts(loaded.model_, parts, Y, rank_by=rank_by, thresholds=thresholds)
     return loaded._evaluation(Y, predicted, bootstraps, seed)
 
 
@@ -103,7 +106,7 @@ def read_test(request: FileRequest, path: str) -> Tested:
     """Returns X with the features of the model, and the labels."""
     path = local_copy(path)
     model, notes = request.classifier(), list[str]()
-    data = request.read(path, note=notes.append)
+    data = request.read(path, note=notes.append).data
     counts = (data.X.shape[0], "row"), (data.X.shape[1], "feature"), (data.Y.shape[1], "label")
     notes.insert(0, f"{path}: {', '.join(plural(count, noun) for count, noun in counts)}.")
     data = matched_labels(data, path, model)
@@ -142,7 +145,8 @@ def evaluate_labels(request: FileRequest, files: list[Tested], labels: slice) ->
     normalisers = np.concatenate([f.normalisers for f in files]) if loaded.model_.multiclass else None
     Y = stack([f.truth.Y[:, : loaded.model_.n_labels] for f in files])
     batch = Batch(loaded.model_, rows, normalisers)
-    return label_part(loaded.model_, batch, Y, labels, rank_by=request.rank_by)
+    thresholds = loaded._thresholds(request.threshold)
+    return label_part(loaded.model_, batch, Y, labels, rank_by=request.rank_by, thresholds=thresholds)
 
 
 def all_labels(found: list[Truth], inputs: Sequence[str], note: Callable[[str], None] | None) -> sp.csr_array:

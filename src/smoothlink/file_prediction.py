@@ -9,20 +9,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from smoothlink.data.files_on_disk import bare_name, expanded
-from smoothlink.data.matching import Note, Reading, inside, matched, read_for, unnamed
+from smoothlink.data.matching import Note, Reading, RowsToPredict, inside, matched, read_for, unnamed
 from smoothlink.data.overwrite import writable
-from smoothlink.data.predictions import WRITERS, LabelRequest, check_library, write
+from smoothlink.data.predictions import OUTPUT_SUFFIXES, LabelRequest, OutputForm, write
 from smoothlink.distributed import current
 from smoothlink.distributed.client import Cluster, raise_error
 from smoothlink.distributed.input_files import absolute_paths, check_visible, local_copy
 from smoothlink.errors import ClusterError, DataError
 from smoothlink.modelfile import load
 from smoothlink.parameters import RANK_BY, Values, check_value
+from smoothlink.text.documents import from_meta
+from smoothlink.text.tables import check_library
+from smoothlink.vocabulary import Vocabulary, with_vocabulary
 
 if TYPE_CHECKING:
-    from smoothlink.data.read import Data
     from smoothlink.estimator import SmoothLinkClassifier
     from smoothlink.text.classifier import TextSmoothLink
+    from smoothlink.types import FilePath, FilePaths
 
 
 class FileRequest(NamedTuple):
@@ -33,18 +36,22 @@ class FileRequest(NamedTuple):
     how: Reading
     strict: bool  # whether features unknown to the model are refused
     device: str = "cpu"
+    vocabulary: Vocabulary | None = None  # in place of the model's own
+    threshold: float | None = None  # of label sets that are evaluated; None: the model's own
 
     def model_in_file(self) -> SmoothLinkClassifier | TextSmoothLink:
         """Returns the model with the features of its texts, if it has any."""
-        return open_model(self.model, self.device)
+        model = open_model(self.model, self.device)
+        return model if self.vocabulary is None else with_vocabulary(model, self.vocabulary)
 
     def classifier(self) -> SmoothLinkClassifier:
         """Returns the classifier, without the features of texts."""
         return inside(self.model_in_file())
 
-    def read(self, path: str, *, labels_matter: bool = True, note: Note) -> Data:
+    def read(self, path: str, *, labels_matter: bool = True, all_columns: bool = False, note: Note) -> RowsToPredict:
         """Returns the rows of a file for the model."""
-        return read_for(self.model_in_file(), path, self.how, labels_matter=labels_matter, note=note)
+        given: dict[str, Any] = {"labels_matter": labels_matter, "all_columns": all_columns}
+        return read_for(self.model_in_file(), path, self.how, note=note, **given)
 
 
 def open_model(path: str | os.PathLike[str], device: str) -> SmoothLinkClassifier | TextSmoothLink:
@@ -70,8 +77,8 @@ class Written(NamedTuple):
 
 
 def predict_files(
-    model: str | os.PathLike[str],
-    paths: Any,
+    model: FilePath,
+    paths: FilePaths,
     folder: str | os.PathLike[str],
     *,
     k: int | None = None,
@@ -81,7 +88,10 @@ def predict_files(
     only: Sequence[Any] = (),
     rank_by: str = "probability",
     output_format: str = "jsonl",
+    long: bool = False,
+    all_columns: bool = False,
     how: Reading | None = None,
+    vocabulary: Vocabulary | None = None,
     strict: bool = False,
     device: str = "cpu",
     force: bool = False,
@@ -94,13 +104,16 @@ def predict_files(
     of predictions appears when it is complete.
 
     model, paths: a model file; one data file or several, * in a name fitting anything. k, threshold, f1, sets, only,
-    rank_by, output_format, strict, device, force: as for the command `smoothlink predict`. how: `smoothlink.Reading`,
-    where files do not speak for themselves. notify: called with each file that was written.
+    rank_by, output_format, long, all_columns, strict, device, force: as for the command `smoothlink predict`. how:
+    `smoothlink.Reading`, where files do not speak for themselves. vocabulary: `smoothlink.Vocabulary` of names for the
+    labels, in place of that in the model. notify: called with each file that was written.
     """
-    check_value("output_format", output_format, Values(tuple(WRITERS)))
+    check_value("output_format", output_format, Values(tuple(OUTPUT_SUFFIXES)))
     check_library(output_format)
+    check_columns(output_format, how or Reading(), long=long, all_columns=all_columns)
     check_value("rank_by", rank_by, RANK_BY)
     request, inputs = file_request(model, paths, rank_by, how, strict, device)
+    request = request._replace(vocabulary=vocabulary)
     cluster = current()
     if cluster is not None:
         folder = os.path.abspath(folder)
@@ -115,7 +128,8 @@ def predict_files(
         os.makedirs(folder, exist_ok=True)
     except OSError as error:
         raise DataError(f"{os.fspath(folder)}: {error.strerror}.\nName a folder of yours, or a new one.") from error
-    files = [(request, labels, output_format, *names) for names in zip(inputs, outputs, strict=True)]
+    form = OutputForm(output_format, long, label_separator(request.model_in_file()))
+    files = [(request, labels, form, all_columns, *names) for names in zip(inputs, outputs, strict=True)]
     results: Iterator[Written]
     if cluster is None:
         results = (predict_file(*file) for file in files)
@@ -134,14 +148,30 @@ def predict_files(
     return [found[path] for path in outputs]
 
 
-def predict_file(request: FileRequest, labels: LabelRequest, form: str, path: str, output: str) -> Written:
+def label_separator(model: SmoothLinkClassifier | TextSmoothLink) -> str | None:
+    """Returns what separated labels in the training file of a model, if anything did."""
+    source = from_meta(getattr(model, "source_", None))
+    return None if source is None else source.separator
+
+
+def check_columns(form: str, how: Reading, *, long: bool, all_columns: bool) -> None:
+    """Raises an error for options of tables where the format has no columns."""
+    given = {"--long": long, "--all-columns": all_columns, "--id": how.id is not None}
+    wrong = [option for option, value in given.items() if value]
+    if form == "xmc" and wrong:
+        raise DataError(f"The format xmc has labels by number only: {wrong[0]} means nothing.\nLeave it out.")
+
+
+def predict_file(
+    request: FileRequest, labels: LabelRequest, form: OutputForm, all_columns: bool, path: str, output: str
+) -> Written:
     """Predicts one file; the output appears when it is complete."""
     model, notes = request.classifier(), list[str]()
     local = local_copy(path)
-    data = request.read(local, labels_matter=False, note=notes.append)
-    X = matched(data, local, model, strict=request.strict, note=notes.append).X
+    found = request.read(local, labels_matter=False, all_columns=all_columns, note=notes.append)
+    X = matched(found.data, local, model, strict=request.strict, note=notes.append).X
     with unnamed():
-        write(output, model, X, labels, form, lambda rows: None)
+        write(output, model, X, labels, form, lambda rows: None, found.kept)
     return Written(output, X.shape[0], notes)
 
 
@@ -154,7 +184,7 @@ def file_request(
     request = FileRequest(os.fspath(model), rank_by, reading, strict, device)
     if current() is None:
         for path in inputs:
-            reading.format_of(path)  # which says what is wrong with a file that is not there
+            reading.for_model(request.model_in_file(), path)  # which says what is wrong with a file that is not there
         return request, inputs
     if device != "cpu":
         raise ValueError(f"device is {device!r}, which a cluster cannot do; leave device as it is by default.")
@@ -165,7 +195,7 @@ def output_names(inputs: list[str], folder: str, form: str) -> list[str]:
     """Returns where the predictions of each file go: under its name, without what says how the data are written."""
     known: dict[str, str] = {}
     for path in inputs:
-        output = os.path.join(folder, Path(bare_name(path)).stem + WRITERS[form].suffixes[0])
+        output = os.path.join(folder, Path(bare_name(path)).stem + OUTPUT_SUFFIXES[form][0])
         if output in known:
             raise DataError(
                 f"{known[output]} and {path} would both be written to {output}.\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -16,6 +17,7 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
 from smoothlink.errors import DataError
+from smoothlink.text.data_frames import column_names, list_names, values_of
 
 Array = NDArray[Any]
 
@@ -127,27 +129,48 @@ class NamedLabels(NamedTuple):
 def read_labels(labels: Any, known: Sequence[str] = (), separator: str | None = "none") -> NamedLabels:
     """Returns the labels in lists of names, cells of names or a 0/1 matrix; known names come first, then others.
 
-    A cell is cut at the separator. The columns of a matrix are called 0, 1, 2, ... unless they have known names.
+    A cell is cut at the separator. The columns of a matrix are called 0, 1, 2, ... unless they have known names; those
+    of a data frame have their own.
     """
-    if sp.issparse(labels) or getattr(labels, "ndim", 1) == 2:
-        Y = read_indicator(labels)
-        c = max(Y.shape[1], len(known))
-        return NamedLabels(
-            sp.csr_array((Y.data, Y.indices, Y.indptr), (Y.shape[0], c)), [*known, *map(str, range(len(known), c))]
-        )
-    from smoothlink.text.data_frames import column_names, list_names, values_of
-
-    columns = column_names(labels)
-    if columns is not None:
-        raise DataError(
-            f"The labels came as a table with the columns {list_names(columns) or 'none'}.\n"
-            "Pass one of its columns, such as table['tags'], or a 0/1 matrix."
-        )
+    matrix, names = matrix_and_names(labels)
+    if sp.issparse(matrix) or getattr(matrix, "ndim", 1) == 2:
+        if matrix is not labels and not (matrix.dtype.kind in "biuf" and np.isin(matrix, (0, 1)).all()):
+            raise DataError(
+                f"The labels came as a table with the columns {list_names(column_names(labels) or [])}, not all of 0 "
+                "and 1.\nPass one of its columns, such as table['tags'], or columns of 0 and 1."
+            )
+        Y = read_indicator(matrix)
+        if names is None:
+            c = max(Y.shape[1], len(known))
+            names = [*known, *map(str, range(len(known), c))]
+            return NamedLabels(sp.csr_array((Y.data, Y.indices, Y.indptr), (Y.shape[0], c)), names)
+        place = {name: j for j, name in enumerate([*known, *(name for name in names if name not in set(known))])}
+        moved = np.array([place[name] for name in names], np.int32)
+        found = sp.csr_array((Y.data, moved[Y.indices], Y.indptr), (Y.shape[0], len(place)))
+        found.sort_indices()
+        return NamedLabels(found, list(place))
     rows = [as_names(row, given, separator) for row, given in enumerate(values_of(labels))]
     place = {name: j for j, name in enumerate(known)}
     for name in sorted({name for row in rows for name in row} - place.keys()):
         place[name] = len(place)
     return NamedLabels(indicator([[place[name] for name in row] for row in rows], len(place)), list(place))
+
+
+def matrix_and_names(y: Any) -> tuple[Any, list[str] | None]:
+    """Returns y as it is; of a data frame the matrix in it and the names of its columns, unless these are numbers only,
+    as in a frame that was made of an array."""
+    columns = None if sp.issparse(y) else column_names(y)
+    if not columns:
+        return y, None
+    names = [str(name) for name in columns]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise DataError(f"The labels came as a table with several columns {twice}.\nRename them.")
+    values = [np.asarray(values_of(y[name])) for name in columns]
+    if any(column.dtype == object for column in values):  # a frame's own 0/1 types become objects
+        with contextlib.suppress(TypeError, ValueError):
+            values = [column.astype(np.float32) for column in values]
+    return np.column_stack(values), None if columns == list(range(len(columns))) else names
 
 
 def as_names(row: int, given: Any, separator: str | None) -> list[str]:

@@ -20,6 +20,7 @@ from smoothlink.steps.infer import RunningTopK
 from smoothlink.steps.landmarks import Landmarks
 from smoothlink.steps.scale import Scaling
 from smoothlink.steps.squared import prior
+from smoothlink.steps.thresholds import HALF
 from smoothlink.weights import ALL, HostProjection, Projection, Weights
 
 Array = NDArray[Any]
@@ -75,7 +76,8 @@ class Model:
     calibration: Calibration
     counts: Array  # (c,) weighted training count of each label
     total: float  # total training weight
-    thresholds: Array  # (c,) Algorithm 4's, from held-out rows
+    thresholds: Array  # (c,) for a high F1 of each label, from held-out rows
+    threshold: float | None = HALF  # of all labels, by the model's aim; None: `thresholds`
     sparse_weights: SparseWeights | None = None  # D (d + 1, c), where all weights were trained jointly
     verification: Verification | None = None  # of the mapped arrays, where it goes on in the background
     block_bytes: int = BLOCK_BYTES  # of scores or features at a time
@@ -92,6 +94,21 @@ class Model:
     @cached_property
     def any_untrained(self) -> bool:
         return bool(self.untrained.any())
+
+    @cached_property
+    def own_thresholds(self) -> Array:
+        """Returns the least probability (c,) at which `predict` returns each label, by the model's aim."""
+        found = self.thresholds if self.threshold is None else np.full(self.n_labels, self.threshold)
+        return self.for_trained_labels(found)
+
+    @property
+    def has_aim(self) -> bool:
+        """Returns whether thresholds were chosen for an aim other than labels more likely than not."""
+        return self.threshold != HALF
+
+    def for_trained_labels(self, thresholds: Array) -> Array:
+        """Returns thresholds (c,) that are infinite for labels without training rows."""
+        return np.where(self.untrained, np.inf, thresholds)
 
     # Rows -> h
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from smoothlink import vocabulary
 from smoothlink.choices import from_former, from_json, to_json
 from smoothlink.device_model import DeviceCopy
 from smoothlink.errors import ModelFileError
@@ -27,6 +28,7 @@ from smoothlink.steps.calibrate import Calibration
 from smoothlink.steps.featurize import Features, parse_kernel
 from smoothlink.steps.landmarks import Landmarks
 from smoothlink.steps.scale import Scaling
+from smoothlink.steps.thresholds import HALF
 from smoothlink.weights import ArrayWeights, HalfWeights, Weights, open_shards
 
 if TYPE_CHECKING:
@@ -53,8 +55,10 @@ def save(
     model = classifier.model_
     if model.classifier is not None:
         raise ModelFileError(
-            f"The embedding of this model is a fitted {type(classifier.embedding.classifier).__name__}, which a file "
-            "cannot hold without running code.\nUse a classifier with coef_ and intercept_, or pickle the estimator."
+            "The embedding of this model is a fitted "
+            f"{type(classifier.get_params()['embedding__classifier']).__name__}, "
+            "which a file cannot hold without running code.\n"
+            "Use a classifier with coef_ and intercept_, or pickle the estimator."
         )
     if model.verification is not None:
         model.verification.wait()  # damage would have a right checksum in the new file
@@ -112,6 +116,8 @@ def model_arrays(classifier: SmoothLinkClassifier, dtype: str | None = None) -> 
         arrays |= pack_names(classifier.label_names_, "label_names")
     if hasattr(classifier, "feature_names_in_"):
         arrays |= pack_names([str(name) for name in classifier.feature_names_in_], "feature_names")
+    if classifier.vocabulary_ is not None:
+        arrays |= vocabulary.to_arrays(classifier.vocabulary_)
     return arrays
 
 
@@ -143,10 +149,12 @@ def model_meta(classifier: SmoothLinkClassifier) -> dict[str, Any]:
         "loss": model.loss,
         "multiclass": model.multiclass,
         "temperature": float(model.calibration.temperature),
+        **({"threshold": model.threshold} if model.has_aim else {}),
         **({"first": list(model.calibration.top1)} if model.calibration.recalibrates_top1 else {}),
         "total": float(model.total),
         **({} if classifier.zero_based_ is None else {"zero_based": classifier.zero_based_}),
         "landmarks": None if not isinstance(inputs, Landmarks) else [str(inputs.kernel), float(inputs.length)],
+        **({} if classifier.vocabulary_ is None else {"vocabulary": vocabulary.to_meta(classifier.vocabulary_)}),
         "summary": finite(classifier.summary_),
     }
 
@@ -257,11 +265,11 @@ def classifier_of(
     classifier.n_features_in_ = meta["n_features_in"]
     classifier.summary_ = meta["summary"]
     classifier.zero_based_ = meta.get("zero_based")
-    classifier.thresholds_ = model.thresholds
     classifier._indicator, classifier._sparse = meta["indicator"], meta["sparse_labels"]
     classifier.label_directions_ = arrays.get("U")
     classifier.classes_ = unpack_classes(loaded, model.n_labels)
     classifier.label_names_ = unpack_count(arrays, "label_names", model.n_labels)
+    classifier.vocabulary_ = vocabulary.from_file(arrays, meta["vocabulary"]) if "vocabulary" in meta else None
     features = unpack_count(arrays, "feature_names", classifier.n_features_in_)
     if features is not None:
         classifier.feature_names_in_ = np.array(features, dtype=object)
@@ -311,6 +319,7 @@ def build_model(arrays: dict[str, Array], meta: dict[str, Any], V: Weights) -> M
         counts=arrays["counts"],
         total=meta["total"],
         thresholds=arrays["thresholds"],
+        threshold=meta.get("threshold", HALF),
         sparse_weights=sparse_weights_of(arrays, meta["n_features_in"], V.shape[1]),
     )
 
@@ -360,6 +369,7 @@ def check_meta(meta: dict[str, Any]) -> None:
         **{name: isinstance(meta[name], dict) for name in ("parameters", "summary")},
         "n_features_in": type(meta["n_features_in"]) is int and meta["n_features_in"] > 0,
         "zero_based": isinstance(meta.get("zero_based"), bool | None),
+        "threshold": isinstance(meta.get("threshold"), float | None),
         "landmarks": meta["landmarks"] is None or fits_landmarks(meta["landmarks"]),
         "scale": meta["scale"] in ("none", "unit", "variance"),
         "loss": meta["loss"] in (("squared", "softmax") if meta["multiclass"] else ("squared", "logistic")),

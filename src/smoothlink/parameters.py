@@ -170,6 +170,19 @@ def memory_bytes(value: Any) -> int | None:
     return count if count >= 1 else None
 
 
+AIMS = {"precision": Interval(0, 1, with_low=False), "recall": Interval(0, 1, with_low=False), "labels": POSITIVE}
+
+
+def parse_aim(value: Any) -> tuple[str, float] | None:
+    """Returns the name and the number of an aim such as "f1" or "precision=0.9"; None where it is none."""
+    if not isinstance(value, str) or value in ("half", "f1"):
+        return (value, math.nan) if isinstance(value, str) else None
+    name, _, number = value.partition("=")
+    with suppress(ValueError):
+        return (name.strip(), float(number)) if float(number) in AIMS.get(name.strip(), ()) else None
+    return None
+
+
 def is_solver(value: Any) -> bool:
     return callable(getattr(value, "prepare", None)) and not isinstance(value, type)
 
@@ -472,7 +485,8 @@ PARAMETERS = (
         Values(("full", "quick")),
         'How much is tried before the fit. "full": what is "auto" is chosen on held-out rows. "quick": it follows '
         "rules of thumb, and the model is "
-        "fitted once, without the 5 % of the rows (5000 at most) that calibrate it, in a tenth of the time or so. It "
+        "fitted once, without the 5 % of the rows (5000 at most) that calibrate it, in a tenth of the time or so; up "
+        "to 5000 rows folds calibrate it, and all rows are fitted. It "
         'was 0 to 2.2 points of P@1 below "full" on the five sets of the benchmarks; on tables that mix numbers with '
         "one-hot columns more may be lost.",
         RUN,
@@ -491,6 +505,23 @@ PARAMETERS = (
         Values(flag=True),
         "Whether held-out rows map scores to probabilities.",
         RUN,
+    ),
+    Parameter(
+        "aim",
+        "half",
+        Values(
+            ("half", "f1"),
+            objects="'precision=P', 'recall=R' (shares), 'labels=N' (labels per row)",
+            accepts=lambda value: parse_aim(value) is not None,
+        ),
+        'What the thresholds of the labels that `predict` returns are chosen for. "half": labels more likely than not. '
+        'Others are chosen on held-out rows: "f1" one per label for a high mean F1 over labels, "precision=0.9" '
+        'the smallest threshold at which this share of the predicted labels is true, "recall=0.9" the largest at which '
+        'this share of the true labels is predicted, "labels=4" the one that predicts so many labels per row. New rows '
+        "may differ: the aim was reached on held-out rows, which is no guarantee. Multiclass models predict the one "
+        'best label, and take "half".',
+        RUN,
+        common=True,
     ),
     Parameter(
         "device",
@@ -648,6 +679,7 @@ LIMITS = (
         lambda p: p["effort"] == "quick",
         {"holdout": Values(objects="0.1", accepts=lambda value: value == 0.1)},
     ),
+    Limit("calibrate=False", lambda p: not p["calibrate"], {"aim": Values(("half",))}),
 )
 
 

@@ -9,13 +9,13 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from smoothlink.errors import DataError
 from smoothlink.model import BestScores, DecoderInputs, Model, blocks
 from smoothlink.steps.calibrate import LEAST_PROBABILITY, row_logloss
 from smoothlink.steps.infer import (
     RankedLabels,
     RunningTopK,
     TopK,
-    above_half,
     f1_thresholds,
     merge_ranked,
     propensities,
@@ -98,27 +98,42 @@ def label_gains(model: Model) -> Array:
     return propensities(model.counts, max(1, round(model.total)))
 
 
-def predict_sets(model: Model, rows: ModelRows) -> sp.csr_array:
-    """Returns labels of probability above 1/2; multiclass: the one best label."""
+def predict_sets(model: Model, rows: ModelRows, thresholds: Array | None = None) -> sp.csr_array:
+    """Returns labels whose probability is at least their threshold (c,), the model's own where none are given;
+    multiclass: the one best label."""
     if model.multiclass:
         return one_each(predict_topk(model, rows, 1).indices, model.n_labels)
+    return sets_above(model, rows, model.own_thresholds if thresholds is None else thresholds)
+
+
+def sets_above(model: Model, rows: ModelRows, thresholds: Array) -> sp.csr_array:
+    """Returns labels of multilabel rows whose probability is at least their threshold (c,)."""
     found = []
     for part in model.feature_blocks(len(rows)):
         inputs = model.featurize(rows[part])
         sets, top1 = [], RunningTopK(len(inputs.without_features), 1)
         for labels in model.label_blocks(len(inputs.without_features)):
             S = model.score(inputs, labels)
-            sets.append(above_half(model.probabilities(S)))
+            sets.append(checked_sets(model.probabilities(S), thresholds[labels]))
             top1.add(S)
-        found.append(add_top1(model, side_by_side(sets), top1.best()))
+        found.append(add_top1(model, side_by_side(sets), top1.best(), thresholds))
     return one_below_another(found)
 
 
-def add_top1(model: Model, sets: sp.csr_array, top1: TopK) -> sp.csr_array:
-    """Returns sets at 1/2 with the best labels (n, 1), given with their scores, that are above it only recalibrated."""
+def checked_sets(P: Array, thresholds: Array) -> sp.csr_array:
+    """Returns the 0/1 sets of probabilities P (n, m) that are at least their threshold (m,)."""
+    if P.size and np.isnan(P.max()):
+        raise DataError(f"{np.isnan(P).sum()} of {P.size} probabilities are NaN. Check the model.")
+    return sets_at(P, thresholds)
+
+
+def add_top1(model: Model, sets: sp.csr_array, top1: TopK, thresholds: Array) -> sp.csr_array:
+    """Returns the sets with the best labels (n, 1), given with their scores, that reach their thresholds (c,) only
+    recalibrated."""
     if not model.recalibrates_top1:
         return sets
-    above = np.flatnonzero(model.recalibrate_top1(model.probabilities(top1.values))[:, 0] > 0.5)
+    P = model.recalibrate_top1(model.probabilities(top1.values))
+    above = np.flatnonzero(P[:, 0] >= thresholds[top1.indices[:, 0]])
     added = np.ones(len(above), sets.dtype), (above, top1.indices[above, 0])
     return sp.csr_array(sets.maximum(sp.csr_array(added, sets.shape)))
 
@@ -165,7 +180,7 @@ def predict_scores(model: Model, rows: ModelRows, labels: Array | None = None) -
 
 
 def predict_f1(model: Model, rows: ModelRows, *, over: str) -> sp.csr_array:
-    """Returns label sets that maximise each label's F1: at the stored thresholds, or by Algorithm 4 over these rows."""
+    """Returns label sets for a high F1 of each label: at the stored thresholds, or by Algorithm 4 over these rows."""
     if over not in ("thresholds", "batch"):
         raise ValueError(f"over is {over!r}; possible are 'thresholds' (stored in the model) and 'batch' (these rows).")
     if over == "batch":
@@ -174,15 +189,7 @@ def predict_f1(model: Model, rows: ModelRows, *, over: str) -> sp.csr_array:
     if model.multiclass:  # all labels at once, which the sum over them needs
         parts = (model.scores(rows[part]) for part in model.row_blocks(len(rows)))
         return one_below_another([sets_at(model.calibrated(S), model.thresholds) for S in parts])
-    found = []
-    for part in model.feature_blocks(len(rows)):
-        inputs = model.featurize(rows[part])
-        sets = [
-            sets_at(model.calibrated(model.score(inputs, labels)), model.thresholds[labels])
-            for labels in model.label_blocks(len(inputs.without_features))
-        ]
-        found.append(side_by_side(sets))
-    return one_below_another(found)
+    return sets_above(model, rows, model.for_trained_labels(model.thresholds))
 
 
 class Batch:
@@ -256,13 +263,18 @@ def predictions(
     *,
     k: int = 5,
     rank_by: str = "probability",
+    thresholds: Array | None = None,
     watch: Watch | None = None,
 ) -> Predictions:
-    """Returns all that `metrics.evaluate` needs, of embedded rows whose true labels are Y (n, >= c), in one pass."""
-    part = label_part(model, Batch(model, rows), Y, slice(0, model.n_labels), k=k, rank_by=rank_by, watch=watch)
+    """Returns all that `metrics.evaluate` needs, of embedded rows whose true labels are Y (n, >= c), in one pass.
+
+    Sets are those at these thresholds (c,), or at the model's own.
+    """
+    given: dict[str, Any] = {"k": k, "rank_by": rank_by, "thresholds": thresholds}
+    part = label_part(model, Batch(model, rows), Y, slice(0, model.n_labels), watch=watch, **given)
     if watch is not None and model.recalibrates_top1:
         watch.move(*recalibrated_top1(model, TopK(part.top1.ids, part.top1.values), Y))
-    return merge_label_parts(model, [part], Y, k=k, rank_by=rank_by)
+    return merge_label_parts(model, [part], Y, **given)
 
 
 def label_part(
@@ -273,6 +285,7 @@ def label_part(
     *,
     k: int = 5,
     rank_by: str = "probability",
+    thresholds: Array | None = None,
     watch: Watch | None = None,
 ) -> LabelPart:
     """Returns the predictions for some of the labels: they are independent, once the rows are all there.
@@ -280,6 +293,7 @@ def label_part(
     `watch` is shown each block of labels, with the probabilities (n, m) and the truth (n, m) of all rows.
     """
     n, m = len(batch.rows), among.stop - among.start
+    thresholds = model.own_thresholds if thresholds is None else thresholds
     known = sp.csc_array(sp.csr_array(Y)[:, among])
     top, top1 = RunningTopK(n, min(k, m)), RunningTopK(n, 1)
     losses, sets, f1_sets = np.zeros(n), [], []
@@ -290,7 +304,7 @@ def label_part(
         top.add(gains(model, P, labels) if rank_by == "psp" else S, P)
         top1.add(S)
         if not model.multiclass:
-            sets.append(above_half(P))
+            sets.append(checked_sets(P, thresholds[labels]))
         true = sp.csr_array(known[:, labels.start - among.start : labels.stop - among.start])
         added = row_logloss(P, true, multiclass=model.multiclass)
         losses += np.where(np.diff(true.indptr) > 0, added, 0) if model.multiclass else added
@@ -300,7 +314,13 @@ def label_part(
 
 
 def merge_label_parts(
-    model: Model, parts: list[LabelPart], Y: sp.csr_array, *, k: int = 5, rank_by: str = "probability"
+    model: Model,
+    parts: list[LabelPart],
+    Y: sp.csr_array,
+    *,
+    k: int = 5,
+    rank_by: str = "probability",
+    thresholds: Array | None = None,
 ) -> Predictions:
     """Returns the predictions of which each part has some labels, in ascending order."""
     c, losses = model.n_labels, np.sum([part.losses for part in parts], axis=0)
@@ -311,7 +331,8 @@ def merge_label_parts(
         losses[np.diff(sp.csr_array(sp.csr_array(Y)[:, :c]).indptr) == 0] = -np.log(LEAST_PROBABILITY)
         sets = one_each(top1.indices[:, 0], c)
     else:
-        sets = add_top1(model, side_by_side([block for part in parts for block in part.sets]), top1)
+        thresholds = model.own_thresholds if thresholds is None else thresholds
+        sets = add_top1(model, side_by_side([block for part in parts for block in part.sets]), top1, thresholds)
         if model.recalibrates_top1:
             _, p, q, true = recalibrated_top1(model, top1, Y)
             losses += np.where(true, np.log(p) - np.log(q), np.log1p(-p) - np.log1p(-q))
@@ -323,6 +344,7 @@ def merge_label_parts(
         f1_sets=side_by_side([block for part in parts for block in part.f1_sets]),
         row_logloss=losses,
         top_probability=best.values[:, 0],
+        top_score=top1.values[:, 0],
     )
 
 

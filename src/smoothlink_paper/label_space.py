@@ -160,7 +160,7 @@ def fit_space(method: str, settings: Settings, rows: Rows, ridge: float) -> Line
 
 
 def choose_ridge(method: str, problem: Problem, settings: Settings, request: Request) -> tuple[float, Calibrated]:
-    """Returns the ridge of the least held-out Brier score, and Algorithm 4's thresholds there."""
+    """Returns the ridge of the least held-out Brier score, and the thresholds that held-out rows give there."""
     ridges = [float(ridge) for ridge in grid(request.ridge, RIDGES)]
     folds = holdouts(problem.rows.w, request)
     if not folds:

@@ -117,13 +117,14 @@ def publish(record: dict[str, Any], folder: Path, notify: Callable[[str], None])
     return [page, picture]
 
 
-def provenance(record: dict[str, Any]) -> str:
-    """Returns the last line of a page: when, how long, on what machine and with which versions."""
+def provenance(record: dict[str, Any], *options: str) -> str:
+    """Returns the last line of a page: by which command, when, how long, on what machine and with which versions."""
     lacks = f"This is not the published run: {', and '.join(record['lacks'])}. " if "lacks" in record else ""
     versions = ", ".join(f"{name} {number}" for name, number in sorted(record["versions"].items()))
+    command = " ".join(["smoothlink reproduce", record["experiment"], *options, f"--seed {record['seed']}"])
     return (
-        f"{lacks}Run on {record['date']} in {record['seconds']:.0f} s, at most {record['peak_memory_mb']:.0f} MB, seed "
-        f"{record['seed']}, {record['machine']}; {versions}."
+        f"{lacks}Written by `{command}` on {record['date']} in {record['seconds']:.0f} s, at most "
+        f"{record['peak_memory_mb']:.0f} MB, {record['machine']}; {versions}."
     )
 
 

@@ -89,9 +89,9 @@ def page(record: dict[str, Any]) -> str:
     lines = [
         "# Section 7.2: is it just about flexibility?",
         "",
-        f"Written by `smoothlink reproduce flexibility --seed {record['seed']}`. Hamming loss (less is better) on",
-        f"{record['set']}, with 90 % bootstrap intervals over test rows. The paper's figures are for RCV1 industries,",
-        "another set, so only the order can be compared. Bandwidths and C were chosen on a tenth of the training rows.",
+        f"Hamming loss (less is better) on {record['set']}, with 90 % bootstrap intervals over test rows.",
+        "The paper's figures are for RCV1 industries, another set, so only the order can be compared.",
+        "Bandwidths and C were chosen on a tenth of the training rows.",
         "",
         image(stem(record), f"Hamming loss of the four methods on {record['set']}, with intervals"),
         "",

@@ -133,9 +133,9 @@ def page(record: dict[str, Any]) -> str:
     lines = [
         "# Section 3: which link function?",
         "",
-        f"Written by `smoothlink reproduce link --seed {record['seed']}`. A link function turns the activations of",
-        "independent ridge classifiers, one per label, into joint predictions: as they are (identity), through the",
-        "fixed g0(p) = Cp with C = Y'Y/n, through a learned linear map, or through random features of a kernel.",
+        "A link function turns the activations of independent ridge classifiers, one per label, into joint",
+        "predictions: as they are (identity), through the fixed g0(p) = Cp with C = Y'Y/n,",
+        "through a learned linear map, or through random features of a kernel.",
         "Ridges, bandwidths and one calibration map per link were chosen on held-out training rows, by the same",
         "criterion; each test set was used only to measure. 90 % bootstrap intervals over test rows.",
         "",

@@ -276,8 +276,8 @@ def introduction(record: dict[str, Any]) -> list[str]:
     lines = [
         "# Section 7.4: LSHTC",
         "",
-        f"Written by `smoothlink reproduce lshtc --seed {record['seed']}`. Precision in % (more is better) with 90 %",
-        "bootstrap intervals over test rows; seconds of the fit; the most memory in MB of a process that held the data",
+        "Precision in % (more is better) with 90 % bootstrap intervals over test rows; seconds of the fit;",
+        "the most memory in MB of a process that held the data",
         f"and one method. {record['set']}: {n:,} training rows, {n_test:,} test rows, {d:,} features, {c:,} labels.",
         "",
     ]

@@ -172,8 +172,8 @@ def page(record: dict[str, Any]) -> str:
     lines = [
         "# The paper's Table 2: mulan data sets",
         "",
-        f"Written by `smoothlink reproduce mulan --trials {trials} --seed {record['seed']}`. Settings were",
-        "chosen on 10 % holdouts of the training rows, cut before the embedding was fitted, and separately for each",
+        "Settings were chosen on 10 % holdouts of the training rows, cut before the embedding was fitted,",
+        "and separately for each",
         "metric: by random search on one holdout as in the paper, and by TPE on three in turn. Within a run each test",
         "set is used once, at the end; earlier runs of this project had measured the same test sets",
         "([how often](../results.md#how-often-test-rows-were-looked-at)). 90 % bootstrap intervals over test rows.",
@@ -210,7 +210,7 @@ def page(record: dict[str, Any]) -> str:
                     f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in sorted(settings.items())
                 )
                 lines.append(f"- {name}, {title}, {method}: {shown}.")
-    return "\n".join([*lines, "", provenance(record), ""])
+    return "\n".join([*lines, "", provenance(record, f"--trials {trials}"), ""])
 
 
 @styled

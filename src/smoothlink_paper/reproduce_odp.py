@@ -231,8 +231,8 @@ def page(record: dict[str, Any]) -> str:
     lines = [
         "# Section 7.3: ODP",
         "",
-        f"Written by `smoothlink reproduce odp --seed {record['seed']}`. Error in % (less is better) with 90 %",
-        "bootstrap intervals over test rows; seconds of the fit; the most memory in MB of a process that held the data",
+        "Error in % (less is better) with 90 % bootstrap intervals over test rows; seconds of the fit;",
+        "the most memory in MB of a process that held the data",
         "and one method. Ridges come from held-out training rows, cut before the embedding was fitted.",
     ]
     lines += ["", image(stem(record), "Error of all methods on each data set, with intervals")]

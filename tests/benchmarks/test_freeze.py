@@ -137,7 +137,7 @@ def test_more_seconds_than_the_ratio_allows_are_found_after_further_tries(capsys
     given = freeze.argparse.Namespace(repeats=2, ratio=1.05, against="main")
     seconds = {"there": iter([2.0, 1.0] * 3), "here": iter([2.0] * 6)}
     trees = [freeze.Path("there"), freeze.Path("here")]
-    _, worse = freeze.compare_figures(
+    *_, worse = freeze.compare_figures(
         "sets/x", ["seconds"], trees, lambda tree: {"seconds": next(seconds[str(tree)])}, given
     )
     assert worse == [freeze.Difference("sets/x/seconds", "2.000 times that of main")]

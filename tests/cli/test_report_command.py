@@ -8,7 +8,7 @@ from commands import FIXED, prepared, run, succeed
 
 import smoothlink
 from smoothlink.text import documents
-from smoothlink.text.documents import records
+from smoothlink.text.documents import open_documents
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,9 @@ def test_texts_of_a_file_are_on_the_page_with_the_numbers_of_evaluate(tmp_path, 
     words = ("--char-ngrams", "none", "--set", "kernel.features=20")
     succeed("train", tmp_path / "d.jsonl", "-o", model, "-q", "--effort", "quick", *words)
     read, given = [], ("--bootstraps", 5, "--json", "-q")
-    monkeypatch.setattr(documents, "records", lambda *args, **how: read.append(args) or records(*args, **how))
+    monkeypatch.setattr(
+        documents, "open_documents", lambda *args, **how: read.append(args) or open_documents(*args, **how)
+    )
     found = succeed("report", model, tmp_path / "d.jsonl", "-o", tmp_path / "r.html", *given).json
     assert len(read) == 1  # the file is parsed once
     expected = succeed("evaluate", model, tmp_path / "d.jsonl", *given).json

@@ -67,7 +67,7 @@ def test_words_of_a_topic_get_its_labels(problem):
 
 def test_selected_settings_are_taken_as_they_are(problem):
     steps = []
-    summary = parts.train(problem, lambda stage, share: steps.append(stage), selected=True).summary_
+    summary = parts.train(problem, lambda stage, share, words: steps.append(stage), selected=True).summary_
     assert [summary[name] for name in ("ridge", "bandwidth", "final_ridge")] == [3.0, 1.0, 3e-4]
     assert "fit" in steps
 
@@ -115,7 +115,7 @@ def test_the_demo_shows_metrics_next_to_the_baseline_and_answers(monkeypatch):
     ran = succeed("demo")
     for key in parts.COMPARED:
         assert sum(line.split()[:1] == [key] for line in ran.out.splitlines()) == 1
-    for word in ("independent ridge", "90 % interval", "120 docstrings", "smoothlink demo", "s in all"):
+    for word in ("baseline", "90 % interval", "120 docstrings", "smoothlink demo", "s in all"):
         assert word in ran.out
     for sentence in parts.SENTENCES:
         assert sentence in ran.out

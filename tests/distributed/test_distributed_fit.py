@@ -34,6 +34,7 @@ FITS = {
     "no embedding": (words, {"embedding": "none", "rank": "auto", "ridge": "auto", "normalize_embedding": True}),
     "per label": (words, {"embedding": "per_label", "rank": "auto", "solver": "cg"}),
     "quick": (words, {"effort": "quick", "loss": "auto", "calibrate": True}),
+    "aim": (words, {"aim": "recall=0.8", "calibrate": True}),
 }
 
 
@@ -44,6 +45,7 @@ def test_a_fit_on_workers_is_that_of_one_process(workers, rng, make, settings):
     with smoothlink.cluster(workers.client):
         there = fixed(**settings).fit(X, Y)
     np.testing.assert_allclose(there.predict_proba(X), here.predict_proba(X), atol=2e-3)
+    np.testing.assert_allclose(there.thresholds_, here.thresholds_, rtol=0.02)
     assert there.summary_["workers"] == len(workers.workers)
     assert len({fitted.summary_["chosen_by"]["scale"].partition(":")[0] for fitted in (here, there)}) == 1
 

@@ -57,7 +57,7 @@ class Killer:
     def __init__(self, found, step, delays):
         self.found, self.step, self.delays, self.died, self.threads = found, step, list(delays), [], []
 
-    def __call__(self, step, share):
+    def __call__(self, step, share, words):
         if step == self.step and self.delays:
             delay = self.delays.pop(0)
             self.threads.append(threading.Thread(target=self.kill, args=(delay,)))
@@ -171,6 +171,6 @@ def test_a_scheduler_by_its_address_is_used_and_its_loss_ends_the_fit_with_what_
         there = fixed().fit(X, Y)
     np.testing.assert_allclose(there.predict_proba(X), fixed().fit(X, Y).predict_proba(X), atol=1e-3)
     model = fixed()
-    model._notify = lambda step, share: scheduler.kill() if (step, share) == ("featurize", 0.0) else None
+    model._notify = lambda step, share, words: scheduler.kill() if (step, share) == ("featurize", 0.0) else None
     with smoothlink.cluster(address), pytest.raises(ClusterError, match=r"The scheduler of the cluster is lost"):
         model.fit(X, Y)

@@ -6,6 +6,8 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 
 import pytest
 from blocks import PAGES, ROOT, RUN, SHOWN, blocks, check_options, plain, run_python, run_shell, smoothlink_calls
@@ -15,6 +17,9 @@ from served import client
 
 import smoothlink
 
+# Pages for the first hour: their blocks run in an empty folder, one after the other. The others name files that a
+# reader is expected to have.
+FRESH = [ROOT / "README.md", ROOT / "docs" / "index.md", ROOT / "docs" / "tutorial.md"]
 PAGES_WITH_BLOCKS = [page for page in PAGES if any(block.kind in RUN and not block.why_not for block in blocks(page))]
 
 
@@ -27,6 +32,9 @@ def prepared(tmp_path_factory):
     for name, some in {"docs": records, "test": records[:40], "new": records[:5]}.items():
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in some))
     write_rows(folder)
+    names = {"en": ["Solving", "Sparse arrays"], "fi": ["Ratkaiseminen", "Harvat taulukot"]}
+    lines = [f"{i}\t{name}\t{k}\n" for k in names for i, name in zip(("scipy", "sparse"), names[k], strict=True)]
+    (folder / "subjects.tsv").write_text("".join(lines))
     (folder / "wrong-header.txt").write_text("2 4 3\n0,3 0:1 2:0.5\n1 1:1\n")
     (folder / "broken.jsonl").write_text('{"text": "read a csv file", "labels": ["csv"]}\n{"text": "open a url"\n')
     train = ["train", folder / "docs.jsonl", "--text", "title,body", "--labels", "tags", *FIXED]
@@ -67,9 +75,42 @@ def asked(here, monkeypatch):
     return found
 
 
+@pytest.mark.parametrize("page", FRESH, ids=lambda page: page.name)
+def test_blocks_of_the_first_pages_run_in_an_empty_folder(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("smoothlink.demo.corpus.build_corpus", small_corpus)
+    names = {}
+    for block in blocks(page):
+        if block.why_not is None and block.kind == "python":
+            run_python(block, names)
+        elif block.why_not is None and block.kind == "sh":
+            run_shell(block, None, fresh=True)
+    assert (tmp_path / "model.safetensors").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", FRESH, ids=lambda page: page.name)
+def test_blocks_of_the_first_pages_run_as_printed(page, tmp_path):
+    script = tmp_path / "smoothlink"
+    script.write_text(f'#!/bin/sh\nexec {sys.executable} -m smoothlink "$@"\n')
+    script.chmod(0o755)
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    path = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    for block in blocks(page):
+        if block.why_not is None and block.kind in RUN:
+            command = [sys.executable, "-c", block.text] if block.kind == "python" else ["sh", "-ec", block.text]
+            ran = subprocess.run(command, cwd=folder, env=path, capture_output=True, text=True, check=False)
+            assert ran.returncode == 0, f"{block.where}: {ran.stderr}"
+
+
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(p, marks=pytest.mark.slow) if p.name == "extreme.md" else p for p in PAGES_WITH_BLOCKS],
+    [
+        pytest.param(page, marks=pytest.mark.slow) if page.name == "extreme.md" else page
+        for page in PAGES_WITH_BLOCKS
+        if page not in FRESH
+    ],
     ids=lambda page: str(page.relative_to(ROOT)),
 )
 def test_blocks_of_a_page_run_in_their_order(page, asked, namespace):

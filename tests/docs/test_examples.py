@@ -34,7 +34,10 @@ def test_an_xmc_file_becomes_precision(monkeypatch, capsys, tmp_path):
 def test_texts_become_a_server_that_answers(monkeypatch, capsys):
     pytest.importorskip("uvicorn", reason="uvicorn is not installed")
     out = run_script("text_to_server.py", monkeypatch, capsys)
-    assert out.startswith("sourdough bread -> [{'label': 'bread'")
+    best = dict(line.split(" -> ") for line in out.splitlines())
+    assert best["a sourdough recipe"].split()[::2][:2] == ["cooking", "bread"]
+    assert best["a boat on the sea"].startswith("sea ")
+    assert best["climbing in the mountains"].startswith("mountains ")
 
 
 def test_every_script_is_on_the_page():

@@ -135,3 +135,9 @@ def test_every_error_on_the_pages_stands_in_the_sources():
     for where, line in said:
         message = line.removeprefix("error: ")
         assert any(pattern.fullmatch(message) for pattern in templates()), f"{where}: {message}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_says_at_its_end_how_it_was_written(page):
+    paragraphs = [part for part in page.read_text(encoding="utf-8").split("\n\n") if part.strip()]
+    assert not [part for part in paragraphs[:3] if re.match(r"(Written|Generated) by `", part)]

@@ -283,7 +283,8 @@ def cut_short(path):
 
 def changed(path):
     content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
+    archive = content.find(b"NUMPY")  # in which some bytes between arrays mean nothing
+    content[len(content) // 2 if archive < 0 else archive + 130] ^= 1
     path.write_bytes(content)
 
 

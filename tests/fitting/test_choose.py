@@ -94,6 +94,17 @@ def test_axes_of_one_value_are_given():
     assert climb(lambda p: 0.0, [(3,), (7,)], (1, 1)).point == (3, 7)
 
 
+def test_a_climb_counts_its_trials_and_its_share_ends_below_one():
+    told = []
+    found = climb(
+        lambda p: (p[0] - 3) ** 2 + (p[1] - 2) ** 2, [range(6), range(6)], (0, 0), lambda *now: told.append(now)
+    )
+    shares, words = zip(*told, strict=True)
+    assert words == ("1 trial", *(f"{n} trials" for n in range(2, len(found.tried) + 1)))
+    assert all(0 < share < 1 for share in shares)
+    assert shares[0] < shares[-1]
+
+
 def test_nearest_is_in_ratio():
     assert nearest((1.0, 10.0, 100.0), 4.0) == 1
     assert nearest((1.0, 10.0, 100.0), 3.0) == 0

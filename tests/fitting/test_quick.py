@@ -6,7 +6,7 @@ import scipy.sparse as sp
 from small import classes, multilabel, words
 
 from smoothlink import ConjugateGradient, Gaussian, Logistic, SmoothLinkClassifier
-from smoothlink.fitting.holdout import few_rows
+from smoothlink.fitting.holdout import QUICK_ROWS, few_rows
 from smoothlink.fitting.quick import PASSES, TOLERANCE
 
 
@@ -23,7 +23,7 @@ def test_nothing_is_tried_and_everything_is_told(problem):
     assert story["chosen_by"].pop("scale").startswith("X looks like ")
     assert set(story["chosen_by"].values()) == {"rule of thumb"}
     assert story["loss"] == "squared"
-    assert story["held_out_rows"] == 20
+    assert story["held_out_rows"] == 400
     assert "choose" not in story["seconds"]
 
 
@@ -42,12 +42,14 @@ def test_the_sgd_of_a_loss_that_was_given_has_few_passes(rng, passes):
     assert (story["loss"], story["passes"]) == ("logistic", PASSES if passes == "auto" else 2)
 
 
-def test_it_is_the_fit_of_the_other_rows_with_the_same_settings(rng):
-    X, Y = words(rng, n=400)
+@pytest.mark.parametrize("n", [400, 5001])
+def test_few_rows_are_all_fitted_and_of_many_those_that_do_not_calibrate(rng, n):
+    X, Y = words(rng, n=n)
     fast = SmoothLinkClassifier(effort="quick").fit(X, Y)
     story = fast.summary_
-    w = np.ones(400)
-    w[few_rows(w, 0)] = 0
+    w = np.ones(n)
+    if n > QUICK_ROWS:
+        w[few_rows(w, 0)] = 0
     settings = {name: story[name] for name in ("rank", "ridge", "final_ridge", "loss")}
     kernel = Gaussian(story["bandwidth"], story["random_features"])
     same = SmoothLinkClassifier(**settings, kernel=kernel, calibrate=False)
@@ -84,9 +86,11 @@ def test_a_kernel_of_x_and_an_embedding_of_unit_length_are_calibrated_as_they_ar
         assert model.predict_proba(X).sum() == pytest.approx(Y.sum(), rel=0.2)
 
 
-def test_very_few_rows_are_not_held_out(rng):
+def test_a_handful_of_rows_is_calibrated_by_all_of_them(rng):
     X, y = classes(rng, n=6, d=3, c=2)
-    assert SmoothLinkClassifier(effort="quick").fit(sp.csr_array(X), y).summary_["held_out_rows"] <= 1
+    fitted = SmoothLinkClassifier(effort="quick").fit(sp.csr_array(X), y)
+    assert fitted.summary_["held_out_rows"] == 6
+    assert np.isfinite(fitted.predict_proba(X)).all()
 
 
 def test_conjugate_gradients_stop_early_unless_they_were_given(rng):

@@ -428,7 +428,7 @@ def test_features_that_do_not_vary_leave_the_label_frequencies(rng):
 def test_the_summary_tells_settings_sizes_and_costs(rng, loss):
     p = sparse_problem(rng)
     told = []
-    found = trained(p, complete(loss=loss, passes=3), notify=lambda stage, share: told.append((stage, share)))
+    found = trained(p, complete(loss=loss, passes=3), notify=lambda stage, share, words: told.append((stage, share)))
     s = found.summary
     assert (s["rows"], s["features"], s["labels"], s["task"]) == (120, 25, 12, "multilabel")
     assert (s["rank"], s["ridge"], s["bandwidth"], s["final_ridge"]) == (5, 0.5, 1.5, 0.05)
@@ -442,13 +442,35 @@ def test_the_summary_tells_settings_sizes_and_costs(rng, loss):
     assert [share for name, share in told if name == "fit" and 0 < share < 1] == [1 / 3, 2 / 3] * (loss == "logistic")
 
 
+def test_a_fit_that_chooses_counts_trials_and_folds(rng):
+    told = []
+    trained(sparse_problem(rng), request(input_kernel=None), notify=lambda *now: told.append(now))
+    chosen = [(share, words) for step, share, words in told if step == "choose"]
+    assert [words for _, words in chosen[1:-1]] == ["1 trial", *(f"{n} trials" for n in range(2, len(chosen) - 1))]
+    assert chosen[0] == (0.0, "")
+    assert chosen[-1] == (1.0, "")
+    calibrated = [words for step, _, words in told if step == "calibrate"]
+    assert calibrated[1].startswith("1 fit, fold 1 of ")
+    assert any("loss" in words for words in calibrated)
+    assert all(0 <= share <= 1 for _, share, _ in told)
+
+
+def test_a_dense_table_counts_the_trials_of_each_stage(rng):
+    words = []
+    trained(
+        dense_problem(rng), request(), notify=lambda step, share, now: words.append(now) if step == "choose" else None
+    )
+    for stage in ("1 of 3, settings", "2 of 3, width of the input kernel: 1 trial", "3 of 3, settings"):
+        assert any(now.startswith(stage) for now in words)
+
+
 def test_the_captured_share_is_that_of_the_rank_kept(rng):
     p = sparse_problem(rng)
     exact = trained(p, complete(rank=2, scale="none")).summary
     problem, settings = posed(p, complete(rank=9))  # nine directions are sought and two kept
     choice = ChosenSettings(problem, replace(settings, rank=2, ridge=0.5), {})
     model, embedded = fit_link(problem, problem.rows, choice.settings, not_calibrated(12), Clock())
-    found = finish(model, embedded, choice, not_calibrated(model.n_labels), {}, Clock())
+    found = finish(model, embedded, choice, not_calibrated(model.n_labels), {}, complete(rank=9), Clock())
     assert found.summary["rank"] == exact["rank"] == 2
     assert found.summary["captured_share"] == pytest.approx(exact["captured_share"], rel=1e-4)
     assert found.U.shape == (12, 2)

@@ -215,7 +215,7 @@ def test_many_rows_are_fitted_once_without_those_that_calibrate(n, fits):
     made, steps = synthesise(Shape(20, 8, 4, 2, seed=3), n), []
     data = TrainingData(made.X, made.Y, None, multiclass=False)
     request = request_of(training=Joint(4, passes=1), rank=4)
-    summary = run(data, request, notify=lambda step, share: steps.append((step, share))).summary
+    summary = run(data, request, notify=lambda step, share, words: steps.append((step, share))).summary
     assert steps.count(("embed", 0.0)) == fits
     assert list(summary["seconds"]) == ["scale", "embed", "fit", "calibrate"]  # those of both fits add up
     assert summary["held_out_rows"] == (n // 10 if n < 50_000 else n // 20)
@@ -225,7 +225,7 @@ def test_a_fit_that_was_stopped_goes_on_bit_for_bit(data, tmp_path):
     training_data = TrainingData(data[0], data[1], None, multiclass=False)
     halfway = []
 
-    def stop(step, share):
+    def stop(step, share, words):
         if (step, share) == ("fit", 0.5):
             halfway.append(share)
             if len(halfway) == 2:  # of the fit to all rows
@@ -236,7 +236,9 @@ def test_a_fit_that_was_stopped_goes_on_bit_for_bit(data, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         run(training_data, request, notify=stop)
     shares = []
-    again = run(training_data, request, notify=lambda step, share: shares.append(share) if step == "fit" else None)
+    again = run(
+        training_data, request, notify=lambda step, share, words: shares.append(share) if step == "fit" else None
+    )
     assert shares.count(0.25) == 0  # those passes are done
     for name in ("W", "V"):
         np.testing.assert_array_equal(getattr(again.model, name), getattr(whole, name))

@@ -5,6 +5,7 @@ from itertools import islice
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from problems import class_problem, complete, posed, request, sparse_problem
 from scipy.special import softmax
 
@@ -15,6 +16,7 @@ from smoothlink.fitting.link import decoder_passes
 from smoothlink.fitting.validate import (
     DEFAULT_PASSES,
     EarlyStopping,
+    Work,
     candidate_losses,
     fit_folds,
     held_out,
@@ -22,8 +24,8 @@ from smoothlink.fitting.validate import (
 )
 from smoothlink.steps.calibrate import Histogram, fit_temperature
 from smoothlink.steps.embed import label_means
-from smoothlink.steps.infer import f1_thresholds
 from smoothlink.steps.squared import squared
+from smoothlink.steps.thresholds import Aim, choose_thresholds
 
 
 class Validated:
@@ -54,7 +56,7 @@ class Validated:
     def fit(self, loss, folds=None):
         some = slice(folds)
         settings = replace(self.settings, loss=loss)
-        return fit_folds(self.folds[some], self.links[some], settings, self.problem, self.request)
+        return fit_folds(self.folds[some], self.links[some], settings, self.problem, self.request, Work(1, None))
 
 
 # The criterion
@@ -186,12 +188,17 @@ def test_the_final_ridge_is_refined_around_the_one_found(rng):
 
 
 @pytest.mark.parametrize("maps", [True, False])
-def test_thresholds_are_algorithm_4_on_held_out_probabilities(rng, maps):
+def test_thresholds_are_chosen_on_held_out_probabilities(rng, maps):
     v = Validated(rng, loss="logistic", calibrate=maps)
     found = v.validation().calibrated
-    P = found.calibration.probabilities(v.scores(v.fit("logistic").Vs), loss="logistic")
-    exact = f1_thresholds(P, label_means(v.problem.rows), v.p.w[v.numbers])
-    np.testing.assert_allclose(found.thresholds, exact, rtol=1e-5)
+    S = v.scores(v.fit("logistic").Vs)
+    P = found.calibration.probabilities(S, loss="logistic")
+    top = np.arange(len(S)), S.argmax(axis=1)
+    P[top] = found.calibration.recalibrate_top1(P[top])
+    exact = chosen_at_once(v, P)
+    np.testing.assert_allclose(found.thresholds, exact.f1, rtol=1e-5)
+    assert found.threshold == exact.shared
+    assert found.reached == pytest.approx(exact.reached)
     assert bool(len(found.calibration.knots)) == maps
 
 
@@ -210,8 +217,17 @@ def test_multiclass_thresholds_are_on_tempered_softmax_probabilities(rng):
     v = Validated(rng, multiclass=True)
     found = v.validation().calibrated
     P = softmax(found.calibration.temperature * v.scores(v.fit("squared").Vs), axis=1)
-    exact = f1_thresholds(P, label_means(v.problem.rows), v.p.w[v.numbers])
-    np.testing.assert_allclose(found.thresholds, exact, rtol=1e-4)
+    np.testing.assert_allclose(found.thresholds, chosen_at_once(v, P).f1, rtol=1e-4)
+
+
+def chosen_at_once(v, P):
+    """The thresholds that probabilities of the held-out rows give, all labels in one block."""
+    Y = sp.csr_array(v.problem.Y[v.numbers])
+
+    def blocks():
+        yield slice(0, Y.shape[1]), P, Y
+
+    return choose_thresholds(blocks, label_means(v.problem.rows), v.p.w[v.numbers].astype(float), Aim())
 
 
 @pytest.mark.parametrize(

@@ -182,7 +182,7 @@ def test_seeing_every_row_twice_leaves_it_in_its_bin(case):
 
 def test_the_order_of_rows_does_not_matter(case):
     predictions, order = case.predictions(), case.rng.permutation(case.n)
-    shuffled = Predictions(*(field[order] for field in predictions))
+    shuffled = Predictions(*(None if field is None else field[order] for field in predictions))
     assert case.values(shuffled, csr_array(case.Y[order])) == pytest.approx(case.values(predictions))
 
 

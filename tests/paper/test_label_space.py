@@ -34,7 +34,7 @@ def test_scores_are_the_published_ones_at_the_ridge_that_was_selected(rng, metho
     np.testing.assert_array_equal(best[:, 0], found.decision_function(X).argmax(axis=1))
     assert found.summary_["kernel"] == "linear"
     assert found.summary_["chosen_by"]["ridge"] == ("given" if ridge == 0.7 else "held-out rows")
-    assert ((found.thresholds_ > 0) & (found.thresholds_ <= 1)).all()
+    assert ((found.model_.thresholds > 0) & (found.model_.thresholds <= 1)).all()
 
 
 @pytest.mark.parametrize(("ridge", "used"), [("auto", 1.0), (0.7, 0.7)])

@@ -93,8 +93,10 @@ def test_a_label_of_a_row_has_one_mark_in_report_and_comparison(data):
     measured = compare(model, other, X_test, Y_test).measured
     rows = labelled_rows(model, X_test, Y_test)
     for row in range(60):
-        [_, (_, alone)] = shown_row(measured[0], rows, row).labels
+        [(_, true), (_, alone)] = shown_row(measured[0], rows, row).labels
         [_, (_, first), _] = compared_row(measured, rows, ("A", "B"), row).labels
         assert alone[:3] == first
         assert (first[0].mark == "hit") == bool(measured[0].hit[row, 0])
-        assert all(chip.mark != "miss" or chip.probability > 0.5 for chip in first[1:])
+        both = {chip.label: chip.mark for chip in true}
+        assert all(chip.mark == both[chip.label] for chip in alone if chip.label in both)
+        assert all((chip.mark == "miss") == (chip.probability > 0.5) for chip in alone[1:] if chip.label not in both)

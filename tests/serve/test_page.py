@@ -2,24 +2,19 @@
 
 import json
 import re
+import shlex
 
+import httpx
 import pytest
-from served import chromium, listening, text_model, vector_model
+from served import listening, text_model, vector_model
 
 from smoothlink.serve import ServerSettings
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
 expect = sync_api.expect
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-
-
-@pytest.fixture(scope="module")
-def browser():
-    path = chromium()
-    with sync_api.sync_playwright() as started:
-        made = started.chromium.launch(executable_path=path, args=FLAGS)
-        yield made
-        made.close()
+NOT_CUT = (
+    "all => all.every((one) => one.scrollWidth <= one.clientWidth + 1 && one.scrollHeight <= one.clientHeight + 1)"
+)
 
 
 @pytest.fixture
@@ -76,7 +71,7 @@ def test_words_that_raise_a_score_are_marked_in_the_text(page):
     assert "Why metal?" in page.text_content("#why h2")
     marked = {mark.text_content(): "no" in (mark.get_attribute("class") or "") for mark in page.locator("mark").all()}
     assert marked["iron"] is False
-    assert page.locator("#neighbours li").count() > 0
+    assert page.locator("#why .neighbours li").count() > 0
     behind = page.text_content("#behind")
     assert behind == "🍎 Apple, iron and\nnothing\n"
     page.locator("#heading").hover()
@@ -98,8 +93,136 @@ def test_the_threshold_slides(page):
     for cut in ("0.1", "0.9"):
         page.locator("#threshold").fill(cut)
         above = sum(p >= float(cut) for _, p in text_model().predict_topk(["apple iron"], k=5)[0])
-        assert page.text_content("#count").startswith(f"{above} of 5 at {float(cut):.2f}")
+        assert page.text_content("#count") == f"{above} of 5 labels at {float(cut):.2f} or more"
         assert page.locator("#labels li:not(.below)").count() == above
+
+
+def test_the_models_own_threshold_is_taken_until_the_slider_moves(page):
+    type_text(page, "apple iron")
+    predicted = text_model().predict(["apple iron"])[0]
+    assert page.locator("#labels li:not(.below)").count() == len(predicted)
+    assert page.text_content("#shown") == "0.50"
+    assert page.is_hidden("#own")
+    page.locator("#threshold").fill("0.99")
+    assert page.locator("#labels li:not(.below)").count() == 0
+    page.click("#own")
+    assert page.locator("#labels li:not(.below)").count() == len(predicted)
+    assert page.is_hidden("#own")
+
+
+def test_labels_with_thresholds_of_their_own_are_predicted_by_them(browser):
+    model = text_model(aim="f1", calibrate=True)
+    assert len(set(model.thresholds_)) > 1
+    with listening(model) as address:
+        page = browser.new_page()
+        page.goto(address)
+        page.wait_for_selector("#examples:visible")
+        type_text(page, "apple iron")
+        assert page.text_content("#shown") == "own"
+        assert page.locator("#labels li:not(.below)").count() == len(model.predict(["apple iron"])[0])
+        assert page.text_content("#count") == f"{len(model.predict(['apple iron'])[0])} of 5 labels predicted"
+        page.close()
+
+
+def test_labels_below_the_threshold_are_counted_only_if_they_were_all_asked_for(browser):
+    settings = ServerSettings(max_labels=3)
+    with listening(text_model(), settings) as address:
+        page = browser.new_page()
+        page.goto(address)
+        page.wait_for_selector("#examples:visible")
+        type_text(page, "apple iron")
+        page.locator("#threshold").fill("0")
+        expect(page.locator("#count")).to_have_text("The first 3 of 5 labels are at 0.00 or more, and more may be")
+        page.locator("#threshold").fill("0.6")
+        above = sum(p >= 0.6 for _, p in text_model().predict_topk(["apple iron"], k=5)[0])
+        assert page.text_content("#count") == f"{above} of 5 labels at 0.60 or more"
+        page.close()
+
+
+def test_the_text_survives_a_reload(page):
+    type_text(page, "apple iron\nrain")
+    page.reload()
+    page.wait_for_selector("#labels li")
+    assert page.input_value("#text") == "apple iron\nrain"
+
+
+def test_labels_are_two_steps_from_the_text(page):
+    type_text(page, "apple iron")
+    page.focus("#text")
+    for _ in range(2):
+        page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.closest('#labels') !== null")
+
+
+def test_why_is_in_sight_beside_a_long_list(page):
+    page.set_viewport_size({"width": 1280, "height": 720})
+    type_text(page, "apple iron plum tin snow")
+    page.evaluate("document.querySelector('.found').style.minHeight = '3000px'")
+    for top in (0, 1200):
+        page.evaluate(f"scrollTo(0, {top})")
+        page.locator("#labels button").first.dispatch_event("focus")
+        page.wait_for_selector("#why .reason")
+        box = page.locator("#why").bounding_box()
+        assert 0 <= box["y"] < 720 - 150
+
+
+def test_letters_are_shown_on_the_words_they_are_a_part_of(browser):
+    with listening(text_model(word_ngrams=None, char_ngrams=(3, 3))) as address:
+        page = browser.new_page()
+        page.goto(address)
+        page.wait_for_selector("#examples:visible")
+        type_text(page, "Pineapples, copperish")
+        page.locator("#labels button").first.hover()
+        page.wait_for_selector("#why .reason")
+        shown = page.locator("#why .reason span").all_text_contents()
+        assert len(
+            set(page.locator("#why .reason span").evaluate_all("all => all.map((one) => one.innerHTML)"))
+        ) == len(shown)
+        words = {word for one in shown for word in one.split(" · ")}
+        assert words <= {"Pineapples", "copperish"}
+        assert all(2 <= len(part) <= 3 for part in page.locator("#why .part").all_text_contents())
+        page.close()
+
+
+def test_why_of_a_long_text_is_a_plain_sentence(browser, address):
+    page = browser.new_page()
+    page.goto(address)
+    page.wait_for_selector("#examples:visible")
+    type_text(page, "apple " * 3334)
+    page.locator("#labels button").first.hover()
+    expect(page.locator("#why h3").first).to_have_text(
+        "This text has 20,004 characters; labels are explained for texts of up to 20,000."
+    )
+    page.close()
+
+
+LONG_NAMES = [
+    f"{kind}-a-name-without-a-space-that-is-longer-than-any-line-of-a-phone-and-ends-in-{end}"
+    for kind in ("Information", "http://example.invalid/subjects")
+    for end in ("one", "two")
+]
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_no_name_is_cut(browser, address, width):
+    page = browser.new_page(viewport={"width": width, "height": 800})
+    labels = [{"label": name, "name": name, "probability": 0.9, "predicted": True} for name in LONG_NAMES]
+    predictions = {"predictions": [{"labels": labels, "features": 1}]}
+    near = [{**label, "similarity": 0.5} for label in labels]
+    reasons = [{"feature": name, "contribution": 1, "spans": []} for name in LONG_NAMES]
+    why = {**labels[0], "words": [], "features": reasons, "neighbours": near}
+    page.route("**/predict", lambda route: route.fulfill(json=predictions))
+    page.route("**/explain", lambda route: route.fulfill(json={"explanations": [why]}))
+    page.goto(address)
+    page.wait_for_selector("#examples:visible")
+    type_text(page, "apple")
+    page.locator("#labels button").first.click()
+    page.wait_for_selector("#why .neighbours li")
+    for names_at in ("#labels .label", "#why .neighbours li", "#why .reason span"):
+        assert page.locator(names_at).all_text_contents() == LONG_NAMES
+        assert page.locator(names_at).evaluate_all(NOT_CUT)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.close()
 
 
 def test_what_is_shown_is_copied_as_json(page):
@@ -168,7 +291,7 @@ def test_a_phone_shows_everything_without_scrolling_sideways(browser, address):
     page.wait_for_timeout(100)
     row, sheet = (page.locator(name).bounding_box() for name in ("#labels [aria-pressed=true]", "#why"))
     assert row["y"] + row["height"] <= sheet["y"]
-    page.tap("#close")
+    page.tap("#why .close")
     page.wait_for_selector("#why", state="hidden")
     context.close()
 
@@ -215,6 +338,9 @@ def test_the_description_is_drawn_without_another_server(browser, address):
     paths = page.locator("article h2").all_text_contents()
     assert {"POST/predict", "POST/explain", "GET/labels", "GET/health", "GET/metrics", "GET/model"} <= set(paths)
     assert re.search(r"threshold\s*number, at least 0, at most 1", page.text_content("main"))
+    for line in page.locator("article pre").all_text_contents():
+        _, url, *rest = shlex.split(line)
+        assert httpx.post(url, content=rest[-1], headers={"Content-Type": "application/json"}).status_code == 200
     assert not elsewhere
     page.close()
 
@@ -222,7 +348,8 @@ def test_the_description_is_drawn_without_another_server(browser, address):
 def test_labels_are_text_whatever_they_hold(browser, address):
     page = browser.new_page()
     hostile = "<img src=x onerror=document.title='owned'>"
-    labels = {"predictions": [{"labels": [{"label": hostile, "probability": 0.9}], "features": 1}]}
+    label = {"label": hostile, "name": hostile, "probability": 0.9, "predicted": True}
+    labels = {"predictions": [{"labels": [label], "features": 1}]}
     page.route("**/predict", lambda route: route.fulfill(json=labels))
     page.goto(address)
     page.wait_for_selector("#examples:visible")

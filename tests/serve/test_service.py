@@ -1,5 +1,7 @@
 """Requests that are predicted together have the predictions they would have alone."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -9,6 +11,7 @@ from smoothlink.data.predictions import LabelRequest
 from smoothlink.serve import ServerSettings
 from smoothlink.serve.schema import MAX_VALUE, RefusedRequest, Vector
 from smoothlink.serve.service import PredictionService, RowPrediction, RowsRequest, stack_vectors
+from smoothlink.vocabulary import Vocabulary, with_vocabulary
 
 TEXTS = ["apple iron", "red red rain", "nothing known here", "", "seven plum hail zinc"]
 
@@ -91,11 +94,29 @@ def test_labels_are_found_by_a_part_of_their_names_those_that_begin_with_it_firs
     made = service(text_model())
     names = sorted(TOPICS)
     assert made.names == names
-    assert made.search_labels("", 1, 2) == (5, [1, 2])
-    assert [made.names[j] for j in made.search_labels("R", 0, 9)[1]] == ["colour", "fruit", "number", "weather"]
-    assert [made.names[j] for j in made.search_labels("m", 0, 9)[1]] == ["metal", "number"]
-    assert made.search_labels("m", 1, 9)[1] == [names.index("number")]
+    found = partial(found_names, made)
+    assert made.search_labels("", 1, 2)[0] == 5
+    assert found("", 1, 2) == names[1:3]
+    assert found("R", 0, 9) == ["colour", "fruit", "number", "weather"]
+    assert found("m", 0, 9) == ["metal", "number"]
+    assert found("m", 1, 9) == ["number"]
     assert made.search_labels("zebra", 0, 9) == (0, [])
+
+
+def found_names(made, *search, **more):
+    return [one.name for one in made.search_labels(*search, **more)[1]]
+
+
+def test_labels_are_found_by_their_names_in_a_vocabulary_and_by_themselves():
+    vocabulary = Vocabulary({"en": {"metal": "Ores", "fruit": "Fruits", "gem": "Gems", "ore": "Ore"}}, ["ore"])
+    made = service(with_vocabulary(text_model(), vocabulary))
+    assert found_names(made, "ORE", 0, 9) == ["Ores"]
+    assert found_names(made, "metal", 0, 9) == ["Ores"]
+    assert found_names(made, "gem", 0, 9) == []
+    assert found_names(made, "gem", 0, 9, vocabulary=True) == ["Gems"]
+    assert found_names(made, "ore", 0, 9, vocabulary=True) == ["Ores"]
+    assert made.search_labels("gem", 0, 9, vocabulary=True)[1][0].number is None
+    assert made.label_and_name("fruit") == {"label": "fruit", "name": "Fruits"}
 
 
 @pytest.mark.parametrize(
@@ -127,7 +148,7 @@ def test_the_smallest_and_the_largest_values_have_probabilities(changes, value):
 
 def test_probabilities_that_are_not_numbers_are_refused(monkeypatch):
     made = service(vector_model())
-    not_a_number = RowPrediction(["a"], [float("nan")], 1)
+    not_a_number = RowPrediction(["a"], [float("nan")], [False], 1)
     monkeypatch.setattr(made, "predict_rows", lambda X, _: [not_a_number] * X.shape[0])
     row = Vector(indices=[0], values=[1.0])
     assert isinstance(made.predict_batch([RowsRequest([row], LabelRequest(1))])[0], RefusedRequest)

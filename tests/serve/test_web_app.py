@@ -8,7 +8,7 @@ from importlib.resources import files
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from served import client, text_model
+from served import client, multiclass_model, text_model, vector_model
 from sklearn.tree import DecisionTreeClassifier
 from small import fixed, words
 
@@ -34,7 +34,9 @@ def check_error(response, status, reason):
 def test_a_text_has_the_labels_that_the_model_gives_it(texts):
     found = texts.post("/predict", json={"texts": ["apple iron", ""], "k": 2}).json()["predictions"]
     best = text_model().predict_topk(["apple iron"], k=2)[0]
-    assert found[0]["labels"] == [{"label": name, "probability": round(p, 6)} for name, p in best]
+    assert found[0]["labels"] == [
+        {"label": name, "name": name, "probability": round(p, 6), "predicted": p > 0.5} for name, p in best
+    ]
     assert [one["features"] > 0 for one in found] == [True, False]
 
 
@@ -55,6 +57,8 @@ def test_an_explanation_has_features_words_and_neighbours(texts):
         assert sum(word["contribution"] for word in one["words"]) == pytest.approx(other.score - other.base, abs=1e-4)
         assert [n["label"] for n in one["neighbours"]] == [str(n.name) for n in other.neighbours]
     assert [text[word["start"] : word["end"]] for word in found[0]["words"]] == ["apple", "iron", "apple"]
+    for feature in (one["features"][0] for one in found):
+        assert {text[span["start"] : span["end"]] for span in feature["spans"]} == {feature["feature"]}
     assert len(texts.post("/explain", json={"text": "snow"}).json()["explanations"]) == 3
 
 
@@ -78,7 +82,8 @@ def test_labels_are_searched_in_pages(texts):
     found = texts.get("/labels", params={"q": "M", "limit": 1}).json()
     assert (found["total"], [one["label"] for one in found["labels"]]) == (2, ["metal"])
     found = texts.get("/labels", params={"q": "m", "offset": 1}).json()
-    assert found["labels"] == [{"label": "number", "number": 3, "count": text_model().classifier_.model_.counts[3]}]
+    count = text_model().classifier_.model_.counts[3]
+    assert found["labels"] == [{"label": "number", "name": "number", "number": 3, "count": count}]
 
 
 def test_the_model_is_described(texts, vectors):
@@ -227,7 +232,33 @@ def test_large_requests_are_refused_whether_or_not_they_announce_their_size():
     with client(text_model(), ServerSettings(max_response_labels=14)) as made:
         check_error(made.post("/predict", json={"texts": ["a"] * 3, "threshold": 0}), 413, "15 labels")
         assert made.post("/predict", json={"texts": ["a"] * 3, "k": 4}).status_code == 200
-        check_error(made.post("/explain", json={"text": "a" * 20_001}), 422, "20000")
+
+
+def test_the_labels_of_a_long_text_are_not_explained_and_a_sentence_says_so(texts):
+    long = "apple " * 3334
+    assert texts.post("/predict", json={"texts": [long]}).status_code == 200
+    reason = "^This text has 20,004 characters; labels are explained for texts of up to 20,000.$"
+    check_error(texts.post("/explain", json={"text": long}), 422, reason)
+
+
+def test_a_threshold_of_null_stands_for_the_labels_that_the_model_predicts(texts):
+    given = ["apple iron", "rain", "apple plum red"]
+    found = texts.post("/predict", json={"texts": given, "threshold": None}).json()["predictions"]
+    assert [sorted(one["label"] for one in row["labels"]) for row in found] == text_model().predict(given)
+    best = texts.post("/predict", json={"texts": given}).json()["predictions"]
+    assert [len(row["labels"]) for row in best] == [5, 5, 5]
+    assert [[one for one in row["labels"] if one["predicted"]] for row in best] == [row["labels"] for row in found]
+
+
+def test_of_a_multiclass_model_the_best_label_is_predicted_whichever_are_asked_for():
+    with client(multiclass_model()) as made:
+        assert made.get("/model").json()["multiclass"]
+        for body in ({"threshold": None}, {}):
+            labels = made.post("/predict", json={"texts": ["apple pear"], **body}).json()["predictions"][0]["labels"]
+            assert [one["label"] for one in labels if one["predicted"]] == ["fruit"]
+        body = {"texts": ["apple pear"], "only": ["metal", "colour"]}
+        labels = made.post("/predict", json=body).json()["predictions"][0]["labels"]
+        assert [one["predicted"] for one in labels] == [False, False]
 
 
 def test_a_response_that_takes_too_long_is_an_error(monkeypatch):
@@ -274,8 +305,8 @@ def test_every_response_forbids_other_sources(texts):
         assert response.headers["x-content-type-options"] == "nosniff"
 
 
-def test_the_page_weighs_less_than_100_kb():
-    assert sum(len(file.read_bytes()) for file in PAGE.iterdir()) < 100_000
+def test_the_page_weighs_less_than_150_kb():
+    assert sum(len(file.read_bytes()) for file in PAGE.iterdir()) < 150_000
 
 
 def test_the_page_names_no_other_server_and_carries_no_code_in_its_html():
@@ -314,5 +345,31 @@ def test_no_other_files_are_served(texts):
 
 
 def test_the_description_covers_every_path(texts):
-    described = texts.get("/openapi.json").json()
-    assert set(described["paths"]) == {"/predict", "/explain", "/labels", "/model", "/health", "/metrics"}
+    paths = {"/predict", "/explain", "/labels", "/model", "/health", "/metrics", "/table", "/table/file"}
+    assert set(texts.get("/openapi.json").json()["paths"]) == paths
+
+
+@pytest.mark.parametrize(
+    "make", [text_model, vector_model, lambda: text_model(examples=0)], ids=["texts", "vectors", ""]
+)
+def test_examples_in_the_description_are_of_this_model_and_get_a_response(make):
+    with client(make()) as made:
+        schemas = made.get("/openapi.json").json()["components"]["schemas"]
+        for path, name in (("/predict", "PredictRequest"), ("/explain", "ExplainRequest")):
+            (example,) = schemas[name]["examples"]
+            assert made.post(path, json=example).status_code == 200
+
+
+@pytest.mark.parametrize("aim", ["f1", "labels=2"])
+def test_thresholds_that_were_chosen_for_an_aim_decide_what_is_predicted(aim):
+    model = text_model(aim=aim, calibrate=True)
+    given = ["apple iron", "rain", "apple plum red", "nothing"]
+    with client(model) as made:
+        found = made.post("/predict", json={"texts": given}).json()["predictions"]
+        assert [sorted(one["label"] for one in row["labels"]) for row in found] == model.predict(given)
+        best = made.post("/predict", json={"texts": given, "k": 5}).json()["predictions"]
+        assert [sorted(one["label"] for one in row["labels"] if one["predicted"]) for row in best] == model.predict(
+            given
+        )
+        own = made.get("/model").json()["threshold"]
+    assert own == (pytest.approx(model.thresholds_[0], abs=1e-6) if len(set(model.thresholds_)) == 1 else None)

@@ -8,7 +8,8 @@ import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV
+from sklearn.metrics import f1_score
+from sklearn.model_selection import GridSearchCV, cross_val_score
 from small import WORDS, documents, shown
 
 import smoothlink
@@ -157,7 +158,7 @@ def test_labels_unknown_to_the_model_count_as_misses(fitted):
         ([["a"], ["b", 3]], "Row 1 mixes"),
         ([["a"], [2.5]], "of type float"),
         ([["a"], None], "Row 1 has the labels None"),
-        ([["a"]], "There are 2 texts and labels of 1"),
+        ([["a"]], "There are 2 texts and labels for 1"),
     ],
 )
 def test_labels_that_cannot_be_used_are_refused_in_words(labels, message):
@@ -310,8 +311,91 @@ def test_columns_that_are_no_text_are_not_learnt_from(table, columns):
 
 
 def test_a_table_is_no_list_of_labels(columns):
-    with pytest.raises(DataError, match="labels came as a table with the columns title, body"):
+    with pytest.raises(DataError, match="labels came as a table with the columns title, body, not all of 0 and 1"):
         TextSmoothLink(**QUICK).fit(columns["title"], columns)
+
+
+def marks(rows, *, reverse=False):
+    """The labels of each row as columns of 0 and 1."""
+    return {name: [int(name in row) for row in rows] for name in sorted(WORDS, reverse=reverse)}
+
+
+@tables
+def test_the_columns_of_a_table_of_0_and_1_name_the_labels(table, fitted, tmp_path):
+    texts, labels = documents()
+    model = TextSmoothLink(**QUICK).fit(texts, table(marks(labels)))
+    assert model.classes_.tolist() == sorted(WORDS)
+    np.testing.assert_array_equal(model.predict_proba(texts), fitted.predict_proba(texts))
+    shuffled = table({**marks(labels, reverse=True), "unheard-of": [1] + [0] * (len(texts) - 1)})
+    found = model.evaluate(texts, shuffled, bootstraps=0)
+    assert found.n_unknown_pairs == 1
+    truth = [[*row, *(["unheard-of"] if i == 0 else [])] for i, row in enumerate(labels)]
+    assert {key: metric.value for key, metric in found.metrics.items()} == pytest.approx(
+        {key: metric.value for key, metric in fitted.evaluate(texts, truth, bootstraps=0).metrics.items()}, nan_ok=True
+    )
+    X = model.transform(texts)
+    classifier = SmoothLinkClassifier(**QUICK).fit(X, table(marks(labels)))
+    assert classifier.label_names_ == sorted(WORDS)
+    assert classifier.evaluate(X, shuffled, bootstraps=0).metrics.keys() == found.metrics.keys()
+    assert classifier.evaluate(X, shuffled, bootstraps=0).metrics["p@1"] == found.metrics["p@1"]
+    classifier.save(tmp_path / "m.safetensors")
+    assert smoothlink.load(tmp_path / "m.safetensors").label_names_ == sorted(WORDS)
+
+
+def test_numbered_columns_and_those_of_other_types_are_read_as_a_matrix():
+    pandas = pytest.importorskip("pandas")
+    texts, labels = documents()
+    frame = pandas.DataFrame(marks(labels))
+    assert TextSmoothLink(**QUICK).fit(texts, frame.to_numpy()).classes_.tolist() == ["0", "1", "2", "3"]
+    numbered = pandas.DataFrame(frame.to_numpy())
+    assert SmoothLinkClassifier(**QUICK).fit(np.eye(200, 4) + 0.1, numbered).label_names_ is None
+    for kind in ("boolean", "Int64", bool):
+        assert TextSmoothLink(**QUICK).fit(texts, frame.astype(kind)).classes_.tolist() == sorted(WORDS)
+    with pytest.raises(DataError, match="several columns fruit"):
+        TextSmoothLink(**QUICK).fit(texts, pandas.concat([frame, frame[["fruit"]]], axis=1))
+
+
+@pytest.mark.parametrize("form", [np.array, sp.csr_array, "pandas", "polars"])
+def test_a_model_of_a_0_1_matrix_predicts_one_so_that_scikit_learn_can_score_it(form, fitted, tmp_path):
+    texts, labels = documents()
+    Y = np.array([[name in row for name in sorted(WORDS)] for row in labels], int)
+    y = module(form, "DataFrame")(marks(labels)) if isinstance(form, str) else form(Y)
+    model = TextSmoothLink(**QUICK).fit(texts, y)
+    model.save(tmp_path / "m.safetensors")
+    for one in (model, smoothlink.load(tmp_path / "m.safetensors")):
+        for method in ("predict", "predict_f1"):
+            found = getattr(one, method)(texts)
+            assert sp.issparse(found) == (form is sp.csr_array)
+            dense = found.toarray() if sp.issparse(found) else found
+            names = [[name for name, one in zip(sorted(WORDS), row, strict=True) if one] for row in dense]
+            assert names == getattr(fitted, method)(texts)
+            assert getattr(one, method)([]).shape == (0, 4)
+    if form is sp.csr_array:  # which scikit-learn's cross-validation does not take
+        assert f1_score(y, model.predict(texts), average="micro") > 0.5
+    else:
+        assert cross_val_score(TextSmoothLink(**QUICK), texts, y, scoring="f1_micro", cv=3).min() > 0.5
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_the_best_labels_come_as_a_data_frame_that_joins_the_texts(library, fitted):
+    frame = pytest.importorskip(library)
+    texts = documents(5)[0]
+    best = fitted.predict_topk(texts, k=2)
+    given = frame.DataFrame({"text": texts})
+    given = given.set_index(frame.Index(list("abcde"))) if library == "pandas" else given
+    found = fitted.predict_topk(given, k=2, as_frame=True)
+    assert type(found) is frame.DataFrame
+    assert list(found.columns) == ["labels", "probabilities"]
+    assert [list(row) for row in found["labels"]] == [[name for name, _ in row] for row in best]
+    assert [list(row) for row in found["probabilities"]] == [[p for _, p in row] for row in best]
+    if library == "pandas":
+        assert given.join(found).columns.tolist() == ["text", "labels", "probabilities"]
+        X = frame.DataFrame(fitted.transform(texts).toarray(), index=given.index).add_prefix("f")
+        classifier = SmoothLinkClassifier(**QUICK).fit(X, marks(documents(5)[1]))
+        rows = classifier.predict_topk(X, k=2, as_frame=True)
+        assert rows.index.tolist() == list("abcde")
+        assert set(rows["labels"].iloc[0]) <= set(WORDS)
+    assert len(fitted.predict_topk([], as_frame=True)) == 0
 
 
 def test_a_model_of_a_named_column_reads_it_in_a_table(fitted):

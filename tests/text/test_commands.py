@@ -1,5 +1,7 @@
 """Commands on raw-text files."""
 
+import importlib.util
+import io
 import json
 
 import numpy as np
@@ -9,6 +11,7 @@ from small import documents
 
 import smoothlink
 from smoothlink import Gaussian
+from smoothlink.text.tables import KINDS, NEEDS, read_table, write_table
 
 FAST = ["--effort", "quick", "--loss", "squared", "--set", "kernel.features=64"]
 
@@ -61,6 +64,144 @@ def test_predict_takes_other_formats_and_columns(folder, tmp_path):
     assert (tmp_path / "out" / "new.jsonl").read_text() == ran.out, into.err
 
 
+def typed(monkeypatch, text):
+    """Puts text on standard input."""
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+
+
+@pytest.fixture(scope="module")
+def books(tmp_path_factory):
+    """A folder with a model of a CSV file with ids, in a spreadsheet's words."""
+    folder = tmp_path_factory.mktemp("books")
+    texts, labels = documents(240)
+    rows = [[f"B{i}", text, "; ".join(names)] for i, (text, names) in enumerate(zip(texts, labels, strict=True))]
+    write_table(folder / "books.csv", "csv", ["Signatur", "Titel", "Thema"], rows, delimiter=";")
+    how = ("--text", "Titel", "--labels", "Thema", "--id", "Signatur", *out(folder), *FAST)
+    succeed("train", folder / "books.csv", *how)
+    return folder
+
+
+def kinds_installed():
+    return [kind for kind in KINDS if importlib.util.find_spec(NEEDS.get(kind, "csv")) is not None]
+
+
+@pytest.mark.parametrize("kind", kinds_installed())
+def test_predictions_carry_the_id_or_all_columns_from_any_table_to_any_other(books, tmp_path, kind):
+    rows = [["X1", "iron zinc copper", 3], ["X2", "apple plum pear", 4]]
+    write_table(tmp_path / f"new.{kind}", kind, ["Signatur", "Titel", "Jahr"], rows)
+    given = ("predict", books / "model.safetensors", tmp_path / f"new.{kind}", "--threshold", 0.5)
+    for to in kinds_installed():
+        succeed(*given, "-o", tmp_path / f"by_id-{kind}.{to}")
+        table = read_table(tmp_path / f"by_id-{kind}.{to}", to)
+        assert table.columns == ["Signatur", "labels", *([] if to == "jsonl" else ["probabilities"])]
+        found = list(table)
+        assert [row[0] for row in found] == ["X1", "X2"]
+        assert all(name in str(row[1]) for name, row in zip(("metal", "fruit"), found, strict=True))
+        succeed(*given, "--all-columns", "--long", "-o", tmp_path / f"all-{kind}.{to}")
+        table = read_table(tmp_path / f"all-{kind}.{to}", to)
+        assert table.columns == ["Signatur", "Titel", "Jahr", "label", "probability"]
+        assert [[str(cell) for cell in row[:4]] for row in table] == [
+            ["X1", "iron zinc copper", "3", "metal"],
+            ["X2", "apple plum pear", "4", "fruit"],
+        ]
+
+
+def test_a_table_of_predictions_can_be_trained_on_and_predicted_again(books, tmp_path):
+    given = ("predict", books / "model.safetensors", books / "books.csv", "--threshold", 0.5, "--all-columns")
+    succeed(*given, "-o", tmp_path / "tagged.csv")
+    columns = read_table(tmp_path / "tagged.csv", "csv").columns
+    assert columns == ["Signatur", "Titel", "Thema", "labels", "probabilities"]
+    succeed("train", tmp_path / "tagged.csv", "--text", "Titel", *out(tmp_path), *FAST)
+    found = smoothlink.load(tmp_path / "model.safetensors")
+    assert found.classes_.tolist() == smoothlink.load(books / "model.safetensors").classes_.tolist()
+    given = ("predict", tmp_path / "model.safetensors", tmp_path / "tagged.csv", "--all-columns")
+    header = succeed(*given, "--output-format", "csv").out.splitlines()[0]
+    assert header.endswith(",labels,probabilities,predicted_labels,predicted_probabilities")
+
+
+def test_an_id_that_is_not_there_is_refused_where_it_was_typed_and_else_noted(books, tmp_path):
+    (tmp_path / "new.csv").write_text("ISBN,Titel\n7,iron\n")
+    given = ("predict", books / "model.safetensors", tmp_path / "new.csv")
+    ran = succeed(*given)
+    assert json.loads(ran.out)["row"] == 0
+    assert "It has no column Signatur: rows are numbered." in ran.err
+    assert json.loads(succeed(*given, "--id", "ISBN").out)["ISBN"] == "7"
+    ran = run(*given, "--id", "Signatur")
+    assert (ran.code, "has no column Signatur; it has ISBN, Titel.\nPass another --id." in ran.err) == (1, True)
+
+
+def test_columns_are_in_every_file_of_a_folder(books, tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.csv").write_text(f"Signatur,Titel,n\n{name}1,iron zinc,5\n")
+    given = ("predict", books / "model.safetensors", tmp_path / "*.csv", "--output-folder", tmp_path / "out")
+    succeed(*given, "--all-columns", "--output-format", "tsv", "-k", 1)
+    for name in ("a", "b"):
+        heading, line = (tmp_path / "out" / f"{name}.tsv").read_text().splitlines()
+        assert heading == "Signatur\tTitel\tn\tlabels\tprobabilities"
+        assert line.startswith(f"{name}1\tiron zinc\t5\tmetal\t")
+
+
+def test_a_text_may_be_typed_piped_or_stand_on_a_line(books, tmp_path, monkeypatch):
+    model, texts = books / "model.safetensors", ["iron, zinc", "12:30 apple | plum"]
+    typed_in = succeed("predict", model, "--document", texts[0], "--document", texts[1], "-k", 1).out
+    assert [json.loads(line)["labels"][0]["label"] for line in typed_in.splitlines()] == ["metal", "fruit"]
+    (tmp_path / "new.txt").write_text("\n".join([texts[0], texts[1], ""]))
+    assert succeed("predict", model, tmp_path / "new.txt", "-k", 1).out == typed_in
+    into = ("--output-folder", tmp_path / "out")
+    succeed("predict", model, tmp_path / "new.txt", "-k", 1, *into)
+    assert (tmp_path / "out" / "new.jsonl").read_text() == typed_in
+    (tmp_path / "gaps.txt").write_text("iron\n\nplum\n")
+    gaps = succeed("predict", model, tmp_path / "gaps.txt", "-k", 1)
+    assert [json.loads(line)["row"] for line in gaps.out.splitlines()] == [0, 1, 2]
+    assert "1 without text" in gaps.err
+    typed(monkeypatch, "\n".join(texts))
+    assert succeed("predict", model, "-", "--format", "lines", "-k", 1, "-o", "-").out == typed_in
+    typed(monkeypatch, "Signatur,Titel\nX,iron zinc\n")
+    assert json.loads(succeed("predict", model, "-", "--format", "csv", "-k", 1).out)["Signatur"] == "X"
+    typed(monkeypatch, json.dumps({"Titel": "iron zinc", "Signatur": "X"}))
+    ran = succeed("predict", model, "-", "-k", 1)
+    assert json.loads(ran.out)["Signatur"] == "X"
+    assert "standard input: 1 document." in ran.err
+    typed(monkeypatch, "neither this nor that\n")
+    ran = run("predict", model, "-")
+    assert ran.code == 1
+    assert "standard input: the format is not clear" in ran.err
+    assert "Pass --format with one of" in ran.err
+    typed(monkeypatch, "")
+    assert "standard input" in run("predict", model, "-").err
+    assert run("split", "-", "--format", "csv").code == 2
+
+
+def test_training_reads_standard_input_and_other_encodings(books, tmp_path, monkeypatch):
+    content = (books / "books.csv").read_text().replace("red", "größer")
+    typed(monkeypatch, content)
+    how = ("--text", "Titel", "--labels", "Thema", "--label-separator", ";", *out(tmp_path), *FAST)
+    succeed("train", "-", "--format", "csv", *how)
+    expected = smoothlink.load(tmp_path / "model.safetensors").predict_proba(["größer iron"])
+    for encoding, given in (("utf-16", ()), ("cp1252", ("--encoding", "cp1252"))):
+        (tmp_path / "a.csv").write_bytes(content.encode(encoding))
+        ran = succeed("train", tmp_path / "a.csv", *how, *given, "--force")
+        assert ("It is UTF-16." in ran.err) == (encoding == "utf-16")
+        found = smoothlink.load(tmp_path / "model.safetensors").predict_proba(["größer iron"])
+        np.testing.assert_array_equal(found, expected)
+    ran = run("train", tmp_path / "a.csv", *how, "--force")
+    assert ran.code == 1
+    assert "it is 'größer'. If that is right, pass --encoding cp1252." in ran.err
+
+
+def test_columns_of_0_and_1_are_trained_on_and_evaluated(tmp_path):
+    texts, labels = documents(240)
+    names = ["colour", "fruit", "metal"]
+    rows = [[t, *(int(name in row) for name in names)] for t, row in zip(texts, labels, strict=True)]
+    write_table(tmp_path / "a.csv", "csv", ["text", *(f"is_{name}" for name in names)], rows)
+    ran = succeed("train", tmp_path / "a.csv", "--labels", "is_*", *out(tmp_path), *FAST)
+    assert "The columns is_colour, is_fruit, is_metal hold 0 and 1: each is a label." in ran.err.replace("\n", " ")
+    assert smoothlink.load(tmp_path / "model.safetensors").classes_.tolist() == [f"is_{name}" for name in names]
+    found = succeed("evaluate", tmp_path / "model.safetensors", tmp_path / "a.csv", "--json", "--bootstraps", 0).json
+    assert found["unknown_labels"] == 0
+    assert found["p@1"]["value"] > 0.7
+
+
 def test_evaluate_measures_all_rows_and_counts_unknown_labels(folder, tmp_path):
     model = smoothlink.load(folder / "model.safetensors")
     texts, labels = documents(60, seed=3)
@@ -79,7 +220,7 @@ def test_info_tells_of_texts(folder):
     assert (told["rows"], told["rows_without_text"], told["labels"]) == (242, 1, 4)
     assert told["text_columns"] == ["title", "body"]
     of_model = succeed("info", folder / "model.safetensors", "--json").json
-    assert of_model["text"]["source"]["labels"] == "tags"
+    assert of_model["text"]["source"]["labels"] == ["tags"]
     assert "runs of 3 to 5 characters" in succeed("info", folder / "model.safetensors").out
 
 
@@ -154,7 +295,9 @@ def test_tune_searches_on_texts(folder, tmp_path):
     assert ran.json["finished"] + ran.json["pruned"] == 2
 
 
-@pytest.mark.parametrize("name", ["docs.jsonl", "docs.tsv", "docs.csv", "docs.txt", "docs", "docs.parquet", "docs.svm"])
+@pytest.mark.parametrize(
+    "name", ["docs.jsonl", "docs.tsv", "docs.csv", "docs.txt", "docs", "docs.parquet", "docs.xlsx", "docs.svm"]
+)
 def test_split_writes_each_document_to_one_part_as_it_was(tmp_path, name):
     texts, labels = documents(100)
     path = tmp_path / name
@@ -164,7 +307,7 @@ def test_split_writes_each_document_to_one_part_as_it_was(tmp_path, name):
     assert [part["rows"] for part in ran.json["parts"]] == [70, 30]
     assert sorted(unit for part in parts for unit in units(part)) == sorted(units(path))
     assert all(part["most_rows_off"] <= 2 for part in ran.json["parts"])
-    assert "within a row" in succeed("split", path, "--output-folder", folder_for(tmp_path), *how).out.replace(
+    assert "labels within 1 row" in succeed("split", path, "--output-folder", folder_for(tmp_path), *how).out.replace(
         "\n", " "
     )
 
@@ -199,6 +342,10 @@ def written(path, texts, labels):
 
             parquet.write_table(pyarrow.table({"text": texts, "labels": labels}), path)
             return (), lambda part: [str(row) for row in parquet.read_table(part).to_pylist()]
+        case ".xlsx":
+            pytest.importorskip("openpyxl")
+            write_table(path, "xlsx", ["text", "labels"], [[t, "|".join(n)] for t, n in pairs])
+            return (), lambda part: [str(row) for row in read_table(part, "xlsx")]
         case ".svm":
             numbers = {name: j for j, name in enumerate(sorted({j for n in labels for j in n}))}
             path.write_text(
@@ -217,22 +364,28 @@ def written(path, texts, labels):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["train", "docs.jsonl", "-o", "x.safetensors"], "Say which hold the text and the labels: --text"),
+        (
+            ["train", "docs.jsonl", "-o", "x.safetensors"],
+            "hold the text and the labels, such as: --text title --labels tags",
+        ),
         (["train", "docs.jsonl", "--text", "titel", "--labels", "tags", "-o", "x.safetensors"], "title, tags"),
         (["train", "rows.txt", "--text", "title", "-o", "x.safetensors"], "the format is not clear"),
-        (["train", "rows.txt", "--char-ngrams", "2,3", "-o", "x.safetensors"], "rows of numbers, not texts"),
+        (
+            ["train", "rows.txt", "--char-ngrams", "2,3", "-o", "x.safetensors"],
+            "holds feature vectors, and --char-ngrams is for texts",
+        ),
         (
             ["train", "rows.txt", "--labels", "tags", "-o", "x.safetensors"],
             "--labels tags is neither auto nor a number",
         ),
-        (["train", "rows.txt", "--label-prefix", "x:", "-o", "x.safetensors"], "--label-prefix means nothing"),
-        (["train", "rows.txt", "--no-header", "-o", "x.safetensors"], "--header/--no-header means nothing"),
+        (["train", "rows.txt", "--label-prefix", "x:", "-o", "x.safetensors"], "--label-prefix is for texts"),
+        (["train", "rows.txt", "--no-header", "-o", "x.safetensors"], "--header/--no-header is for texts"),
         (["train", "docs.jsonl", "--label-names", "n", "-o", "x.safetensors"], "--label-names means nothing"),
         (["train", "docs.jsonl", "--one-based", "-o", "x.safetensors"], "--zero-based/--one-based means nothing"),
         (["train", "rows.txt", "docs.jsonl", "-o", "x.safetensors"], "docs.jsonl holds texts"),
-        (["predict", "rows.safetensors", "docs.jsonl"], "trained on rows of numbers"),
+        (["predict", "rows.safetensors", "docs.jsonl"], "trained on feature vectors"),
         (["convert", "docs.jsonl", "x.txt"], "holds texts"),
-        (["train", "docs.jsonl", "--cluster", "local:1", "-o", "x.safetensors"], "not on a cluster"),
+        (["train", "docs.jsonl", "--cluster", "local:1", "-o", "x.safetensors"], "cannot be read on a cluster"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_words(folder, tmp_path, args, message):

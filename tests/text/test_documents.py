@@ -72,14 +72,108 @@ def test_compressed_files_are_read_as_plain_ones(tmp_path, ending, packed):
     assert read_documents(str(small), how.source(str(small))) == read_documents(str(plain), how.source(str(plain)))
 
 
-def test_a_table_has_a_header_unless_its_columns_are_numbers(tmp_path):
+def test_a_header_is_recognised_where_columns_are_numbers_and_names_are_remembered(tmp_path):
     path = tmp_path / "a.tsv"
     path.write_text('title\ttags\n"one\tx\n')
-    by_name = read_documents(str(path), DocumentSource("tsv", ("title",), "tags"))
-    by_number = read_documents(str(path), DocumentSource("tsv", ("1",), "2"))
-    assert by_name.texts == ['"one']
-    assert by_number.texts == ["title", '"one']
-    assert read_documents(str(path), DocumentSource("tsv", ("title",), "tags", header=True)).texts == ['"one']
+    by_name = read_documents(str(path), DocumentSource("tsv", ("title",), ("tags",)))
+    by_number = read_documents(str(path), DocumentSource("tsv", ("1",), ("2",)))
+    assert by_number == by_name._replace(notes=by_number.notes)
+    assert (by_number.texts, by_number.labels) == (['"one'], [["x"]])
+    assert by_number.notes == ("The first row is taken for a header (title, tags); --no-header says otherwise.",)
+    assert by_number.source.text == ("title",)
+    assert read_documents(str(path), DocumentSource("tsv", ("1",), ("2",), header=False)).texts == ["title", '"one']
+    assert read_documents(str(path), DocumentSource("tsv", ("1",), ("tags",), header=True)).texts == ['"one']
+    path.write_text("iron zinc\tmetal\nplum\tfruit\n")
+    plain = read_documents(str(path), DocumentSource("tsv", ("1",), ("2",)))
+    assert (plain.texts, plain.source.text) == (["iron zinc", "plum"], ("1",))
+
+
+def test_columns_named_in_training_are_read_in_every_other_kind_of_table(tmp_path):
+    from smoothlink.text.tables import write_table
+
+    names, rows = ["nr", "Titel", "Schlagwort"], [[1, "iron zinc", "metal; rare"], [2, "plum", "fruit; rare"]]
+    paths = {kind: str(tmp_path / f"a.{kind}") for kind in ("csv", "tsv", "jsonl", "parquet", "xlsx")}
+    for kind, path in paths.items():
+        pytest.importorskip({"parquet": "pyarrow", "xlsx": "openpyxl"}.get(kind, "csv"))
+        write_table(path, kind, names, rows)
+    how = Reading(text=("Titel",), labels="Schlagwort", id="nr", label_separator=";")
+    trained = read_documents(paths["csv"], how.source(paths["csv"])).source
+    for path in paths.values():
+        found = read_documents(path, Reading().source(path, from_meta(as_meta(trained))))
+        assert found.texts == ["iron zinc", "plum"]
+        assert found.labels == [["metal", "rare"], ["fruit", "rare"]]
+        assert [str(one) for one in found.ids] == ["1", "2"]
+    write_table(paths["jsonl"], "jsonl", ["Titel"], [["iron"]])
+    other = read_documents(paths["jsonl"], Reading().source(paths["jsonl"], trained), labels_matter=False)
+    assert (other.texts, other.ids, other.notes) == (["iron"], None, ("It has no column nr: rows are numbered.",))
+    with pytest.raises(DataError, match=r"has no column nr; it has Titel.\nPass another --id"):
+        read_documents(paths["jsonl"], how.source(paths["jsonl"], trained), labels_matter=False)
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        (
+            {},
+            r"has no column text; it has nr, Titel, Zusammenfassung, Thema.\n"
+            r"Say which hold the text and the labels \(by number from 1, where there is no header\), such as: "
+            r"--text Titel,Zusammenfassung --labels Thema$",
+        ),
+        ({"text": ("Titel",)}, r"no column labels; .*\nSay which hold the labels .*, such as: --labels Thema$"),
+        ({"text": ("Title",), "labels": "Thema"}, r"no column Title; .*\nSay which hold the text .*: --text Titel,Zus"),
+        ({"text": ("2",), "labels": "9"}, r"no column 9; it has nr, .*\n.* such as: --labels Thema$"),
+        ({"text": ("2",), "labels": "9", "header": False}, r"no column 9; it has 4, numbered from 1.\n.*: --labels 4$"),
+    ],
+)
+def test_the_remedy_names_columns_of_the_file(tmp_path, how, message):
+    path = tmp_path / "a.csv"
+    path.write_text("nr,Titel,Zusammenfassung,Thema\n1,Ein Titel von vier,Ein längerer Text hier,Boot\n")
+    with pytest.raises(DataError, match=message):
+        read_documents(str(path), Reading(**how).source(str(path)))
+
+
+ONE_HOT = {"ship": [1, 0, 0], "train": [True, True, False], "air": ["x", "", None], "mail": [1.0, 0.0, None]}
+
+
+def test_columns_of_marks_are_a_label_each(tmp_path):
+    path = tmp_path / "a.jsonl"
+    rows = [dict(zip(ONE_HOT, cells, strict=True)) for cells in zip(*ONE_HOT.values(), strict=True)]
+    path.write_text("\n".join(json.dumps({"text": "a", **row}) for row in rows))
+    for labels in ("ship,train,air,mail", "ship, *ai*"):
+        found = read_documents(str(path), Reading(labels=labels).source(str(path)))
+        assert found.labels == [["ship", "train", "air", "mail"], ["train"], []]
+        assert "each is a label" in found.notes[0]
+    with pytest.raises(DataError, match="no column shop; it has text, ship"):
+        read_documents(str(path), Reading(labels="ship,shop").source(str(path)))
+
+
+def test_several_columns_of_labels_are_read_together(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("text,topic,places\na,ship,x;y\nb,,y;x\nc,train,\nd,x,\n")
+    found = read_documents(str(path), Reading(labels="topic,places").source(str(path)))
+    assert found.labels == [["ship", "x", "y"], ["y", "x"], ["train"], ["x"]]
+    path.write_text('text,"topic,places"\na,ship\n')
+    assert read_documents(str(path), Reading(labels="topic,places").source(str(path))).labels == [["ship"]]
+
+
+def test_a_column_that_is_there_twice_is_named_by_its_number(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("text,tags,tags\na,x,y\n")
+    with pytest.raises(DataError, match=r"has several columns tags: 2 and 3.\nName one by its number"):
+        read_documents(str(path), Reading(labels="tags").source(str(path)))
+    found = read_documents(str(path), Reading(text=("1",), labels=3).source(str(path)), all_columns=True)
+    assert found.labels == [["y"]]
+    assert found.kept == (["text", "tags", "tags 2"], [["a", "x", "y"]])
+
+
+def test_an_encoding_is_given_and_never_remembered(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes("text,labels\nGröße,a\n".encode("cp1252"))
+    found = read_documents(str(path), Reading(encoding="cp1252").source(str(path)))
+    assert found.texts == ["Größe"]
+    assert from_meta(as_meta(found.source)).encoding is None
+    with pytest.raises(DataError, match=r"it is 'Größe'. If that is right, pass --encoding cp1252"):
+        read_documents(str(path), Reading().source(str(path)))
 
 
 def test_fasttext_lines_are_recognised_by_their_labels(tmp_path):
@@ -98,8 +192,9 @@ def test_a_folder_of_documents_has_their_labels_in_key_files(tmp_path):
     (tmp_path / "a.key").write_text("one label\nanother\n")
     (tmp_path / "c.txt").write_text("")
     (tmp_path / "c.key").write_text("")
-    found = read_documents(str(tmp_path), Reading().source(str(tmp_path)))
+    found = read_documents(str(tmp_path), Reading(id="file").source(str(tmp_path)))
     assert found.texts == ["first\ndocument", "second", ""]
+    assert found.ids == ["a.txt", "b.txt", "c.txt"]
     assert found.labels == [["one label", "another"], [], []]
 
 
@@ -149,11 +244,11 @@ def test_where_it_is_not_clear_two_cells_are_shown(tmp_path, cells, mark):
     path = tmp_path / "a.tsv"
     path.write_text("".join(f"text\t{cell}\n" for cell in cells))
     with pytest.raises(DataError, match=f'--label-separator "{mark}" if it does, --label-separator none') as error:
-        read_documents(str(path), DocumentSource("tsv", ("1",), "2"))
+        read_documents(str(path), DocumentSource("tsv", ("1",), ("2",)))
     assert all(repr(cell) in str(error.value) for cell in guess.cells)
-    whole = read_documents(str(path), DocumentSource("tsv", ("1",), "2", "none"))
+    whole = read_documents(str(path), DocumentSource("tsv", ("1",), ("2",), "none"))
     assert whole.labels == [[cell] for cell in cells]
-    unlabelled = read_documents(str(path), DocumentSource("tsv", ("1",), "2"), labels_matter=False)
+    unlabelled = read_documents(str(path), DocumentSource("tsv", ("1",), ("2",)), labels_matter=False)
     assert unlabelled.texts == ["text"] * len(cells)
 
 
@@ -221,10 +316,10 @@ def test_a_bad_file_of_json_lines_is_refused_with_the_line(tmp_path, content, me
 @pytest.mark.parametrize(
     ("content", "how", "message"),
     [
-        ("a,b\n1,2\n1,2,3\n", {}, "line 3: 3 cells, where the first line has 2"),
-        ('a,b\n1,"2\n', {}, r"line 2: .*\nMend the quotes"),
-        ("a,b\n1,2\n", {"text": ("c",)}, r"no column c; it has a, b\.\nPass --text and --labels"),
-        ("a,b\n1,2\n", {"text": ("1",), "labels": 3}, "no column 3; it has 2, numbered from 1"),
+        ("text,labels\n1,2\n1,2,3\n", {}, "line 3: 3 cells, where the first line has 2"),
+        ('text,labels\n1,"2\n', {}, r"line 2: .*\nMend the quotes"),
+        ("a,b\n1,2\n", {"text": ("c",)}, r"no column c; it has a, b\.\nSay which hold the text and the labels"),
+        ("a b,c\nd e,f\n", {"text": ("1",), "labels": 3}, "no column 3; it has 2, numbered from 1"),
         ("a,b\n1,2\n", {"text": ("a",), "labels": "b", "features": 3}, "--features means nothing"),
         ("text,labels\n", {}, "has no rows"),
     ],
@@ -239,20 +334,23 @@ def test_a_bad_table_is_refused_in_words(tmp_path, content, how, message):
 def test_labels_of_another_prefix_do_not_count(tmp_path):
     path = tmp_path / "a.tsv"
     path.write_text("a\ttopics:x,places:y\nb\tplaces:y\nc\ttopics:x\n")
-    found = read_documents(str(path), DocumentSource("tsv", ("1",), "2", ",", "topics:"))
+    found = read_documents(str(path), DocumentSource("tsv", ("1",), ("2",), ",", "topics:"))
     assert found.labels == [["topics:x"], [], ["topics:x"]]
     with pytest.raises(DataError, match="begins with 'people:'"):
-        read_documents(str(path), DocumentSource("tsv", ("1",), "2", ",", "people:"))
+        read_documents(str(path), DocumentSource("tsv", ("1",), ("2",), ",", "people:"))
 
 
 def test_a_source_survives_a_model_file():
-    source = DocumentSource("tsv", ("3", "4"), "2", ",", "topics:", False)
+    source = DocumentSource("tsv", ("3", "4"), ("2",), ",", "topics:", False)
     assert from_meta(json.loads(json.dumps(as_meta(source)))) == source
     assert from_meta(None) is None
     assert from_meta({"strange": 1}) is None
 
 
 def test_missing_files_and_strange_names_are_said(tmp_path):
+    (tmp_path / "old.xls").write_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1")
+    with pytest.raises(DataError, match=r"old.xls is an old .xls, or has a password.\nSave it as .xlsx"):
+        Reading().text_format(str(tmp_path / "old.xls"))
     with pytest.raises(DataError, match="no such file"):
         Reading().text_format(str(tmp_path / "absent.jsonl"))
     (tmp_path / "data").write_text("a\tb\n")

@@ -115,7 +115,7 @@ def test_texts_without_words_are_rows_without_features():
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        ("one text", "single text"),
+        ("one text", "One text was passed"),
         (["a b", None], "Text 1 is no text"),
         (["a b", 3.5], "of type float"),
         (["", " "], "No text has an n-gram"),

@@ -18,16 +18,18 @@ from smoothlink.cli.predict_command import predict
 from smoothlink.cli.report_command import report
 from smoothlink.cli.reproduce_command import reproduce
 from smoothlink.cli.serve_command import serve
+from smoothlink.cli.shared_options import PlainCommand, PlainGroup
 from smoothlink.cli.split_command import split
 from smoothlink.cli.synth_command import synth
 from smoothlink.cli.train_command import train
 from smoothlink.cli.tune_command import tune
+from smoothlink.cli.vocabulary_command import vocabulary
 
 app = typer.Typer(
+    cls=PlainGroup,
     help="Classification with very many labels: from a labelled file to a model that predicts.",
     epilog="Start with: smoothlink demo",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["--help", "-h"]},
@@ -45,11 +47,12 @@ for command in (
     reproduce,
     serve,
     info,
+    vocabulary,
     convert,
     split,
     synth,
 ):
-    app.command(command.__name__, cls=TrainCommand if command is train else None)(guarded(command))
+    app.command(command.__name__, cls=TrainCommand if command is train else PlainCommand)(guarded(command))
 
 
 def show_version(wanted: bool) -> None:

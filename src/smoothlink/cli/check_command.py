@@ -86,7 +86,8 @@ def read_texts(path: str, how: Reading, screen: Screen) -> Part:
     screen.note(describe(path, found))
     texts, given = found.texts, read_labels(found.labels)
     empty = np.array([not text.strip() for text in texts], bool)
-    return Part(path, given.Y, given.names, text_keys(texts), empty, texts, unclear=unclear, separator=found.separator)
+    ids = None if found.ids is None else [str(one) for one in found.ids]
+    return Part(path, given.Y, given.names, text_keys(texts), empty, texts, ids, found.separator, unclear)
 
 
 def as_object(train: Part, test: Part | None, found: list[Finding]) -> dict[str, Any]:

@@ -27,7 +27,9 @@ def compare(
     data: Tests,
     output: Annotated[
         str | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Where to write an HTML page as well.", show_default=False),
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="File to write an HTML page to as well.", show_default=False
+        ),
     ] = None,
     force: Force = False,
     quiet: Quiet = False,
@@ -36,7 +38,7 @@ def compare(
     measuring: Measuring,
     reading: Reading,
 ) -> None:
-    """Put two models side by side: the difference of each metric on the same rows, and whether it is chance.
+    """Compare two models on the same rows: the difference of each metric, and whether it is more than chance.
 
     Example: smoothlink compare old.safetensors new.safetensors test.txt.xz
     """

@@ -17,7 +17,9 @@ from smoothlink.errors import DataError
 @grouped(reading=reading)
 def convert(
     source: Annotated[str, typer.Argument(metavar="IN", help="A data file, plain or compressed.")],
-    target: Annotated[str, typer.Argument(metavar="OUT", help="Its name says format and compression.")],
+    target: Annotated[
+        str, typer.Argument(metavar="OUT", help="File to write; its name decides the format and the compression.")
+    ],
     to: Annotated[
         str,
         typer.Option(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from smoothlink.cli.screen import Screen, size
-from smoothlink.data.matching import Reading, join_rows, read_for
+from smoothlink.data.matching import Reading, RowsToPredict, join_rows, read_for
 from smoothlink.errors import plural
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ def reading(
         str,
         option(
             metavar="NAME",
-            help="Format of the data files, if it is not recognised. Rows: xmc, xmc-new, lshtc, svmlight, arff, vw, "
-            "npz or binary. Texts: jsonl, csv, tsv, parquet, fasttext or folder.",
+            help="Format of the data files, if it is not recognised. Feature vectors: xmc, xmc-new, lshtc, svmlight, "
+            "arff, vw, npz or binary. Texts: jsonl, csv, tsv, parquet, xlsx, lines, fasttext or folder.",
         ),
     ] = "auto",
     text: Annotated[
@@ -42,12 +42,21 @@ def reading(
             help="Columns that hold the text, by name or number: --text title,body. Without it: text.",
         ),
     ] = None,
+    numbers: Annotated[
+        str | None,
+        option(
+            metavar="COLUMNS",
+            help="Columns of numbers to learn from besides the text: --numbers vector (a list of numbers in each row) "
+            "or --numbers year,pages. Without it: as in training, or none.",
+        ),
+    ] = None,
     labels: Annotated[
         str | None,
         option(
-            metavar="COLUMN|auto|N",
-            help="Column that holds the labels of texts; for rows, the number of labels. Without it: labels, or as the "
-            "header says.",
+            metavar="COLUMNS|auto|N",
+            help="Columns that hold the labels of each document, or that are 0 or 1 for a label each: --labels tags, "
+            "--labels a,b,c, --labels 'topic_*'. For feature vectors, the number of labels. "
+            "Without it: labels, or as the header says.",
         ),
     ] = None,
     label_separator: Annotated[
@@ -55,17 +64,30 @@ def reading(
         option(
             metavar="TEXT",
             help="Text between the labels of a cell, such as \",\". list: cells like \\['a', 'b']. none: a cell is one "
-            "label. Without it, it is guessed and said.",
+            "label. Without it, the separator is guessed, and the guess is printed.",
         ),
     ] = None,
     label_prefix: Annotated[
-        str, option(metavar="TEXT", help="Only labels of texts that begin with this count: --label-prefix topics:.")
+        str, option(metavar="TEXT", help="Use only the labels that begin with this text: --label-prefix topics:.")
     ] = "",
     header: Annotated[
         bool | None,
         option(
             "--header/--no-header",
-            help="Whether tables have a header line; without it, they have one unless columns are given by number.",
+            help="Whether tables have a header line; without it, they have one, unless columns are given by number and "
+            "the first line looks like the others.",
+        ),
+    ] = None,
+    id: Annotated[
+        str | None,
+        option(
+            metavar="COLUMN", help="Column that says which document it is. A model stores its name, as of the others."
+        ),
+    ] = None,
+    encoding: Annotated[
+        str | None,
+        option(
+            metavar="NAME", help="Encoding of files of texts, such as cp1252. Without it: UTF-8, or UTF-16 by its mark."
         ),
     ] = None,
     features: Annotated[
@@ -85,14 +107,14 @@ def reading(
         str | None,
         option(
             metavar="FILE",
-            help="File with the names of the labels, one per line; without it, labels.txt beside the data.",
+            help="File with the names of the labels, one per line; without it, labels.txt in the same folder.",
         ),
     ] = None,
     feature_names: Annotated[
         str | None,
         option(
             metavar="FILE",
-            help="File with the names of the features, one per line; without it, features.txt beside the data.",
+            help="File with the names of the features, one per line; without it, features.txt in the same folder.",
         ),
     ] = None,
 ) -> Reading:
@@ -115,6 +137,9 @@ def reading(
         label_separator=separator(label_separator),
         label_prefix=label_prefix,
         header=header,
+        id=id,
+        encoding=encoding,
+        numbers=tuple(name.strip() for name in (numbers or "").split(",") if name.strip()),
     )
 
 
@@ -155,13 +180,15 @@ def read_data(path: str, how: Reading, screen: Screen, *, labels_matter: bool = 
     return data
 
 
-def read_rows(path: str, how: Reading, screen: Screen, model: SmoothLinkClassifier | TextSmoothLink) -> Data:
+def read_rows(
+    path: str, how: Reading, screen: Screen, model: SmoothLinkClassifier | TextSmoothLink, *, all_columns: bool
+) -> RowsToPredict:
     """The rows of a file for a model, labels left out."""
-    how = how.recognised(path)
-    if how.text_format(path) is None:
-        return read_data(path, how, screen, labels_matter=False, model=model)
+    how = how.for_model(model, path)
+    if how.text_format(path) is None and not all_columns:
+        return RowsToPredict(read_data(path, how, screen, labels_matter=False, model=model))
     with screen.working(f"reading {os.path.basename(path)}"):
-        return read_for(model, path, how, labels_matter=False, note=screen.note)
+        return read_for(model, path, how, labels_matter=False, all_columns=all_columns, note=screen.note)
 
 
 def read_several(paths: list[str], how: Reading, screen: Screen) -> Data:

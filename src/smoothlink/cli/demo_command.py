@@ -21,8 +21,8 @@ LABELS_PER_SENTENCE = 4  # labels shown
 WORTH_SHOWING = 0.05  # probability below which a label after the first is left out
 YOURS = 'Now try your own: smoothlink demo "your sentence"'
 BASELINE = (
-    "independent ridge: scikit-learn's Ridge, one per label, on the same features, with its ridge and a calibration "
-    "from held-out rows too. ↓: less is better."
+    "baseline: independent classifiers, scikit-learn's Ridge for each label, on the same features, with its ridge and "
+    "a calibration from held-out rows too. ↓: less is better."
 )
 
 
@@ -36,7 +36,10 @@ class DemoResult(NamedTuple):
 
 def demo(
     sentence: Annotated[
-        list[str] | None, typer.Argument(metavar="SENTENCE", help="A sentence to label instead.", show_default=False)
+        list[str] | None,
+        typer.Argument(
+            metavar="SENTENCE", help="A sentence to predict labels for, instead of a few examples.", show_default=False
+        ),
     ] = None,
     save: Annotated[
         str | None, typer.Option(metavar="FILE", help="Only write the docstrings and their labels, as JSON lines.")
@@ -45,7 +48,7 @@ def demo(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Learn from the docstrings of Python and SciPy which modules sentences are about.
+    """Train on the docstrings of Python and SciPy, and predict which modules a sentence is about.
 
     Example: smoothlink demo "solve a sparse linear system"
 
@@ -55,7 +58,9 @@ def demo(
     screen = Screen(quiet)
     if save is not None:
         if sentence:
-            raise typer.BadParameter("--save writes the docstrings and labels no sentence: give one of them.")
+            raise typer.BadParameter(
+                "--save only writes the docstrings and predicts nothing; pass --save or a sentence, not both."
+            )
         save_corpus(writable(save, kind="data", force=force), screen, as_json)
         return
     result = run_demo(" ".join(sentence or ()), screen, verbose=not as_json and not quiet)
@@ -135,7 +140,7 @@ def show_metrics(both: tuple[Evaluation, Evaluation], screen: Screen) -> None:
     """Prints both models side by side, the better value in bold."""
     from smoothlink.demo.demo_run import COMPARED
 
-    shown = table("metric", ">smoothlink", ">90 % interval", ">independent ridge", ">90 % interval")
+    shown = table("metric", ">smoothlink", ">90 % interval", ">baseline", ">90 % interval")
     for key in COMPARED:
         ours, theirs = (found.metrics[key] for found in both)
         cells = []

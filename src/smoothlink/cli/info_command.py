@@ -9,7 +9,7 @@ import typer
 
 from smoothlink.cli.data_options import read_data, reading
 from smoothlink.cli.screen import Screen, facts, number, plain_text, print_json, size, table
-from smoothlink.cli.shared_options import AsJson, Quiet, grouped
+from smoothlink.cli.shared_options import AsJson, Naming, Quiet, grouped, naming
 from smoothlink.cli.train_command import show as show_summary
 from smoothlink.data.matching import Reading, inside, label_names
 from smoothlink.errors import DataError, plural
@@ -17,12 +17,14 @@ from smoothlink.parameters import PARAMETERS
 
 if TYPE_CHECKING:
     from smoothlink.data.read import Data
+    from smoothlink.estimator import SmoothLinkClassifier
+    from smoothlink.vocabulary import Vocabulary
 
 MOST = 10  # labels shown
 MATCH = "all match"
 
 
-@grouped(reading=reading)
+@grouped(reading=reading, names=naming)
 def info(
     path: Annotated[str, typer.Argument(metavar="PATH", help="A data file or a model file.")],
     verify: Annotated[
@@ -35,6 +37,7 @@ def info(
     as_json: AsJson = False,
     *,
     reading: Reading,
+    names: Naming,
 ) -> None:
     """Describe a data file or a model file.
 
@@ -46,9 +49,11 @@ def info(
             raise DataError(f"{path} is not a model, and --card describes one.\nName a file that `train` wrote.")
         typer.echo(markdown_card(path), nl=False)
     elif is_model(path):
-        found = model_facts(path, verify=verify)
+        found = model_facts(path, names, screen, verify=verify)
         print_json(found) if as_json else show_model(found, screen)
     else:
+        if names.given:
+            raise DataError(f"{path} holds data, and --vocabulary and --language are for models.\nLeave them out.")
         reading = reading.recognised(path)
         text = reading.text_format(path)
         found = text_facts(path, reading) if text else data_facts(path, read_rows(path, reading), reading.format)
@@ -84,14 +89,14 @@ def text_facts(path: str, how: Reading) -> dict[str, Any]:
     """The same of the rows that texts become, and which columns were read."""
     from smoothlink.data.read import Data
     from smoothlink.labels import read_labels
-    from smoothlink.text.documents import LABELS_COLUMN, read_documents
+    from smoothlink.text.documents import read_documents
     from smoothlink.text.features import TextFeatures
 
     source = how.source(path)
     found, features = read_documents(path, source), TextFeatures()
     given, X = read_labels(found.labels), features.fit_transform(found.texts)
     told = data_facts(path, Data(X, given.Y, given.names), source.format)
-    columns = {"text_columns": list(source.columns), "labels_column": source.labels or LABELS_COLUMN}
+    columns = {"text_columns": list(source.columns), "labels_column": ", ".join(source.label_columns)}
     return {**told, "rows_without_text": found.without_text, **columns, "label_separator": found.separator}
 
 
@@ -139,11 +144,41 @@ def data_facts(path: str, data: Data, kind: str) -> dict[str, Any]:
     }
 
 
-def most_frequent(counts: Any, names: list[Any]) -> list[dict[str, Any]]:
+def most_frequent(counts: Any, labels: list[Any], vocabulary: Vocabulary | None = None) -> list[dict[str, Any]]:
     import numpy as np
 
     best = np.argsort(-counts, kind="stable")[:MOST]
-    return [{"label": names[j], "rows": number_of_rows(counts[j])} for j in best.tolist() if counts[j] > 0]
+    found = [{"label": labels[j], "rows": number_of_rows(counts[j])} for j in best.tolist() if counts[j] > 0]
+    if vocabulary is None:
+        return found
+    return [{**one, "name": vocabulary.name(one["label"])} for one in found]
+
+
+def vocabulary_section(model: SmoothLinkClassifier) -> dict[str, Any]:
+    """What is known of the names of a model's labels."""
+    from smoothlink.vocabulary import to_meta
+
+    vocabulary, labels = model.vocabulary_, label_names(model)
+    assert vocabulary is not None
+    return {
+        **to_meta(vocabulary),
+        "concepts": len(vocabulary.ids),
+        "missing_labels": len(vocabulary.missing(labels)),
+        "deprecated_labels": sum(map(vocabulary.deprecated, labels)),
+    }
+
+
+def vocabulary_words(section: dict[str, Any]) -> str:
+    """The same in words."""
+    languages = ", ".join(language for language in section["languages"] if language)
+    return ", ".join(
+        [
+            f"{section['source']}: {plural(section['concepts'], 'concept')}",
+            *([f"in {languages} ({section['language']} is shown)"] if languages else []),
+            f"{plural(section['missing_labels'], 'label')} without a name",
+            f"{section['deprecated_labels']:,} deprecated",
+        ]
+    )
 
 
 def number_of_rows(count: Any) -> int | float:
@@ -151,12 +186,12 @@ def number_of_rows(count: Any) -> int | float:
     return int(count) if float(count).is_integer() else float(count)
 
 
-def model_facts(path: str, *, verify: bool = False) -> dict[str, Any]:
+def model_facts(path: str, names: Naming, screen: Screen, *, verify: bool = False) -> dict[str, Any]:
     """What a model file says of itself."""
     from smoothlink.modelfile import load
     from smoothlink.safetensors_file import load as load_file
 
-    whole, versions = load(path, verify="now" if verify else "never"), load_file(path).versions
+    whole, versions = names.applied(load(path, verify="now" if verify else "never"), screen), load_file(path).versions
     model = inside(whole)
     defaults = {p.name: p.default for p in PARAMETERS}
     given = {k: v for k, v in model.get_params(deep=False).items() if k in defaults and v != defaults[k]}
@@ -171,7 +206,8 @@ def model_facts(path: str, *, verify: bool = False) -> dict[str, Any]:
         "summary": model.summary_,
         "label_names": model.label_names_ is not None or not model._indicator,
         "feature_names": hasattr(model, "feature_names_in_"),
-        "most_frequent_labels": most_frequent(model.model_.counts, label_names(model)),
+        "vocabulary": None if model.vocabulary_ is None else vocabulary_section(model),
+        "most_frequent_labels": most_frequent(model.model_.counts, label_names(model), model.vocabulary_),
         "text": None if whole is model else text_section(whole),
         **({"checksums": MATCH} if verify else {}),
     }
@@ -230,6 +266,7 @@ def show_model(found: dict[str, Any], screen: Screen) -> None:
         ("written by", versions),
         ("parameters", given or "all at their defaults"),
         *([] if found["text"] is None else [("texts", text_words(found["text"]))]),
+        *([] if found["vocabulary"] is None else [("vocabulary", vocabulary_words(found["vocabulary"]))]),
         *([("checksums", found["checksums"])] if "checksums" in found else []),
     ]
     screen.out.print()
@@ -242,5 +279,7 @@ def show_labels(found: dict[str, Any], screen: Screen) -> None:
     """The most frequent labels."""
     shown = table("most frequent labels", ">rows")
     for entry in found["most_frequent_labels"]:
-        shown.add_row(plain_text(str(entry["label"])), number(entry["rows"]))
+        name = entry.get("name", entry["label"])
+        behind = "" if name == entry["label"] else f" <{entry['label']}>"
+        shown.add_row(plain_text(f"{name}{behind}"), number(entry["rows"]))
     screen.out.print(shown)

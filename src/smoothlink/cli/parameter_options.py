@@ -7,8 +7,8 @@ import re
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
+from smoothlink.cli.shared_options import PlainCommand
 from smoothlink.parameters import (
     FORMER,
     PARAMETERS,
@@ -29,7 +29,7 @@ OFTEN_USED = (
 )
 
 
-class TrainCommand(TyperCommand):
+class TrainCommand(PlainCommand):
     """A command whose --help shows the options that people use, in a sentence each, and --help-all the rest.
 
     It also says what became of an option of 0.1.
@@ -111,6 +111,7 @@ def _option(p: Parameter) -> inspect.Parameter:
         help=described(p),
         show_default=False,
         rich_help_panel=p.group,
+        autocompletion=None if flag else lambda incomplete: [w for w in p.values.words if w.startswith(incomplete)],
     )
     kind: Any = Annotated[bool | None if flag else str | None, info]
     return inspect.Parameter(p.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)

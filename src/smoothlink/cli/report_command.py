@@ -10,7 +10,19 @@ import typer
 from smoothlink.cli.data_options import reading
 from smoothlink.cli.evaluate_command import as_object as metrics_of
 from smoothlink.cli.screen import Screen, print_json, size
-from smoothlink.cli.shared_options import AsJson, Force, Measuring, Model, Quiet, Tests, grouped, measuring
+from smoothlink.cli.shared_options import (
+    AsJson,
+    Force,
+    Measuring,
+    Model,
+    Naming,
+    Quiet,
+    Tests,
+    grouped,
+    load_model,
+    measuring,
+    naming,
+)
 from smoothlink.data.matching import Reading
 from smoothlink.data.overwrite import writable
 from smoothlink.errors import plural
@@ -20,7 +32,7 @@ if TYPE_CHECKING:
     from smoothlink.reports.measurements import Measured
 
 
-@grouped(measuring=measuring, reading=reading)
+@grouped(measuring=measuring, reading=reading, names=naming)
 def report(
     model: Model,
     data: Tests,
@@ -38,6 +50,7 @@ def report(
     *,
     measuring: Measuring,
     reading: Reading,
+    names: Naming,
 ) -> None:
     """Write a page on how good a model is: metrics, calibration, thresholds, labels and rows, in one HTML file.
 
@@ -53,9 +66,11 @@ def report(
     if labels_csv is not None:
         writable(labels_csv, model, output, *paths, kind="data", force=force)
     measuring.check(model)
+    named = names.applied(load_model(model, measuring.rank_by, measuring.device), screen)
     options = PageOptions(measuring.bootstraps, measuring.seed)
     with screen.working("measuring"):
         rows = labelled_rows_in_files(model, paths, how=reading, note=screen.note, **measuring.predicting)
+        rows = rows._replace(model=named)
         made = make_report(rows, title or os.path.basename(model), files_text(paths), options)
     made.save(output)
     screen.note(f"{output}: {size(len(made.html.encode()))}. Open it in a browser.")
@@ -86,7 +101,7 @@ def as_object(found: Measured) -> dict[str, Any]:
         "by_frequency": [group._asdict() for group in found.groups],
         "labels": [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)],
         "confused": [
-            {"true": found.names[one.true], "predicted": found.names[one.predicted], "rows": one.rows, "of": one.of}
+            {"true": found.labels[one.true], "predicted": found.labels[one.predicted], "rows": one.rows, "of": one.of}
             for one in found.confused
         ],
     }

@@ -26,8 +26,8 @@ def reproduce(
             "--output",
             "-o",
             metavar="FOLDER",
-            help="Gets results/NAME/DATE.json, docs/results/NAME.md and .svg. A quick run, and one that measured less "
-            "than the record that is there, write all three to results/NAME, as quick-DATE or partial-DATE.",
+            help="Folder to write to: results/NAME/DATE.json, docs/results/NAME.md and .svg. A quick run, and one that "
+            "measured less than the existing record, write all three to results/NAME, as quick-DATE or partial-DATE.",
         ),
     ] = ".",
     trials: Annotated[int, typer.Option(min=1, help="Trials of each search.")] = 60,

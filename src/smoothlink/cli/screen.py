@@ -57,22 +57,26 @@ class Screen:
 
     @contextmanager
     def rows(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
-        """A bar of rows with rate and time left; yields what is to be told of each block of rows."""
+        """A bar of rows with rate and time left; yields the function to call with the rows of each block."""
         columns = (MofNCompleteColumn(), TextColumn("{task.fields[rate]}"), TimeRemainingColumn())
         began = time.monotonic()
+        done, log = 0, self._log()
         with self._progress(*columns) as progress:
             task = progress.add_task(what, total=total, rate="")
 
             def advance(count: int) -> None:
-                progress.advance(task, count)
-                rate = progress.tasks[0].completed / max(time.monotonic() - began, 1e-9)
-                progress.update(task, rate=f"{rate:,.0f} rows/s")
+                nonlocal done
+                done += count
+                rate = f"{done / max(time.monotonic() - began, 1e-9):,.0f} rows/s"
+                progress.update(task, advance=count, rate=rate)
+                log(what, done / max(1, total), f"{done:,} of {total:,} rows, {rate}")
 
+            log(what, 0.0, "")
             yield advance
 
     @contextmanager
     def files(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
-        """A bar of files with the rows so far; yields what is to be told of the rows of each."""
+        """A bar of files with the rows so far; yields the function to call with the rows of each."""
         with self._progress(MofNCompleteColumn(), TextColumn("{task.fields[rows]}"), TimeRemainingColumn()) as progress:
             task, rows = progress.add_task(what, total=total, rows=""), 0
 
@@ -84,22 +88,31 @@ class Screen:
             yield advance
 
     @contextmanager
-    def steps(self) -> Iterator[Callable[[str, float], None]]:
-        """A line for each step of a fit; yields what `SmoothLinkClassifier` notifies."""
-        with self._progress(TimeElapsedColumn(), TimeRemainingColumn()) as progress:
+    def steps(self) -> Iterator[Callable[[str, float, str], None]]:
+        """A line for each step of a fit, with what it counts and the time left; yields the function for
+        `SmoothLinkClassifier` to notify."""
+        columns = (TimeElapsedColumn(), TextColumn("{task.fields[left]}"), TextColumn("{task.fields[words]}"))
+        with self._progress(*columns) as progress:
             tasks: dict[str, Any] = {}
+            log = self._log()
 
-            def notify(step: str, share: float) -> None:
+            def notify(step: str, share: float, words: str) -> None:
                 if step not in tasks:
-                    tasks[step] = progress.add_task(step, total=None)
+                    tasks[step] = progress.add_task(step, total=None, left="", words="")
+                elif share == 0.0:  # the step is done again, for other rows
+                    progress.reset(tasks[step], total=None, left="", words="")
                 if share > 0:  # until then the bar pulses: the length of the step is not known
-                    progress.update(tasks[step], total=1.0, completed=share)
+                    task = next(task for task in progress.tasks if task.id == tasks[step])
+                    left = time_left(task.elapsed or 0.0, share)
+                    words = words or task.fields["words"]
+                    progress.update(tasks[step], total=1.0, completed=share, left=left, words=words)
+                log(step, share, words)
 
             yield notify
 
     @contextmanager
     def trials(self, total: int) -> Iterator[Callable[[int, str], None]]:
-        """A bar of trials with the time left; yields what is to be told how many ended, and their best values."""
+        """A bar of trials with the time left; yields the function to call with how many ended and the best values."""
         with self._progress(MofNCompleteColumn(), TextColumn("{task.fields[best]}"), TimeRemainingColumn()) as progress:
             task = progress.add_task("trials", total=total, best="")
 
@@ -108,11 +121,48 @@ class Screen:
 
             yield advance
 
+    def _log(self) -> Callable[[str, float, str], None]:
+        """Returns the function to call at each step where no bar can be shown."""
+        return (lambda step, share, words: None) if self.quiet or self.err.is_terminal else StepLog(self.note)
+
     def _progress(self, *columns: ProgressColumn, bar: bool = True) -> Progress:
         parts = [SpinnerColumn(finished_text="[green]✓"), TextColumn("{task.description}", markup=False)]
         parts += [BarColumn(bar_width=30)] if bar else []
         hidden = self.quiet or not self.err.is_terminal
         return Progress(*parts, *columns, console=self.err, transient=True, disable=hidden)
+
+
+class StepLog:
+    """Writes a line for each step when it ends, and every half minute while it lasts."""
+
+    def __init__(self, note: Callable[[str], None], every: float = 30.0) -> None:
+        self.note, self.every = note, every
+        self.began: dict[str, float] = {}  # of steps that last
+        self.noted: dict[str, float] = {}
+        self.words: dict[str, str] = {}  # the latest of each step
+
+    def __call__(self, step: str, share: float, words: str) -> None:
+        now = time.monotonic()
+        if share == 0.0:
+            self.began[step] = self.noted[step] = now
+            self.words[step] = ""
+        self.words[step] = words or self.words.get(step, "")
+        if share >= 1.0 and step in self.began:
+            self._line(f"{step}: {now - self.began.pop(step):.1f} s", self.words[step])
+        elif step in self.began and now - self.noted[step] >= self.every:
+            self.noted[step] = now
+            self._line(f"{step}: {100 * share:.0f} %", self.words[step], time_left(now - self.began[step], share))
+
+    def _line(self, *parts: str) -> None:
+        self.note(", ".join(part for part in parts if part))
+
+
+def time_left(seconds: float, share: float) -> str:
+    """Returns about how long it still takes, where a share of the work took some seconds; nothing when it is done."""
+    if not 0 < share < 1:
+        return ""
+    left = seconds * (1 - share) / share
+    return f"about {left:.0f} s left" if left < 100 else f"about {left / 60:.0f} min left"
 
 
 def table(*headings: str, title: str | None = None) -> Table:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from smoothlink.cli.screen import Screen
-from smoothlink.cli.shared_options import Model, Quiet
+from smoothlink.cli.shared_options import Model, Naming, Quiet, grouped, naming
 from smoothlink.errors import DataError, SmoothLinkError, plural
 from smoothlink.serve import ServerSettings
 
@@ -23,13 +23,14 @@ def limit(**options: Any) -> Any:
     return typer.Option(rich_help_panel="Limits", **options)
 
 
+@grouped(names=naming)
 def serve(
     model: Model,
     host: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="The address to listen at; 0.0.0.0 stands for all addresses.")
+        str, typer.Option(metavar="ADDRESS", help="Address to listen on; 0.0.0.0: all addresses of this machine.")
     ] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(min=0, max=65535, metavar="PORT", help="The port to listen at; 0 stands for any free one.")
+        int, typer.Option(min=0, max=65535, metavar="PORT", help="Port to listen on; 0: any free port.")
     ] = 8000,
     workers: Annotated[
         int,
@@ -37,7 +38,7 @@ def serve(
             min=1,
             max=32,
             metavar="N",
-            help="How many processes serve; a large model is in memory once for all of them.",
+            help="Number of server processes; a large model is in memory once for all of them.",
         ),
     ] = 1,
     threads: Annotated[
@@ -56,9 +57,20 @@ def serve(
         str | None,
         typer.Option(metavar="FILE", help="A file with the token that requests must carry.", show_default=False),
     ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="A folder for the labels that people correct in the page: corrections.jsonl. The default is none.",
+            show_default=False,
+        ),
+    ] = None,
     max_body: Annotated[
         int, limit(min=1, metavar="BYTES", help="The size of the largest request.")
     ] = DEFAULTS.max_body,
+    max_upload: Annotated[
+        int, limit(min=1, metavar="BYTES", help="The size of the largest table that the page takes.")
+    ] = DEFAULTS.max_upload,
     max_rows: Annotated[
         int, limit(min=1, metavar="N", help="The most texts or vectors in a request.")
     ] = DEFAULTS.max_rows,
@@ -79,6 +91,8 @@ def serve(
         ),
     ] = "1G",
     quiet: Quiet = False,
+    *,
+    names: Naming,
 ) -> None:
     """Serve a model: an API at /predict, described at /docs, and a page at /.
 
@@ -87,22 +101,28 @@ def serve(
     check_libraries()
     os.environ.setdefault("PROMETHEUS_DISABLE_CREATED_SERIES", "1")  # read when prometheus_client is imported
     from smoothlink.modelfile import load
+    from smoothlink.serve.corrections import check_store
     from smoothlink.serve.server import address_of, listen
     from smoothlink.serve.server import serve as run
 
     screen, memory = Screen(quiet), parse_memory(in_memory)
-    loaded = load(model, verify="never")  # the processes that serve it verify it
+    if store is not None:
+        check_store(store)
+    loaded = names.applied(load(model, verify="never"), screen)  # the processes that serve it verify it
+    classifier: Any = getattr(loaded, "classifier_", loaded)
     settings = ServerSettings(
         token=None if token_file is None else read_token(token_file, screen),
         max_body=max_body,
+        max_upload=max_upload,
         max_rows=max_rows,
         timeout=timeout,
         batch_wait=batch_wait / 1000,
         threads=threads or default_threads(loaded, workers),
         in_memory=memory,
         reload=reload,
+        store=store,
+        vocabulary=classifier.vocabulary_ if names.given else None,
     )
-    classifier: Any = getattr(loaded, "classifier_", loaded)
     what = f"{plural(classifier.model_.n_labels, 'label')} for {'vectors' if classifier is loaded else 'texts'}"
     listening = listen(host, port)
     if host not in LOCAL_HOSTS and token_file is None:

@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from smoothlink.cli.screen import Screen
 from smoothlink.errors import plural
@@ -17,20 +18,36 @@ from smoothlink.parameters import RANK_BY
 if TYPE_CHECKING:
     from smoothlink.estimator import SmoothLinkClassifier
     from smoothlink.text.classifier import TextSmoothLink
+    from smoothlink.vocabulary import Vocabulary
+
+WORDS: dict[Any, str] = {bool: "", int: "N", float: "NUMBER", str: "TEXT"}  # for the value of an option
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A model file, as `train` writes it.")]
-Force = Annotated[bool, typer.Option("--force", help="Overwrite a file that is there already, whatever it holds.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file, whatever it holds.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only: no notes, no progress.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-Strict = Annotated[bool, typer.Option("--strict", help="Refuse a file with features the model does not know.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Refuse a file with features that the model does not know.")]
 RankBy = Annotated[
-    str, typer.Option(metavar="probability|psp", help="What sorts the labels of a row; psp favours rare labels.")
+    str,
+    typer.Option(
+        metavar="probability|psp", help="How labels are ranked: by probability, or by psp, which favours rare labels."
+    ),
+]
+Threshold = Annotated[
+    float | None,
+    typer.Option(
+        min=0,
+        max=1,
+        metavar="P",
+        help="Measure label sets at this probability, not at the model's own.",
+        show_default=False,
+    ),
 ]
 Device = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="Where predictions are made: cpu, cuda, cuda:1 and so on, auto (a card where there is one), or torch.",
+        help="Where predictions are made: cpu, cuda, cuda:1 and so on, auto (a GPU if there is one), or torch.",
     ),
 ]
 Cluster = Annotated[
@@ -52,13 +69,15 @@ class Measuring(NamedTuple):
     bootstraps: int
     seed: int
     rank_by: str
+    threshold: float | None
     device: str
     strict: bool
 
     @property
     def predicting(self) -> dict[str, Any]:
         """Returns the options of the predictions that are measured."""
-        return {"rank_by": self.rank_by, "device": self.device, "strict": self.strict}
+        given: dict[str, Any] = {"rank_by": self.rank_by, "threshold": self.threshold}
+        return given | {"device": self.device, "strict": self.strict}
 
     def check(self, *models: str) -> None:
         """Raises errors that name the option or the model file, before any data is read."""
@@ -68,14 +87,17 @@ class Measuring(NamedTuple):
 
 def measuring(
     *,
-    bootstraps: Annotated[int, typer.Option(min=0, help="Draws of rows behind the intervals; 0: none.")] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of these draws, and of the rows that pages show.")] = 0,
+    bootstraps: Annotated[
+        int, typer.Option(min=0, help="Number of bootstrap samples for the intervals; 0: none.")
+    ] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of these samples, and of the rows that pages show.")] = 0,
     rank_by: RankBy = "probability",
+    threshold: Threshold = None,
     device: Device = "cpu",
     strict: Strict = False,
 ) -> Measuring:
     """Returns the options that `evaluate`, `report` and `compare` share."""
-    return Measuring(bootstraps, seed, rank_by, device, strict)
+    return Measuring(bootstraps, seed, rank_by, threshold, device, strict)
 
 
 Command = Callable[..., None]
@@ -107,6 +129,27 @@ def grouped(**groups: Callable[..., Any]) -> Callable[[Command], Command]:
         return run
 
     return decorate
+
+
+class PlainHelp:
+    """A mixin for commands whose help names no Python types: N for a number, and nothing after a switch."""
+
+    def get_params(self, ctx: Any) -> Any:
+        found = super().get_params(ctx)  # type: ignore[misc]
+        for parameter in found:
+            if parameter.param_type_name == "argument":
+                parameter.display_type_rich = lambda ctx: None
+            elif parameter.metavar is None:  # older versions of typer have no type_descriptor and show no types
+                parameter.metavar = WORDS.get(getattr(getattr(parameter, "type_descriptor", None), "annotation", None))
+        return found
+
+
+class PlainCommand(PlainHelp, TyperCommand):
+    """A command with plain help."""
+
+
+class PlainGroup(PlainHelp, TyperGroup):
+    """The command of which the others are part, with plain help."""
 
 
 @contextmanager
@@ -146,3 +189,67 @@ def load_model(path: str, rank_by: str = "probability", device: str = "cpu") -> 
     except ValueError:
         raise typer.BadParameter(f"{device!r} is none of {DEVICE_NAMES}.", param_hint="--device") from None
     return open_model(path, device)
+
+
+NAMES_PANEL = "Names of labels"
+
+
+class Naming(NamedTuple):
+    """The vocabulary that names labels, as typed."""
+
+    path: str | None
+    language: str | None
+
+    @property
+    def given(self) -> bool:
+        """Whether any of it was typed."""
+        return self.path is not None or self.language is not None
+
+    def read(self) -> Vocabulary | None:
+        """The vocabulary in the file, if one was named."""
+        from smoothlink.vocabulary import read_vocabulary
+
+        return None if self.path is None else read_vocabulary(self.path, self.language)
+
+    def applied(self, model: Any, screen: Screen) -> Any:
+        """The model with this vocabulary in place of its own, or with its own in this language."""
+        from smoothlink.data.matching import inside, label_names
+        from smoothlink.vocabulary import checked, with_vocabulary
+
+        found = self.read()
+        if found is None:
+            stored = inside(model).vocabulary_
+            if self.language is None:
+                return model
+            if stored is None:
+                raise typer.BadParameter("the model stores no names; pass --vocabulary too.", param_hint="--language")
+            found = stored.in_language(self.language)
+        return with_vocabulary(model, checked(found, label_names(inside(model)), screen.note))
+
+
+Language = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CODE",
+        help="Language of the names, such as en. Without it, the one that has the most.",
+        show_default=False,
+        rich_help_panel=NAMES_PANEL,
+    ),
+]
+
+
+def naming(
+    *,
+    vocabulary: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Names of the labels by id or URI: TSV, CSV, JSON or SKOS. Without it, those that the model stores.",
+            show_default=False,
+            rich_help_panel=NAMES_PANEL,
+        ),
+    ] = None,
+    language: Language = None,
+) -> Naming:
+    """The options that name labels."""
+    return Naming(vocabulary, language)

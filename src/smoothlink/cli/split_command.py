@@ -26,18 +26,19 @@ NAMES = {2: ("train", "test"), 3: ("train", "valid", "test")}
 
 @grouped(reading=reading)
 def split(
-    data: Annotated[str, typer.Argument(metavar="DATA", help="A data file, of rows or of texts.")],
+    data: Annotated[str, typer.Argument(metavar="DATA", help="A data file, of texts or of feature vectors.")],
     parts: Annotated[
         str, typer.Option(metavar="SHARES", help="The shares of the parts, such as 0.8,0.1,0.1; they sum to 1.")
     ] = "0.8,0.2",
     names: Annotated[
         str | None,
-        typer.Option(metavar="A,B", help="What the parts are called; else train, test, of three train, valid, test."),
+        typer.Option(metavar="A,B", help="Names of the parts; without it, train,test or train,valid,test."),
     ] = None,
     output_folder: Annotated[
-        str | None, typer.Option(metavar="FOLDER", help="Where they go; else beside the data.")
+        str | None,
+        typer.Option(metavar="FOLDER", help="Folder to write the parts to; without it, the folder of the data."),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the draws.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the split.")] = 0,
     force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -50,8 +51,11 @@ def split(
 
     Example: smoothlink split docs.jsonl --labels tags --parts 0.8,0.1,0.1
     """
+    from smoothlink.data.files_on_disk import STANDARD_INPUT
     from smoothlink.steps.split import stratified_split
 
+    if data == STANDARD_INPUT:
+        raise typer.BadParameter("standard input has no name for the parts; pass a file.", param_hint="DATA")
     shares = parsed(parts)
     targets = targets_of(data, called(names, len(shares)), output_folder)
     reading = reading.recognised(data)
@@ -74,7 +78,7 @@ def split(
 
 
 class Opened(NamedTuple):
-    """A data file whose rows can be dealt out."""
+    """A data file whose rows can be divided."""
 
     path: str
     how: Reading
@@ -109,8 +113,8 @@ def open_text(path: str, how: Reading, screen: Screen) -> Opened:
 
     source = how.source(path)
     found = read_documents(path, source, text_matters=False)
-    screen.note(describe(path, found, without_labels="dealt out at random"))
-    return Opened(path, how, read_labels(found.labels).Y, None, source)
+    screen.note(describe(path, found, without_labels="split at random"))
+    return Opened(path, how, read_labels(found.labels).Y, None, found.source)
 
 
 def parsed(text: str) -> list[float]:
@@ -155,7 +159,7 @@ def facts(Y: Any, rows: Any, share: float) -> dict[str, Any]:
 
 
 def show(targets: list[str], found: list[dict[str, Any]], screen: Screen) -> None:
-    shown = table("part", ">rows", ">labels", ">labels within a row of their share", ">most rows off")
+    shown = table("part", ">rows", ">labels", ">labels within 1 row", ">largest deviation")
     for target, fact in zip(targets, found, strict=True):
         within = f"{100 * fact['labels_within_one_row']:.1f} %"
         shown.add_row(target, number(fact["rows"]), number(fact["labels"]), within, f"{fact['most_rows_off']:.1f}")

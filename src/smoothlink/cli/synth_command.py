@@ -18,24 +18,34 @@ if TYPE_CHECKING:
 
 
 def synth(
-    output: Annotated[str, typer.Argument(metavar="OUT", help="Its name says format and compression.")],
-    rows: Annotated[int, typer.Option(metavar="N", help="How many.")],
-    features: Annotated[int, typer.Option(metavar="D", help="How many there are.")],
-    labels: Annotated[int, typer.Option(metavar="C", help="How many there are.")],
-    features_per_row: Annotated[float, typer.Option(metavar="F", help="On average.")],
-    labels_per_row: Annotated[float, typer.Option(metavar="L", help="On average; every row has one at least.")] = 1.0,
+    output: Annotated[
+        str, typer.Argument(metavar="OUT", help="File to write; its name decides the format and the compression.")
+    ],
+    rows: Annotated[int, typer.Option(metavar="N", help="Number of rows.")],
+    features: Annotated[int, typer.Option(metavar="D", help="Number of features.")],
+    labels: Annotated[int, typer.Option(metavar="C", help="Number of labels.")],
+    features_per_row: Annotated[float, typer.Option(metavar="F", help="Mean number of features per row.")],
+    labels_per_row: Annotated[
+        float, typer.Option(metavar="L", help="Mean number of labels per row; every row has at least one.")
+    ] = 1.0,
     multiclass: Annotated[bool, typer.Option("--multiclass", help="Exactly one label per row.")] = False,
     feature_exponent: Annotated[
-        float, typer.Option(metavar="A", help="The r-th most frequent feature occurs as r^-A.")
+        float,
+        typer.Option(metavar="A", help="The frequency of the r-th most frequent feature is proportional to r^-A."),
     ] = 1.0,
-    label_exponent: Annotated[float, typer.Option(metavar="A", help="Likewise for labels.")] = 1.0,
+    label_exponent: Annotated[float, typer.Option(metavar="A", help="The same for labels.")] = 1.0,
     topics: Annotated[
         int | None,
-        typer.Option(metavar="T", help="Latent topics that tie features to labels; else 2 sqrt(C), up to 1000."),
+        typer.Option(
+            metavar="T",
+            help="Number of latent topics that link features to labels; without it, 2 sqrt(C), at most 1000.",
+        ),
     ] = None,
-    test: Annotated[int | None, typer.Option(metavar="M", help="Rows of the same kind for a test file.")] = None,
-    test_output: Annotated[str | None, typer.Option(metavar="FILE", help="Where those go.")] = None,
-    to: Annotated[str, typer.Option(metavar="NAME", help="The format to write, if not by name.")] = "auto",
+    test: Annotated[
+        int | None, typer.Option(metavar="M", help="Number of rows for a test file of the same kind.")
+    ] = None,
+    test_output: Annotated[str | None, typer.Option(metavar="FILE", help="File to write the test rows to.")] = None,
+    to: Annotated[str, typer.Option(metavar="NAME", help="Format to write, if it is not that of the name.")] = "auto",
     seed: Annotated[int, typer.Option(help="The same seed and shape give the same rows.")] = 0,
     force: Force = False,
     quiet: Quiet = False,

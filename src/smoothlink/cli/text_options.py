@@ -108,11 +108,14 @@ def hold_texts(paths: list[str], how: Reading, asked: Texts) -> bool:
     """Whether the files hold texts, all of them or none."""
     kinds = [how.text_format(path) is not None for path in paths]
     if any(kinds) and not all(kinds):
-        raise DataError(f"{paths[kinds.index(True)]} holds texts, {paths[kinds.index(False)]} rows of numbers.")
+        raise DataError(
+            f"{paths[kinds.index(True)]} holds texts, and {paths[kinds.index(False)]} feature vectors.\n"
+            "Pass files of one kind."
+        )
     if not any(kinds):
         extra = [*(["--text"] if how.text else []), *asked.given]
         if extra:
-            raise DataError(f"{paths[0]} holds rows of numbers, not texts: {extra[0]} means nothing.\nLeave it out.")
+            raise DataError(f"{paths[0]} holds feature vectors, and {extra[0]} is for texts.\nLeave it out.")
     return all(kinds)
 
 
@@ -133,7 +136,7 @@ def read_texts(paths: list[str], how: Reading, asked: Texts, screen: Screen) -> 
     whole = join_documents(found)
     if not whole.texts:
         raise DataError(f"{paths[0]} has no document with text to learn from.\nName its columns with --text.")
-    return whole, source._replace(separator=whole.separator)
+    return whole, whole.source
 
 
 def fit_texts(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,9 +15,9 @@ from smoothlink.cli.evaluate_command import as_object
 from smoothlink.cli.evaluate_command import show as show_metrics
 from smoothlink.cli.parameter_options import HelpAll, chosen
 from smoothlink.cli.screen import Screen, number, print_json, size, table
-from smoothlink.cli.shared_options import AsJson, Cluster, Force, Quiet, grouped, on_cluster
+from smoothlink.cli.shared_options import AsJson, Cluster, Force, Naming, Quiet, grouped, naming, on_cluster
 from smoothlink.cli.text_options import Texts, fit_texts, hold_texts, read_texts, texts
-from smoothlink.data.matching import Reading, names_in, one_based_guess
+from smoothlink.data.matching import Reading, inside, label_names, names_in, one_based_guess
 from smoothlink.data.overwrite import writable
 from smoothlink.errors import DataError, plural
 from smoothlink.metrics.names import format_value, meaning, shown_keys
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from smoothlink.metrics.evaluate import Evaluation
     from smoothlink.text.classifier import TextSmoothLink
 
+NameLabels = Callable[[Collection[Any]], None]  # checks that a vocabulary names labels, before they are learnt
+
 ONE_LABEL = "Every row has exactly one label: training a multiclass model; --task multilabel overrides."
 SETTINGS = (
     *("scale", "solver", "rank", "captured_share", "ridge", "kernel", "bandwidth", "random_features", "final_ridge"),
@@ -38,11 +41,11 @@ PLAIN: dict[str, Any] = {"markup": False, "soft_wrap": True}
 STEPS = ("scale", "read", "choose", "calibrate", "embed", "featurize", "fit", "finetune")
 
 
-@grouped(reading=reading, texts=texts, parameters=chosen)
+@grouped(reading=reading, texts=texts, names=naming, parameters=chosen)
 def train(
     data: Annotated[
         list[str],
-        typer.Argument(metavar="TRAIN...", help="Data files, plain or compressed; * in a name stands for anything."),
+        typer.Argument(metavar="TRAIN", help="Data files, plain or compressed; * in a name stands for anything."),
     ],
     output: Annotated[str, typer.Option("--output", "-o", metavar="MODEL", help="File to write the model to.")],
     params: Annotated[
@@ -57,7 +60,7 @@ def train(
             min=0,
             max=0.5,
             metavar="SHARE",
-            help="Share of the rows that a first fit leaves out, to measure it; the model is then fitted to all rows.",
+            help="Share of the rows held out to measure the model first; the final model is trained on all rows.",
             show_default=False,
         ),
     ] = 0.0,
@@ -72,7 +75,7 @@ def train(
     shards: Annotated[
         bool,
         typer.Option(
-            "--shards", help="Have the workers of a cluster write the decoder as several files beside the model."
+            "--shards", help="Have the workers of a cluster write the decoder as several files next to the model."
         ),
     ] = False,
     force: Force = False,
@@ -82,6 +85,7 @@ def train(
     *,
     reading: Reading,
     texts: Texts,
+    names: Naming,
     parameters: dict[str, Any],
 ) -> None:
     """Train a model on data files of texts or of feature vectors.
@@ -91,6 +95,7 @@ def train(
     Example: smoothlink train docs.jsonl --text title,body --labels tags -o model.safetensors
     """
     from smoothlink.data.files_on_disk import expanded
+    from smoothlink.vocabulary import checked
 
     check_together(cluster, cluster_plan, shards=shards, half=half, valid=valid)
     paths = expanded(data)
@@ -100,17 +105,31 @@ def train(
 
     settings = nest(parameters if params is None else {**tuned_settings(params, params_for), **parameters})
     check({p.name: p.default for p in PARAMETERS} | settings, cluster=cluster is not None)
+    if names.language is not None and names.path is None:
+        raise typer.BadParameter("it is that of names; name a file of them: --vocabulary.", param_hint="--language")
+    vocabulary = names.read()
+
+    def name_labels(labels: Collection[Any]) -> None:
+        if vocabulary is not None:
+            checked(vocabulary, labels, screen.note)
+
     expected = None
     reading = reading.recognised(*paths)
     if hold_texts(paths, reading, texts):
         if cluster is not None:
-            raise DataError("Texts are read here, not on a cluster.\nLeave --cluster out.")
-        model, expected = fit_documents(paths, reading, texts, settings, screen, valid)
+            raise DataError("Texts cannot be read on a cluster.\nLeave --cluster out.")
+        model, expected = fit_documents(paths, reading, texts, settings, screen, valid, name_labels)
     elif cluster is None:
-        model, expected = fit_here(paths, reading, settings, screen, valid)
+        model, expected = fit_here(paths, reading, settings, screen, valid, name_labels)
     else:
         with on_cluster(cluster, screen, cluster_plan, output if shards else None):
             model = fit_there(paths, reading, settings, screen)
+        try:
+            name_labels(label_names(model))  # which only the workers knew before
+        except DataError as error:
+            screen.note(f"{error}\nThe model is written without it.")
+            vocabulary = None
+    inside(model).vocabulary_ = vocabulary
     model.summary_["data"] = [os.path.basename(path) for path in paths]
     with screen.working(f"writing {output}"):
         model.save(output, dtype="float16" if half else None)
@@ -144,13 +163,20 @@ def check_together(cluster: str | None, plan: str | None, *, shards: bool, half:
 
 
 def fit_documents(
-    paths: list[str], how: Reading, asked: Texts, parameters: dict[str, Any], screen: Screen, valid: float
+    paths: list[str],
+    how: Reading,
+    asked: Texts,
+    parameters: dict[str, Any],
+    screen: Screen,
+    valid: float,
+    name_labels: NameLabels,
 ) -> tuple[TextSmoothLink, Evaluation | None]:
     """A text model of the documents in files, and what to expect of it."""
     from smoothlink.labels import read_labels
     from smoothlink.steps.split import stratified_split
 
     found, source = read_texts(paths, how, asked, screen)
+    name_labels(sorted({name for row in found.labels for name in row}))
     expected = None
     if valid:
         kept, held = stratified_split(read_labels(found.labels).Y, (1 - valid, valid))
@@ -163,7 +189,12 @@ def fit_documents(
 
 
 def fit_here(
-    paths: list[str], how: Reading, parameters: dict[str, Any], screen: Screen, valid: float
+    paths: list[str],
+    how: Reading,
+    parameters: dict[str, Any],
+    screen: Screen,
+    valid: float,
+    name_labels: NameLabels,
 ) -> tuple[SmoothLinkClassifier, Evaluation | None]:
     """A classifier fitted to files that this process reads, and what to expect of it."""
     import numpy as np
@@ -174,6 +205,7 @@ def fit_here(
     data = read_several(paths, how, screen)
     if not data.X.shape[0]:
         raise DataError(f"{paths[0]} has no rows: there is nothing to learn from.")
+    name_labels(data.label_names or range(data.Y.shape[1]))
     if budget is not None:
         check_reading(paths[0], budget)
     if parameters.get("task", "auto") == "auto" and is_multiclass(data.Y):
@@ -328,7 +360,7 @@ def next_commands(model: str, data: list[str]) -> list[str]:
 
 def show_settings(summary: dict[str, Any], screen: Screen) -> None:
     """Prints the settings of a fit, what chose each, and the seconds and memory of each step."""
-    settings = table("setting", ">value", "chosen by")
+    settings = table("setting", ">value", "selected by")
     for name in JOINT_SETTINGS if "negatives" in summary else SETTINGS if summary["passes"] else SETTINGS[:-1]:
         settings.add_row(name.replace("_", " "), value_of(summary, name), chosen_by(summary, name))
     steps = table("step", ">seconds", ">peak memory")
@@ -340,6 +372,10 @@ def show_settings(summary: dict[str, Any], screen: Screen) -> None:
         steps.add_row(f"on {summary['device']}", "", memory(summary["peak_device_mb"]))
     screen.out.print(settings)
     screen.out.print(steps)
+    if summary.get("threshold") and summary["task"] == "multilabel":
+        from smoothlink.fitting.summary import threshold_text
+
+        screen.out.print(threshold_text(summary["threshold"]), markup=False)
 
 
 def peak_memory(summary: dict[str, Any]) -> float | None:

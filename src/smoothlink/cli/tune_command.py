@@ -23,22 +23,34 @@ if TYPE_CHECKING:
 @grouped(reading=reading, texts=texts)
 def tune(
     data: Annotated[str, typer.Argument(metavar="TRAIN", help="A data file, plain or compressed.")],
-    output: Annotated[str, typer.Option("--output", "-o", metavar="PARAMS", help="Where the best settings go.")],
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="PARAMS", help="File to write the best settings to.")
+    ],
     metric: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME", help="Metric to tune for, such as p@1 or hamming; may be repeated. The first steers."
+            metavar="NAME",
+            help="Metric to tune for, such as p@1 or hamming; may be repeated. The first one guides the search.",
         ),
     ] = None,
-    trials: Annotated[int, typer.Option(min=1, help="How many trials, those of a resumed study included.")] = 60,
-    sampler: Annotated[str, typer.Option(metavar="random|tpe", help="random, as in the paper, or tpe.")] = "random",
+    trials: Annotated[int, typer.Option(min=1, help="Number of trials, including those of a resumed study.")] = 60,
+    sampler: Annotated[
+        str,
+        typer.Option(
+            metavar="random|tpe", help="How settings are drawn: at random, as in the paper, or by tpe (Optuna)."
+        ),
+    ] = "random",
     study: Annotated[
-        str | None, typer.Option(metavar="FILE", help="A file that records the trials and survives a kill.")
+        str | None,
+        typer.Option(metavar="FILE", help="File that records the trials, so that a search that was stopped can go on."),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the study in that file.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the study in that file.")] = False,
     jobs: Annotated[int, typer.Option(min=1, help="Processes among which trials and cores are divided.")] = 1,
     holdouts: Annotated[
-        int, typer.Option(min=1, max=10, help="Tenths of the rows held out in turn: more are steadier, and slower.")
+        int,
+        typer.Option(
+            min=1, max=10, help="Number of tenths of the rows that are held out in turn; more are steadier and slower."
+        ),
     ] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the held-out rows, the draws and the random features.")] = 0,
     force: Force = False,

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import shutil
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
+
+if sys.platform != "win32":
+    import fcntl
 
 
 @contextmanager
@@ -51,6 +56,40 @@ def replace_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
         shutil.rmtree(old, ignore_errors=True)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def append_line(path: str | os.PathLike[str], line: bytes) -> None:
+    """Appends a line to a file, whole and on disk, or not at all.
+
+    Processes that append to one file wait for each other; on Windows, one process at a time may append.
+    """
+    with open(path, "a+b", buffering=0) as file:
+        if sys.platform != "win32":
+            fcntl.flock(file, fcntl.LOCK_EX)
+        cut_torn_line(file)
+        end = file.seek(0, os.SEEK_END)
+        try:
+            if file.write(line) < len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fsync(file.fileno())
+        except OSError:
+            with suppress(OSError):
+                file.truncate(end)
+            raise
+
+
+def cut_torn_line(file: BinaryIO) -> None:
+    """Cuts the file after its last newline: what a killed writer, or a full disk, left of a line goes."""
+    end = size = file.seek(0, os.SEEK_END)
+    while end:
+        start = max(0, end - (1 << 16))
+        file.seek(start)
+        found = file.read(end - start).rfind(b"\n")
+        end = start + found + 1 if found >= 0 else start
+        if found >= 0:
+            break
+    if end < size:
+        file.truncate(end)
 
 
 def _hidden(target: Path, unique: str) -> Path:

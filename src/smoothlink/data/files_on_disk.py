@@ -2,11 +2,14 @@
 
 import bz2
 import difflib
+import functools
 import glob
 import gzip
+import io
 import lzma
 import os
 import re
+import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +30,7 @@ _MAGIC = {
     "zst": rb"\x28\xb5\x2f\xfd",
 }
 READ_BYTES = 1 << 20
+STANDARD_INPUT = "-"
 
 
 class Text(NamedTuple):
@@ -62,16 +66,20 @@ def shown(content: bytes, size: int = 40) -> str:
     return repr(content[:size])[2:-1]
 
 
-def load(path: str) -> Text:
-    """Returns the whole file, decompressed; a byte order mark is left out."""
+def load_bytes(path: str) -> NDArray[np.uint8]:
+    """Returns all bytes of the file, decompressed; a plain file is mapped."""
     with _opened(path) as (stream, kind):
         if kind == "plain":
-            data = _plain(stream)
-        else:
-            joined = bytearray()
-            for piece in _decompressed(stream, kind, path):
-                joined += piece
-            data = np.frombuffer(joined, np.uint8)
+            return _plain(stream)
+        joined = bytearray()
+        for piece in _decompressed(stream, kind, path):
+            joined += piece
+        return np.frombuffer(joined, np.uint8)
+
+
+def load(path: str) -> Text:
+    """Returns the whole file, decompressed; a byte order mark is left out."""
+    data = load_bytes(path)
     start = data[:3].tobytes()
     if start[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise DataError(f"{path}: the text is UTF-16, only UTF-8 can be read.\nSave it as UTF-8.")
@@ -177,7 +185,7 @@ def not_written(path: str, error: OSError) -> DataError:
 def _opened(path: str) -> Iterator[tuple[IO[bytes], str]]:
     """Yields the raw stream and its compression, "plain" or a key of _MAGIC."""
     try:
-        with open(path, "rb") as stream:
+        with _standard_input() if path == STANDARD_INPUT else open(path, "rb") as stream:
             start = stream.read(16)
             stream.seek(0)
             kind = next((k for k, magic in _MAGIC.items() if re.match(magic, start)), "plain")
@@ -193,8 +201,25 @@ def _opened(path: str) -> Iterator[tuple[IO[bytes], str]]:
         raise DataError(f"{path}: cannot be read: {reason}.\nCheck the path and its permissions.") from e
 
 
+def _standard_input() -> IO[bytes]:
+    """Returns all of standard input, also where it was read before."""
+    return io.BytesIO(_content_of(sys.stdin))
+
+
+@functools.lru_cache(maxsize=1)
+def _content_of(stream: Any) -> bytes:
+    return bytes(stream.buffer.read())
+
+
+def displayed(path: str) -> str:
+    """Returns what messages call a file."""
+    return "standard input" if path == STANDARD_INPUT else path
+
+
 def _plain(stream: IO[bytes]) -> NDArray[np.uint8]:
     """Returns a file that is not compressed, mapped rather than copied: the system lends the memory."""
+    if isinstance(stream, io.BytesIO):
+        return np.frombuffer(stream.getvalue(), np.uint8)
     try:
         return np.memmap(stream, np.uint8, mode="r")
     except (OSError, ValueError):  # empty, or a pipe

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from smoothlink.data.atomic import replace_folder
-from smoothlink.data.files_on_disk import not_written
+from smoothlink.data.files_on_disk import STANDARD_INPUT, load_bytes, not_written
 from smoothlink.data.matrices_from_rows import LARGEST_ID
 from smoothlink.data.read import Data, FileSizes, Options
 from smoothlink.errors import DataError
@@ -154,7 +154,7 @@ def bytes_in(path: str) -> int:
     """Returns how many bytes a file, or all files of a folder, take."""
     if os.path.isdir(path):
         return sum(entry.stat().st_size for entry in os.scandir(path) if entry.is_file())
-    return os.path.getsize(path)
+    return len(load_bytes(path)) if path == STANDARD_INPUT else os.path.getsize(path)
 
 
 class _Writer:

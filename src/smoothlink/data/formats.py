@@ -9,6 +9,7 @@ from typing import NamedTuple
 from smoothlink.errors import DataError
 
 FASTTEXT_MARK = "__label__"
+OLD_EXCEL = b"\xd0\xcf\x11\xe0"  # the first bytes of .xls, and of .xlsx with a password
 
 
 class Format(NamedTuple):
@@ -51,15 +52,23 @@ TEXT_FORMATS = {
     "csv": Format("comma-separated values, with a header unless columns are numbers", (".csv",)),
     "tsv": Format("tab-separated values, without quotes, with a header unless columns are numbers", (".tsv", ".tab")),
     "parquet": Format("Parquet (pip install 'smoothlink[text]')", (".parquet", ".pq")),
+    "xlsx": Format("the first sheet of an Excel file, as csv (pip install 'smoothlink[text]')", (".xlsx",)),
+    "lines": Format("one text on each line, to predict: a .txt file that is nothing else"),
     "fasttext": Format(f"fastText: lines `{FASTTEXT_MARK}x {FASTTEXT_MARK}y text`"),
     "folder": Format("a folder of .txt files, the labels of each in a .key file, one per line"),
 }
 ALL_FORMATS = FORMATS | TEXT_FORMATS
+BY_CONTENT = ("vw", "lshtc", "svmlight")  # formats without a header, which a text may look like: "12:30 train to Paris"
 
 
-def recognise(path: str | os.PathLike[str], formats: Mapping[str, Format] = ALL_FORMATS) -> str:
-    """Returns which of the formats a file has, by its first bytes, else by its name."""
-    from smoothlink.data.files_on_disk import head, shown
+def recognise(
+    path: str | os.PathLike[str], formats: Mapping[str, Format] = ALL_FORMATS, *, lines_of_text: bool = False
+) -> str:
+    """Returns which of the formats a file has, by its first bytes, else by its name.
+
+    lines_of_text: whether a .txt file is one text on each line unless it clearly is another format.
+    """
+    from smoothlink.data.files_on_disk import bare_name, displayed, head, shown
     from smoothlink.data.folder import is_folder
 
     name = os.fspath(path)
@@ -68,18 +77,24 @@ def recognise(path: str | os.PathLike[str], formats: Mapping[str, Format] = ALL_
     if "folder" in formats and os.path.isdir(name) and any(documents_in(name)):
         return "folder"
     start = head(name).removeprefix(b"\xef\xbb\xbf")
+    if start.startswith((b"\xff\xfe", b"\xfe\xff")):
+        start = start.decode("utf-16", "ignore").encode()
     if not start:
-        raise DataError(f"{name}: the file is empty.\nCheck the path, or make or fetch the file again.")
+        raise DataError(f"{displayed(name)}: the file is empty.\nCheck the path, or make or fetch the file again.")
     if start[8:24] == b'{"__metadata__":':
         raise DataError(f"{name} is a model, not a data file.\nPass the data file in its place.")
+    if start.startswith(OLD_EXCEL):
+        raise DataError(f"{displayed(name)} is an old .xls, or has a password.\nSave it as .xlsx, without a password.")
     lines = [line.strip() for line in start.split(b"\n") if line.strip()]
     lines = lines[:-1] if len(lines) > 1 and len(start) >= 1 << 16 else lines  # the last may be cut
     kind = next((kind for kind in _candidates(name, start, lines) if kind in formats), None)
-    if kind is None and (start.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in start[:64]):
+    if lines_of_text and kind in (None, *BY_CONTENT) and bare_name(name).lower().endswith(".txt"):
+        return "lines"
+    if kind is None and b"\0" in start[:64]:
         raise DataError(f"{name}: not UTF-8 text (UTF-16, or a binary file).\nSave it as UTF-8, or pass another file.")
     if kind is None:
         what = f"the format is not clear; it starts with '{shown(lines[0] if lines else b'')}'."
-        raise DataError(f"{name}: {what}\n{which_format(formats)}")
+        raise DataError(f"{displayed(name)}: {what}\n{which_format(formats)}")
     return kind
 
 
@@ -88,6 +103,8 @@ def _candidates(name: str, start: bytes, lines: list[bytes]) -> Iterator[str | N
     content = start.lstrip()
     if content.startswith(b"PAR1"):
         yield "parquet"
+    if start.startswith(b"PK\x03\x04") and (b"[Content_Types].xml" in start or b"xl/" in start):
+        yield "xlsx"
     if content.startswith(FASTTEXT_MARK.encode()):
         yield "fasttext"
     if content.startswith((b"{", b"[{")):

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from smoothlink.data.read import Data
     from smoothlink.estimator import SmoothLinkClassifier
     from smoothlink.text.classifier import TextSmoothLink
-    from smoothlink.text.documents import DocumentSource
+    from smoothlink.text.documents import DocumentSource, KeptColumns
+    from smoothlink.types import FittedModel
 
 BY_NAME = ("vw", "lshtc")  # formats whose column numbers mean nothing outside the file
 
@@ -30,7 +31,7 @@ class Reading(NamedTuple):
     """How a data file is read: the options of `smoothlink.read`, and files of names; for texts, their columns."""
 
     format: str = "auto"
-    labels: int | str | None = None  # how many, or of raw-text files the column they are in
+    labels: int | str | None = None  # how many, or of raw-text files the columns they are in
     features: int | str | None = None
     labels_file: str | None = None
     zero_based: bool | None = None
@@ -40,6 +41,9 @@ class Reading(NamedTuple):
     label_separator: str | None = None
     label_prefix: str = ""
     header: bool | None = None
+    id: str | None = None  # the column that says which document it is
+    encoding: str | None = None
+    numbers: tuple[str, ...] = ()  # the columns of numbers beside texts
 
     def format_of(self, path: str) -> str:
         """Returns the format of a file: the one given, else as its first bytes and its name show."""
@@ -52,6 +56,14 @@ class Reading(NamedTuple):
         they differ."""
         found = {self.format_of(path) for path in paths}
         return self._replace(format=found.pop()) if len(found) == 1 else self
+
+    def for_model(self, model: FittedModel, path: str) -> Reading:
+        """Returns the same with the format of a file for a model; for one of texts a .txt file may be lines of text."""
+        from smoothlink.data.formats import recognise
+
+        if self.format != "auto" or self.text or inside(model) is model:
+            return self.recognised(path)
+        return self._replace(format=recognise(path, lines_of_text=True))
 
     def text_format(self, path: str) -> str | None:
         """Returns the format of a file of texts; None where it holds rows of numbers."""
@@ -72,13 +84,17 @@ class Reading(NamedTuple):
             if getattr(self, name) is not None:
                 flag = "--zero-based/--one-based" if name == "zero_based" else f"--{name.replace('_', '-')}"
                 raise DataError(f"{path}: {flag} means nothing to the format {format}.\nLeave it out.")
-        known = trained if trained is not None and trained.format == format else DocumentSource(format)
+        known = DocumentSource(format) if trained is None else trained.for_format(format)
         given: dict[str, Any] = {
             "text": self.text,
-            "labels": None if self.labels is None else str(self.labels),
+            "labels": () if self.labels is None else tuple(part.strip() for part in str(self.labels).split(",")),
             "separator": self.label_separator,
             "prefix": self.label_prefix,
             "header": self.header,
+            "id": self.id,
+            "id_optional": None if self.id is None else False,
+            "encoding": self.encoding,
+            "numbers": self.numbers,
         }
         return known._replace(**{name: value for name, value in given.items() if value not in (None, (), "")})
 
@@ -94,7 +110,9 @@ class Reading(NamedTuple):
             "zero_based": self.zero_based,
         }
 
-    def read(self, path: str, *, labels_matter: bool = True, model: Any = None, note: Note | None = None) -> Data:
+    def read(
+        self, path: str, *, labels_matter: bool = True, model: FittedModel | None = None, note: Note | None = None
+    ) -> Data:
         """Returns the data in a file, with the names that were given.
 
         An svmlight file for a model counts its features as those that the model was trained on. Where that, or a guess,
@@ -106,7 +124,7 @@ class Reading(NamedTuple):
         format = self.format_of(path)
         if format in TEXT_FORMATS:
             raise DataError(
-                f"{path} holds texts (format {format}), and rows of numbers are wanted here.\n"
+                f"{path} holds texts (format {format}), and feature vectors are needed here.\n"
                 "`smoothlink train` makes a text model of it, which `predict` and `evaluate` take such files for."
             )
         self.check_rows(path)
@@ -133,10 +151,13 @@ class Reading(NamedTuple):
             "--label-separator": self.label_separator,
             "--label-prefix": self.label_prefix,
             "--header/--no-header": self.header,
+            "--id": self.id,
+            "--encoding": self.encoding,
+            "--numbers": self.numbers,
         }
         for flag, value in given.items():
             if value not in (None, (), ""):
-                raise DataError(f"{path} holds rows of numbers, not texts: {flag} means nothing.\nLeave it out.")
+                raise DataError(f"{path} holds feature vectors, and {flag} is for texts.\nLeave it out.")
 
     @property
     def others(self) -> list[str]:
@@ -168,13 +189,28 @@ def inside(model: Any) -> SmoothLinkClassifier:
     return getattr(model, "classifier_", model)
 
 
+class RowsToPredict(NamedTuple):
+    """Rows for a model, and what goes with the predictions."""
+
+    data: Data
+    kept: KeptColumns | None = None  # the id of each document, or all its columns
+
+
 def read_for(
-    model: SmoothLinkClassifier | TextSmoothLink, path: str, how: Reading, *, labels_matter: bool = True, note: Note
-) -> Data:
+    model: SmoothLinkClassifier | TextSmoothLink,
+    path: str,
+    how: Reading,
+    *,
+    labels_matter: bool = True,
+    all_columns: bool = False,
+    note: Note,
+) -> RowsToPredict:
     """Returns the rows of a file for a model; documents become rows by the features of a text model, all in order."""
-    how = how.recognised(path)
+    how = how.for_model(model, path)
     if how.text_format(path) is None:
-        return how.read(path, labels_matter=labels_matter, model=model, note=note)
+        if all_columns:
+            raise DataError(f"{path} holds rows of numbers, not columns: --all-columns means nothing.\nLeave it out.")
+        return RowsToPredict(how.read(path, labels_matter=labels_matter, model=model, note=note))
     from smoothlink.data.read import Data
     from smoothlink.labels import read_labels
     from smoothlink.text.classifier import TextSmoothLink
@@ -182,13 +218,14 @@ def read_for(
 
     if not isinstance(model, TextSmoothLink):
         raise DataError(
-            f"{path} holds texts, and the model was trained on rows of numbers.\nTrain one on texts: --text."
+            f"{path} holds texts, and the model was trained on feature vectors.\n"
+            "Train a model on texts, or pass a file of feature vectors."
         )
     source = how.source(path, from_meta(model.source_))
-    found = read_documents(path, source, labels_matter=labels_matter)
+    found = read_documents(path, source, labels_matter=labels_matter, all_columns=all_columns)
     note(describe(path, found, labels_matter=labels_matter, without_text="which get the labels' frequencies"))
     given = read_labels(found.labels, model.classes_.tolist())
-    return Data(model.features_.transform(found.texts), given.Y, given.names, None)
+    return RowsToPredict(Data(model.features_.transform(found.texts), given.Y, given.names, None), found.kept)
 
 
 def names_in(path: str, count: int | None, noun: str) -> list[str]:
@@ -270,7 +307,9 @@ def with_columns(X: csr_array, path: str, d: int, strict: bool, note: Note) -> c
     if extra > 0:
         lost = int((X.indices >= d).sum())
         if lost == X.nnz > 0:
-            raise DataError(f"{path} has no feature that the model knows.\nIs it the file, and the model, you mean?")
+            raise DataError(
+                f"{path} has no feature that the model knows.\nCheck that the file and the model belong together."
+            )
         what = f"{path} has {plural(extra, 'feature')} unknown to the model, with {plural(lost, 'value')}"
         if strict:
             raise DataError(f"{what}.\nLeave --strict out to ignore them, or use the file's own model.")

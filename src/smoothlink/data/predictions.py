@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import importlib.util
-import io
-import itertools
-import json
-import re
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, TextIO
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from smoothlink.errors import DataError
 
 if TYPE_CHECKING:
     from smoothlink.estimator import SmoothLinkClassifier
+    from smoothlink.text.documents import KeptColumns
 
 DEFAULT_K = 5  # labels per row where nothing else is requested
 DEVICE_ROWS = 1 << 16  # rows at a time that fill a device
@@ -30,8 +24,8 @@ class LabelRequest(NamedTuple):
 
     k: int | None = None  # at most so many; None: BEST, or the whole set
     threshold: float | None = None  # those of at least this probability
-    f1: bool = False  # those at the model's thresholds
-    sets: bool = False  # those more likely than not
+    f1: bool = False  # those for a high F1 of each label
+    sets: bool = False  # those at the model's own thresholds
     only: tuple[Any, ...] = ()  # names or numbers; resolved: positions
     rank_by: str = "probability"
 
@@ -41,13 +35,16 @@ class LabelRequest(NamedTuple):
         return self.threshold is not None or self.f1 or self.sets
 
     def resolved(self, model: SmoothLinkClassifier) -> LabelRequest:
-        """Returns the same with positions for the names in `only`."""
+        """Returns the same with positions for the names in `only`. Where nothing else is requested, a model that was
+        trained for an aim gives its sets."""
         from smoothlink.data.matching import label_names
+        from smoothlink.vocabulary import display_names
 
+        own = self.k is None and not self.wants_sets and model.model_.has_aim
         names = [str(name) for name in label_names(model)]
-        place = {name: j for j, name in reversed(list(enumerate(names)))}
+        place = {name: j for known in (display_names(model), names) for j, name in reversed(list(enumerate(known)))}
         found = [j for text in self.only for j in positions(text, place, len(names))]
-        return self._replace(only=tuple(dict.fromkeys(found)))
+        return self._replace(only=tuple(dict.fromkeys(found)), sets=self.sets or own)
 
 
 def positions(text: str, place: dict[str, int], c: int) -> list[int]:
@@ -78,13 +75,17 @@ def selected(model: SmoothLinkClassifier, X: Any, request: LabelRequest) -> tupl
     """Returns row pointers, labels and probabilities of the labels requested, the best of each row first."""
     import numpy as np
 
-    from smoothlink.predict import label_gains
+    from smoothlink.predict import label_gains, predict_scores
 
     among = np.array(request.only, np.int64) if request.only else np.arange(model.model_.n_labels)
     P = model.predict_proba(X, labels=among)
     worth = P * label_gains(model.model_)[among] if request.rank_by == "psp" else P
     rows, columns = np.nonzero(members(model, X, P, among, request))
-    order = np.lexsort((-worth[rows, columns], rows))
+    worth = worth[rows, columns]
+    order = np.lexsort((-worth, rows))
+    if ((np.diff(rows[order]) == 0) & (np.diff(worth[order]) == 0)).any():  # equal ones are ranked by score
+        scores = model._run_prediction(model._validated_rows(X), predict_scores, among)
+        order = np.lexsort((-scores[rows, columns], -worth, rows))
     rows, columns = rows[order], columns[order]
     first = np.searchsorted(rows, np.arange(len(P)))
     most = request.k or (len(among) if request.wants_sets else DEFAULT_K)
@@ -104,136 +105,127 @@ def members(model: SmoothLinkClassifier, X: Any, P: Any, among: Any, request: La
         return sp.csr_array(model.predict_f1(X))[:, among].toarray() > 0
     if request.sets and model.model_.multiclass:  # the best of all labels, which may be none of these
         return among == model.predict_topk(X, k=1).indices[:, None]
-    return P > 0.5 if request.sets else np.ones(P.shape, bool)
+    return model.thresholds_[among] <= P if request.sets else np.ones(P.shape, bool)
 
 
-class TextWriter(NamedTuple):
-    """A format of text: a header, lines for each row, and an end."""
-
-    suffixes: tuple[str, ...]  # of files in it
-    line: Callable[[int, list[int], list[float], list[Any]], str]  # of row, labels, probabilities and all names
-    header: Callable[[int, int], str] = lambda rows, labels: ""
-    end: str = ""
-
-
-class BinaryWriter(NamedTuple):
-    """A binary format, which goes to a file."""
-
-    suffixes: tuple[str, ...]
-    needs: str  # the library that writes it
-    write: Callable[[IO[bytes], Iterator[Prediction], list[Any]], None]
-
-
-def json_line(row: int, labels: list[int], probabilities: list[float], names: list[Any]) -> str:
-    """Returns {"row": 0, "labels": [{"label": "scipy", "probability": 0.93}, ...]}"""
-    pairs = zip(labels, probabilities, strict=True)
-    predicted = [{"label": names[j], "probability": round(p, 6)} for j, p in pairs]
-    return json.dumps({"row": row, "labels": predicted}, ensure_ascii=False) + "\n"
-
-
-def tab_lines(row: int, labels: list[int], probabilities: list[float], names: list[Any]) -> str:
-    """Returns row, label, probability: a line for each label."""
-    pairs = zip(labels, probabilities, strict=True)
-    return "".join(f"{row}\t{one_cell(names[j])}\t{p:.6g}\n" for j, p in pairs)
-
-
-def one_cell(name: Any) -> str:
-    """Returns a name without tabs and line ends."""
-    return re.sub(r"[\t\r\n]", " ", str(name))
-
-
-def xmc_line(row: int, labels: list[int], probabilities: list[float], names: list[Any]) -> str:
-    """Returns label:probability, by number, the best first: the form of the XMC repository's label files."""
-    return " ".join(f"{j}:{p:.6g}" for j, p in zip(labels, probabilities, strict=True)) + "\n"
-
-
-def comma_lines(row: int, labels: list[int], probabilities: list[float], names: list[Any]) -> str:
-    """Returns row, label, probability with commas: a line for each label, quoted where a name needs it."""
-    stream = io.StringIO()
-    pairs = zip(labels, probabilities, strict=True)
-    csv.writer(stream, lineterminator="\n").writerows((row, names[j], f"{p:.6g}") for j, p in pairs)
-    return stream.getvalue()
-
-
-def array_item(row: int, labels: list[int], probabilities: list[float], names: list[Any]) -> str:
-    """Returns the JSON line as an item of an array."""
-    return (",\n" if row else "") + json_line(row, labels, probabilities, names).rstrip("\n")
-
-
-def write_parquet(stream: IO[bytes], found: Iterator[Prediction], names: list[Any]) -> None:
-    """Writes a table of row, label and probability, a line for each label."""
-    import pyarrow
-    from pyarrow import parquet
-
-    numbers = all(isinstance(name, int) for name in names)
-    kinds = {"row": pyarrow.int64(), "label": pyarrow.int64() if numbers else pyarrow.string()}
-    schema = pyarrow.schema({**kinds, "probability": pyarrow.float32()})
-    with parquet.ParquetWriter(stream, schema) as writer:
-        while block := list(itertools.islice(found, DEVICE_ROWS)):
-            rows = [row for row, labels, _ in block for _ in labels]
-            predicted = [names[j] if numbers else str(names[j]) for _, labels, _ in block for j in labels]
-            probabilities = [p for _, _, of_row in block for p in of_row]
-            writer.write_table(pyarrow.table([rows, predicted, probabilities], schema=schema))
-
-
-def write_xlsx(stream: IO[bytes], found: Iterator[Prediction], names: list[Any]) -> None:
-    """Writes a sheet of row, label and probability, a line for each label."""
-    from openpyxl import Workbook
-    from openpyxl.cell import WriteOnlyCell
-
-    book = Workbook(write_only=True)
-    sheet = book.create_sheet("predictions")
-    sheet.append(list(COLUMNS))
-    lines = ((row, j, p) for row, labels, probabilities in found for j, p in zip(labels, probabilities, strict=True))
-    for count, (row, j, p) in enumerate(lines, 2):
-        if count > SHEET_LINES:
-            raise DataError(f"A sheet of .xlsx has room for {SHEET_LINES:,} lines, and there are more.\nWrite .csv.")
-        name = names[j]
-        if isinstance(name, str):  # as text even where it begins like a formula
-            name = WriteOnlyCell(sheet, NOT_IN_SHEETS.sub(" ", name))
-            name.data_type = "s"
-        sheet.append([row, name, round(p, 6)])
-    book.save(stream)
-
-
-SHEET_LINES = 1 << 20
-NOT_IN_SHEETS = re.compile(r"[\x00-\x1f]")  # no sheet may hold them
-COLUMNS = ("row", "label", "probability")
-WRITERS: dict[str, TextWriter | BinaryWriter] = {
-    "jsonl": TextWriter((".jsonl", ".ndjson"), json_line),
-    "json": TextWriter((".json",), array_item, lambda rows, labels: "[\n", "\n]\n"),
-    "csv": TextWriter((".csv",), comma_lines, lambda rows, labels: ",".join(COLUMNS) + "\n"),
-    "tsv": TextWriter((".tsv", ".tab"), tab_lines, lambda rows, labels: "\t".join(COLUMNS) + "\n"),
-    "parquet": BinaryWriter((".parquet",), "pyarrow", write_parquet),
-    "xlsx": BinaryWriter((".xlsx",), "openpyxl", write_xlsx),
-    "xmc": TextWriter((".txt",), xmc_line, lambda rows, labels: f"{rows} {labels}\n"),
+OUTPUT_SUFFIXES = {  # of the formats that predictions are written in; "json" is one list, "xmc" has numbers
+    "jsonl": (".jsonl", ".ndjson"),
+    "json": (".json",),
+    "csv": (".csv",),
+    "tsv": (".tsv", ".tab"),
+    "parquet": (".parquet",),
+    "xlsx": (".xlsx",),
+    "xmc": (".txt",),
 }
+
+
+class OutputForm(NamedTuple):
+    """How predictions are written."""
+
+    format: str  # a key of OUTPUT_SUFFIXES
+    long: bool = False  # a row for each label of a document, instead of one for each document
+    separator: str | None = None  # of labels in a cell; None, or where a name holds it: another
+
+
+def table_of(
+    found: Iterable[Prediction],
+    names: list[Any],
+    form: OutputForm,
+    kept: KeptColumns | None,
+    shown: list[str] | None = None,
+) -> tuple[list[str], Iterator[list[Any]]]:
+    """Returns the columns and rows of predictions: columns of the input or row numbers, then labels and probabilities.
+
+    These are lists in JSON and Parquet, else texts with a separator. shown: names of the labels in a vocabulary.
+    """
+    first = ["row"] if kept is None else kept.names
+
+    def cells(row: int) -> list[Any]:
+        return [row] if kept is None else kept.rows[row]
+
+    rows: Iterator[list[Any]]
+    if form.long:
+        own = ["label", *([] if shown is None else ["name"]), "probability"]
+        rows = (
+            [*cells(row), names[j], *([] if shown is None else [shown[j]]), six_digits(p)]
+            for row, labels, probabilities in found
+            for j, p in zip(labels, probabilities, strict=True)
+        )
+    elif form.format in ("json", "jsonl"):
+        own, rows = ["labels"], ([*cells(row), as_objects(labels, p, names, shown)] for row, labels, p in found)
+    else:
+        join = list if form.format == "parquet" else joining(names, form.separator)
+        columns = {"labels": (names, join)}
+        if shown is not None:
+            columns["names"] = shown, list if form.format == "parquet" else joining(shown, form.separator)
+        own = [*columns, "probabilities"]
+        rows = (
+            [
+                *cells(row),
+                *(cell([texts[j] for j in labels]) for texts, cell in columns.values()),
+                join([six_digits(p) for p in probabilities]),
+            ]
+            for row, labels, probabilities in found
+        )
+    return [*first, *(new_name(name, first) for name in own)], rows
+
+
+def six_digits(p: float) -> float:
+    return float(f"{p:.6g}")
+
+
+def new_name(name: str, taken: list[str]) -> str:
+    """Returns the name of a column, with predicted_ before it while the input has one of that name."""
+    while name in taken:
+        name = f"predicted_{name}"
+    return name
+
+
+def joining(names: list[Any], wanted: str | None) -> Callable[[list[Any]], Any]:
+    """Returns the function that makes one cell of a list: with the first separator that no name holds, or a list."""
+    marks = [wanted] if wanted in (";", ",", " ") else []
+    mark = next((mark for mark in [*marks, "|", ";", ","] if not any(mark in str(name) for name in names)), None)
+    if mark is None:
+        return list
+    spaced = f"{mark} " if mark in ",;" else mark
+    return lambda values: spaced.join(map(str, values))
+
+
+def as_objects(
+    labels: list[int], probabilities: list[float], names: list[Any], shown: list[str] | None
+) -> list[dict[str, Any]]:
+    """Returns [{"label": "scipy", "name": "SciPy", "probability": 0.93}, ...], with the name where there are any."""
+    pairs = zip(labels, probabilities, strict=True)
+    if shown is None:
+        return [{"label": names[j], "probability": round(p, 6)} for j, p in pairs]
+    return [{"label": names[j], "name": shown[j], "probability": round(p, 6)} for j, p in pairs]
+
+
+def xmc_lines(found: Iterable[Prediction], n: int, c: int) -> Iterator[str]:
+    """Yields label:probability, by number, the best first, under a header: the XMC repository's label files."""
+    yield f"{n} {c}\n"
+    for _, labels, probabilities in found:
+        yield " ".join(f"{j}:{p:.6g}" for j, p in zip(labels, probabilities, strict=True)) + "\n"
 
 
 def format_of(path: str | None, given: str | None) -> str:
     """Returns the format to write: the one given, else by the name of the file; they must agree."""
     from smoothlink.data.files_on_disk import bare_name
+    from smoothlink.text.tables import check_library
 
     name = "" if path is None else bare_name(path).lower()
-    named = next((form for form, writer in WRITERS.items() if name.endswith(writer.suffixes)), None)
+    named = next((form for form, suffixes in OUTPUT_SUFFIXES.items() if name.endswith(suffixes)), None)
     if given is not None and named not in (None, given):
         raise DataError(f"{path} is named as {named}, and --output-format is {given}.\nLeave out one of them.")
     form = given or named or ("jsonl" if path is None else None)
     if form is None:
-        endings = ", ".join(suffix for writer in WRITERS.values() for suffix in writer.suffixes)
+        endings = ", ".join(suffix for suffixes in OUTPUT_SUFFIXES.values() for suffix in suffixes)
         raise DataError(
             f"{path}: the name does not say in which format to write.\n"
-            f"Possible endings are {endings}; or pass --output-format {'|'.join(WRITERS)}."
+            f"Possible endings are {endings}; or pass --output-format {'|'.join(OUTPUT_SUFFIXES)}."
         )
     check_library(form)
     return form
-
-
-def check_library(form: str) -> None:
-    """Raises an error if the library that writes a format is not installed."""
-    writer = WRITERS[form]
-    if isinstance(writer, BinaryWriter) and importlib.util.find_spec(writer.needs) is None:
-        raise DataError(f"Writing {form} needs {writer.needs}.\nType: pip install 'smoothlink[text]'")
 
 
 def write(
@@ -241,13 +233,17 @@ def write(
     model: SmoothLinkClassifier,
     X: Any,
     request: LabelRequest,
-    form: str,
+    form: OutputForm,
     advance: Callable[[int], None],
+    kept: KeptColumns | None = None,
 ) -> None:
     """Writes predictions to a file, or text to standard output, block after block, so that they never are in memory all
-    at once. A file appears when it is whole; `advance` gets the number of rows done."""
+    at once. A file appears when it is whole; `advance` gets the number of rows done. kept: columns of the input that go
+    before the predictions; None: row numbers."""
     from smoothlink.data.files_on_disk import replacing
     from smoothlink.data.matching import label_names
+    from smoothlink.text.tables import NEEDS, table_lines, write_table
+    from smoothlink.vocabulary import display_names
 
     def found() -> Iterator[Prediction]:
         for part in parts(model, X.shape[0], request):
@@ -255,17 +251,22 @@ def write(
                 yield row, *predicted
             advance(part.stop - part.start)
 
-    names, writer = label_names(model), WRITERS[form]
-    if isinstance(writer, BinaryWriter):
-        if path is None:
-            raise DataError(f"{form} goes to a file, not to standard output.\nName one with -o.")
-        with replacing(path) as raw:
-            writer.write(raw, found(), names)
+    names, shown = label_names(model), None if model.vocabulary_ is None else display_names(model)
+    if form.format in NEEDS and path is None:
+        raise DataError(f"{form.format} goes to a file, not to standard output.\nName one with -o.")
+    if form.format == "xmc":
+        lines = xmc_lines(found(), X.shape[0], len(names))
+    else:
+        columns, rows = table_of(found(), names, form, kept if kept is not None and kept.names else None, shown)
+        if path is not None:
+            write_table(path, form.format, columns, rows)
+            return
+        lines = table_lines(form.format, columns, rows)
+    if path is None:
+        sys.stdout.writelines(lines)
         return
-    with target(path) as stream:
-        stream.write(writer.header(X.shape[0], len(names)))
-        stream.writelines(writer.line(*prediction, names) for prediction in found())
-        stream.write(writer.end)
+    with replacing(path) as stream:
+        stream.writelines(line.encode() for line in lines)
 
 
 def parts(model: SmoothLinkClassifier, n: int, request: LabelRequest) -> Iterator[slice]:
@@ -275,18 +276,3 @@ def parts(model: SmoothLinkClassifier, n: int, request: LabelRequest) -> Iterato
 
     best = model.device != "cpu" and not request.wants_sets and not request.only
     return blocks(n, DEVICE_ROWS) if best else model.model_.row_blocks(n)
-
-
-@contextmanager
-def target(path: str | None) -> Iterator[TextIO]:
-    """Yields standard output, or a file that appears when it is whole."""
-    if path is None:
-        yield sys.stdout
-        return
-    from smoothlink.data.files_on_disk import replacing
-
-    with replacing(path) as raw:
-        text = io.TextIOWrapper(raw, encoding="utf-8", newline="\n")
-        yield text
-        text.flush()
-        text.detach()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ from smoothlink.choices import Gaussian
 from smoothlink.demo.corpus import Corpus
 from smoothlink.demo.independent_baseline import fit_independent
 from smoothlink.estimator import SmoothLinkClassifier
+from smoothlink.fitting.settings import Notify
 from smoothlink.metrics.evaluate import Evaluation, evaluate
 from smoothlink.solve import ConjugateGradient
 
@@ -63,9 +64,7 @@ def demo_problem(corpus: Corpus) -> DemoProblem:
     return DemoProblem(csr_array(X), Y, csr_array(X_test), Y_test, corpus.label_names, vectorizer)
 
 
-def train(
-    problem: DemoProblem, notify: Callable[[str, float], None] | None = None, *, selected: bool = False
-) -> SmoothLinkClassifier:
+def train(problem: DemoProblem, notify: Notify | None = None, *, selected: bool = False) -> SmoothLinkClassifier:
     """Returns a model with the defaults, less what takes time and changes nothing here.
 
     selected: with the settings that held-out rows select, to be done sooner.

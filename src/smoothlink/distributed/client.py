@@ -11,7 +11,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from smoothlink.distributed import _current, dask_module
@@ -19,6 +19,9 @@ from smoothlink.distributed.tasks import fetch, return_error
 from smoothlink.distributed.worker_failure import RETRIES, explain_errors, keep_copies, retry_lost_arrays
 from smoothlink.errors import ClusterError
 from smoothlink.machines.host_and_device import host_memory
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 SCHEDULER_SECONDS = 10.0  # to wait for a scheduler, and for a worker where there is none
 WORKER_SECONDS = 2.0  # to try whether a worker can be reached
@@ -164,7 +167,7 @@ def raise_error(result: Any) -> Any:
 
 @contextmanager
 def cluster(
-    client: Any,
+    client: str | Client,
     plan: str = "auto",
     shards: str | os.PathLike[str] | None = None,
     *,

@@ -31,7 +31,7 @@ from smoothlink.distributed.input_files import (
 from smoothlink.distributed.rows_on_workers import ClusterRows, RemoteLabels
 from smoothlink.errors import plural
 from smoothlink.fitting.checkpoint import checksum, describe_request, open_state
-from smoothlink.fitting.checks import check_loss
+from smoothlink.fitting.checks import check_task
 from smoothlink.fitting.memory import Plan, size
 from smoothlink.fitting.prepare import largest_rank, resolve_solver, start_settings
 from smoothlink.fitting.run import fit_posed
@@ -182,7 +182,7 @@ def fit_partitioned(
         rows = data.load(scaling.__call__, w, request.block_rows, columns=plan.by == "columns")
         counts = cluster.results([cluster.submit("check", tasks.count_partition, part) for part in rows.parts])
     multiclass = is_multiclass_on_workers(counts, task, rows.c)
-    check_loss(request, multiclass=multiclass)
+    check_task(request, multiclass=multiclass)
     label_scale = None if label_weight is None else np.sqrt(label_weight).astype(np.float32)
     entries = sum(part.entries for part in counts)
     with open_state(request.checkpoint, lambda: data.describe_fit(w, label_weight, request), Plan) as state:

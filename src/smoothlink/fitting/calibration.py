@@ -1,4 +1,4 @@
-"""The one calibration: held-out scores -> the map to probabilities, and Algorithm 4's thresholds."""
+"""The one calibration: held-out scores -> the map to probabilities, and thresholds by the model's aim."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from smoothlink.fitting.held_out_metrics import HeldOutMetrics
+from smoothlink.fitting.held_out_metrics import HeldOutRanking
 from smoothlink.steps.calibrate import Calibration, Histogram, TopLabels, fit_temperature, no_calibration
-from smoothlink.steps.infer import f1_thresholds
 from smoothlink.steps.squared import softmax_rows
+from smoothlink.steps.thresholds import HALF, Aim, choose_thresholds
 
 Array = NDArray[Any]
 
@@ -20,6 +20,7 @@ SCORED_PAIRS = 20_000_000  # of held-out rows and labels: enough to tell setting
 CALIBRATION_ROWS = 20_000  # held-out rows that calibrate
 LABEL_BLOCK = 2048
 PAIRS_AT_A_TIME = 1 << 20  # scores that are binned together
+HALF_AIM = Aim()
 
 
 class HeldOut(NamedTuple):
@@ -34,10 +35,12 @@ class Calibrated(NamedTuple):
     """What held-out rows say of scores."""
 
     calibration: Calibration
-    thresholds: Array  # (c,) Algorithm 4's
+    thresholds: Array  # (c,) for a high F1 of each label
+    threshold: float | None = HALF  # of all labels, by the aim; None: `thresholds`
+    reached: dict[str, Any] | None = None  # the aim and what it gives on held-out rows, as `summary_` has it
     criterion: float = float("inf")  # smaller is better; inf where nothing was held out
     rows: int = 0  # held out
-    metrics: dict[str, float] | None = None  # of HeldOutMetrics; None where nothing was held out
+    metrics: dict[str, float] | None = None  # P@k and micro-F1; None where nothing was held out
 
 
 def not_calibrated(c: int) -> Calibrated:
@@ -94,6 +97,7 @@ def calibrate(
     loss: str,
     *,
     multiclass: bool,
+    aim: Aim = HALF_AIM,
     maps: bool = True,
     pairs: int | None = None,
 ) -> Calibrated:
@@ -103,31 +107,48 @@ def calibrate(
     most `pairs` scores; the softmax couples labels, so there all at once.
     """
     c = len(frequencies)
-    value, calibration = criterion(held, loss, multiclass=multiclass)
-    most = rows_scored(c) if multiclass else CALIBRATION_ROWS
-    if not maps:
-        calibration = no_calibration()
-    elif not multiclass and rows_scored(c) < max(len(part.w) for part in held):  # more rows than tell settings apart
-        histogram = Histogram(loss)
-        for part in held:
-            add_scores(histogram, part, most)
-        calibration = histogram.monotone()
+    most = rows_scored(c) if multiclass else max(CALIBRATION_ROWS, rows_scored(c))
     weights = np.concatenate([part.w[:most] for part in held])
     whole = sp.vstack([part.Y[:most] for part in held], format="csr")
-    Y, measured = sp.csc_array(whole), HeldOutMetrics(whole, weights)
-    width = c if multiclass else LABEL_BLOCK if pairs is None else max(16, pairs // max(1, len(weights)))
-    thresholds, top_labels = np.empty(c), TopLabels(len(weights))
-    for labels in label_blocks(c, width):
-        S = np.concatenate([part.scores(labels, min(most, len(part.w))) for part in held])
-        if multiclass:
-            P = softmax_rows(S * np.float32(calibration.temperature))
-        else:
+    Y, n, top, ranking = sp.csc_array(whole), len(weights), TopLabels(len(weights)), HeldOutRanking(len(weights), c)
+
+    def blocks(width: int) -> Iterator[tuple[slice, Array, sp.csr_array]]:
+        """Yields labels, the scores of all held-out rows, and the truth."""
+        for labels in label_blocks(c, width):
+            S = np.concatenate([part.scores(labels, min(most, len(part.w))) for part in held])
+            yield labels, S, Y[:, labels].tocsr()
+
+    if multiclass:
+        value, calibration = criterion(held, loss, multiclass=True)
+        calibration = calibration if maps else no_calibration()
+        for _, S, _ in blocks(c):
+            ranking.add(S)
+    else:
+        histogram = Histogram(loss)
+        for _, S, true in blocks(max(1, PAIRS_AT_A_TIME // max(1, n))):
+            histogram.add(S, true, weights)
+            top.add(S, true)
+            ranking.add(S)
+        all_scored = max(len(part.w) for part in held) <= rows_scored(c)
+        value = histogram.brier() if all_scored else criterion(held, loss, multiclass=False)[0]
+        calibration = top.recalibrate(histogram.monotone(), weights, loss=loss) if maps else no_calibration()
+
+    def probabilities() -> Iterator[tuple[slice, Array, sp.csr_array]]:
+        """Yields labels, the probabilities of all held-out rows as `predict_proba` returns them, and the truth."""
+        width = c if multiclass else LABEL_BLOCK if pairs is None else max(16, pairs // max(1, n))
+        for labels, S, true in blocks(width):
+            if multiclass:
+                yield labels, softmax_rows(S * np.float32(calibration.temperature)), true
+                continue
             P = calibration.probabilities(S, loss=loss)
-            top_labels.add(S, Y[:, labels].tocsr())
-        measured.add(S, P, Y[:, labels].tocsr())
-        thresholds[labels] = f1_thresholds(P, frequencies[labels], weights)
-    if maps and not multiclass:
-        calibration = top_labels.recalibrate(calibration, weights, loss=loss)
-        measured.add_top1(top_labels, calibration, loss)
-    found = measured.values(multiclass=multiclass)
-    return Calibrated(calibration, thresholds, value, sum(len(part.w) for part in held), found)
+            if calibration.recalibrates_top1:
+                rows = np.flatnonzero((top.labels >= labels.start) & (top.labels < labels.stop))
+                at = rows, top.labels[rows] - labels.start
+                P[at] = calibration.recalibrate_top1(P[at])
+            yield labels, P, true
+
+    found = choose_thresholds(probabilities, frequencies, weights, aim)
+    metrics = ranking.precisions(whole, weights)
+    if metrics is not None and not multiclass:  # there it is P@1
+        metrics["micro_f1"] = float(found.reached["f1"])
+    return Calibrated(calibration, *found, value, sum(len(part.w) for part in held), metrics)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -10,13 +11,14 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from smoothlink.errors import plural
 from smoothlink.fitting.calibration import HeldOut, add_scores, rows_scored
 from smoothlink.fitting.checkpoint import FitState
 from smoothlink.fitting.embedding import Embedder, leading_coordinates
 from smoothlink.fitting.holdout import holdouts
 from smoothlink.fitting.link import Link, random_features, saved_sums
 from smoothlink.fitting.memory import REMEMBERED, SEARCH_FEATURES, VALIDATED_LABELS
-from smoothlink.fitting.settings import ChosenSettings, Problem, Request, Settings
+from smoothlink.fitting.settings import ChosenSettings, Problem, Report, Request, Settings
 from smoothlink.machines.arrays import take_columns, take_rows, to_device_of, to_host
 from smoothlink.machines.rows import Rows
 from smoothlink.solve import ConjugateGradient, System
@@ -45,18 +47,29 @@ class Climb(NamedTuple):
     tried: dict[Point, float]
 
 
-def climb(objective: Callable[[Point], float], axes: Sequence[Sequence[Value]], start: Point) -> Climb:
+def climb(
+    objective: Callable[[Point], float],
+    axes: Sequence[Sequence[Value]],
+    start: Point,
+    report: Report | None = None,
+) -> Climb:
     """Coordinate descent over a grid: from `start`, steps along each axis while they help, until none does.
 
-    The last axis, the cheapest to move along, is followed after each step along another.
+    The last axis, the cheapest to move along, is followed after each step along another. `report` gets the estimated
+    share of the work that is done after each trial, and how many there were.
     """
     tried: dict[Point, float] = {}
     last = len(axes) - 1
+    pace = Pace(axes)
 
     def at(place: tuple[int, ...]) -> float:
         point = tuple(axis[i] for axis, i in zip(axes, place, strict=True))
         if point not in tried:
+            began = time.perf_counter()
             tried[point] = objective(point)
+            share = pace.share_after(place, tried[point], time.perf_counter() - began)
+            if report is not None:
+                report(share, plural(len(tried), "trial"))
         return tried[point]
 
     place = along(at, axes, tuple(nearest(axis, v) for axis, v in zip(axes, start, strict=True)), last)
@@ -87,6 +100,42 @@ def along(
         if place != began:
             break
     return place
+
+
+class Pace:
+    """Seconds of the trials of a climb, by which the share that is done is estimated.
+
+    The neighbours of the best point that were not tried are tried next, and a climb usually takes some steps along each
+    axis. A step along the last axis is cheap, and each other step takes two of them.
+    """
+
+    USUAL_STEPS = 4  # along each axis but the last, on made data and scikit-learn's digits
+
+    def __init__(self, axes: Sequence[Sequence[Value]]) -> None:
+        self.sizes = [len(axis) for axis in axes]
+        self.places: set[tuple[int, ...]] = set()
+        self.best: tuple[float, tuple[int, ...]] | None = None
+        self.seconds: dict[bool, list[float]] = {True: [], False: []}  # of steps along the last axis, and of others
+
+    def share_after(self, place: tuple[int, ...], value: float, seconds: float) -> float:
+        """Takes note of a trial; returns the share of the climb that is done."""
+        heads = {known[:-1] for known in self.places}
+        self.seconds[place[:-1] in heads].append(seconds)
+        self.places.add(place)
+        self.best = (value, place) if self.best is None else min(self.best, (value, place))
+        heads.add(place[:-1])
+        around = [self.neighbours(self.best[1], axis) for axis in range(len(self.sizes))]
+        others = sum(there[:-1] not in heads for side in around[:-1] for there in side)
+        along = sum(there not in self.places for there in around[-1])
+        cheap, dear = (sum(taken) / max(1, len(taken)) for taken in (self.seconds[True], self.seconds[False]))
+        spent = sum(map(sum, self.seconds.values()))
+        usual = 1 + self.USUAL_STEPS * sum(size > 1 for size in self.sizes[:-1])
+        left = max(others, usual - len(heads)) * (dear + 2 * cheap) + along * cheap
+        return min(spent / max(spent + left, 1e-9), 0.99)  # what follows the last trial is part of it too
+
+    def neighbours(self, place: tuple[int, ...], axis: int) -> list[tuple[int, ...]]:
+        sides = (place[axis] - 1, place[axis] + 1)
+        return [(*place[:axis], i, *place[axis + 1 :]) for i in sides if 0 <= i < self.sizes[axis]]
 
 
 def nearest(axis: Sequence[Value], value: Value) -> int:
@@ -196,7 +245,13 @@ def validated_labels(counts: Array, most: int = VALIDATED_LABELS) -> Array:
     return np.sort(by_frequency[:: -(-len(counts) // most)])
 
 
-def choose(problem: Problem, settings: Settings, request: Request, near: Settings | None = None) -> ChosenSettings:
+def choose(
+    problem: Problem,
+    settings: Settings,
+    request: Request,
+    near: Settings | None = None,
+    report: Report | None = None,
+) -> ChosenSettings:
     """Returns the settings with ridge, rank, bandwidth and final ridge as given, or the best of a climb.
 
     `settings` has everything that needs no held-out rows; `near`, where it is given, is where the climb begins.
@@ -218,7 +273,7 @@ def choose(problem: Problem, settings: Settings, request: Request, near: Setting
     if any(len(axis) > 1 for axis in axes.values()):
         trials = search_trials(problem, settings, request)
         if trials is not None:  # else there are too few rows to hold any out
-            found = climb(trials.loss, list(axes.values()), begin)
+            found = climb(trials.loss, list(axes.values()), begin, report)
             point, criterion = found.point, found.loss
     return ChosenSettings(problem, Trials([], settings).at(point), chosen_by, criterion)
 

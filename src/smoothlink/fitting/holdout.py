@@ -15,6 +15,8 @@ Array = NDArray[Any]
 ENOUGH_ROWS = 900  # small data sets take several folds, until this many rows have been held out
 FEW_ROWS = 2000  # up to here every row is held out once
 ONE_FIT_SHARE, ONE_FIT_ROWS = 0.05, 5000  # that a single fit does without
+QUICK_ROWS = 5000  # up to here a quick fit is calibrated by folds: 5 % would be too few rows, and fits are cheap
+FOLD_SHARE = 0.2  # of the rows, in each of these folds
 MANY_ROWS = 50_000  # from here on a joint or fine-tuned fit does without the rows that calibrate it
 NOTHING = np.zeros(0, np.int64)
 
@@ -52,6 +54,11 @@ def few_rows(w: Array, seed: int) -> Array:
     """Returns the numbers of a few rows that calibrate a fit that does without them."""
     held = next(iter(hold_out(w, ONE_FIT_SHARE, seed, 1)), NOTHING)
     return held[:: max(1, len(held) // ONE_FIT_ROWS)]
+
+
+def calibrates_by_folds(rows: Rows) -> bool:
+    """Returns whether a quick fit is calibrated by folds; not where workers write the decoder, which is fitted once."""
+    return int(np.count_nonzero(rows.w)) <= QUICK_ROWS and not rows.writes_decoder
 
 
 def rows_for_one_fit(w: Array, request: Request) -> Array:

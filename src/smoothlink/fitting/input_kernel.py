@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from smoothlink.fitting.choose import Fold, Point, choose, climb, search_trials
-from smoothlink.fitting.settings import ChosenSettings, Inputs, Problem, Request, Settings
+from smoothlink.fitting.settings import ChosenSettings, Inputs, Problem, Report, Request, Settings
 from smoothlink.machines.arrays import to_host
 from smoothlink.steps.calibrate import Histogram
 from smoothlink.steps.embed import embed_rows, fitted_to, label_counts
@@ -26,6 +26,7 @@ WIDTHS = tuple(2.0 ** (e / 2) for e in range(-3, 5))  # .35 .. 4
 WIDTH_RIDGES = tuple(10.0 ** (e / 2) for e in range(-6, 4))  # 1e-3 .. 32, while a width is sought
 WIDTH_LABELS = 256  # the most frequent ones, by which widths are compared
 FEW_FOLDS = 3  # on which widths are compared
+LINK = "settings of the link"
 KERNEL_GAIN = 0.005  # of the criterion: a kernel that brings less is not worth its cost
 
 
@@ -69,27 +70,38 @@ def dense_rows(A: Any, rows: Array) -> Array:
 Pose = Callable[[Request], tuple[Problem, Settings]]  # the problem that a request poses, and where a search begins
 
 
-def choose_with_inputs(request: Request, pose: Pose) -> ChosenSettings:
+def choose_with_inputs(request: Request, pose: Pose, report: Report | None = None) -> ChosenSettings:
     """Returns `choose`, with the input kernel where that is "auto" too."""
     if request.input_kernel == "auto":
-        return choose_input_kernel(request, pose)
-    request = with_width(request, pose)
-    return choose(*pose(request), request)
+        return choose_input_kernel(request, pose, report)
+    count = 1 if request.input_bandwidth != "auto" or request.input_kernel is None else 2
+    request = with_width(request, pose, stage(report, 1, count, "width of the input kernel"))
+    return choose(*pose(request), request, report=stage(report, count, count, LINK))
 
 
-def choose_input_kernel(request: Request, pose: Pose) -> ChosenSettings:
+def choose_input_kernel(request: Request, pose: Pose, report: Report | None = None) -> ChosenSettings:
     """Returns the choice for x itself, or for a Gaussian kernel of x where held-out rows clearly prefer that."""
     problem, settings = pose(replace(request, input_kernel=None))
-    linear = choose(problem, settings, request)
-    if not worth_trying(problem, request):
+    count = 3 if worth_trying(problem, request) else 1
+    linear = choose(problem, settings, request, report=stage(report, 1, count, LINK))
+    if count == 1:
         return linear
-    gaussian = with_width(replace(request, input_kernel="gaussian"), pose)
-    curved = choose(*pose(gaussian), gaussian, linear.settings)
+    width = stage(report, 2, count, "width of the input kernel")
+    gaussian = with_width(replace(request, input_kernel="gaussian"), pose, width)
+    curved = choose(*pose(gaussian), gaussian, linear.settings, stage(report, 3, count, f"{LINK} with this kernel"))
     best = curved if curved.criterion < (1 - KERNEL_GAIN) * linear.criterion else linear
     return best._replace(chosen_by=best.chosen_by | {"input_kernel": "held-out rows"})
 
 
-def with_width(request: Request, pose: Pose) -> Request:
+def stage(report: Report | None, number: int, count: int, name: str) -> Report | None:
+    """Returns where one stage of several reports to, which count as equally long."""
+    if report is None:
+        return None
+    place = f"{number} of {count}, {name}: " if count > 1 else ""
+    return lambda share, words: report((number - 1 + share) / count, place + words)
+
+
+def with_width(request: Request, pose: Pose, report: Report | None = None) -> Request:
     """Returns the request with a number for the width of the input kernel.
 
     Where that is "auto", it is the one with which ridge regression alone predicts held-out labels best: the link
@@ -107,7 +119,7 @@ def with_width(request: Request, pose: Pose) -> Request:
             folds[width] = [] if trials is None else trials.folds
         return ridge_loss(folds[width], ridge)
 
-    found = climb(loss, (WIDTHS, WIDTH_RIDGES), (1.0, 1.0))
+    found = climb(loss, (WIDTHS, WIDTH_RIDGES), (1.0, 1.0), report)
     return replace(request, input_bandwidth=float(found.point[0]))
 
 

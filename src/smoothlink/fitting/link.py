@@ -58,6 +58,7 @@ def fit_link(
         multiclass=problem.multiclass,
         calibration=calibrated.calibration,
         thresholds=calibrated.thresholds,
+        threshold=calibrated.threshold,
         **label_totals(rows),
     )
     return model, embedded

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,13 +16,31 @@ from smoothlink.fitting.calibration import Calibrated, HeldOut, calibrate, not_c
 from smoothlink.fitting.checkpoint import FitState, describe_fit, open_state
 from smoothlink.fitting.choose import Point, choose, climb
 from smoothlink.fitting.embedding import Convergence, Embedded
-from smoothlink.fitting.holdout import MANY_ROWS, NOTHING, few_rows, rows_for_one_fit, without
+from smoothlink.fitting.holdout import (
+    FOLD_SHARE,
+    MANY_ROWS,
+    NOTHING,
+    calibrates_by_folds,
+    few_rows,
+    rows_for_one_fit,
+    without,
+)
 from smoothlink.fitting.input_kernel import Pose, choose_with_inputs, with_width
 from smoothlink.fitting.link import fit_link, label_totals
 from smoothlink.fitting.memory import resident_bytes
 from smoothlink.fitting.prepare import make_problem, number_of_entries, plan_memory, scaled_inputs, start_settings
 from smoothlink.fitting.quick import choose_quick
-from smoothlink.fitting.settings import ChosenSettings, Clock, Note, Notify, Problem, Request, Settings, TrainingData
+from smoothlink.fitting.settings import (
+    ChosenSettings,
+    Clock,
+    Note,
+    Notify,
+    Problem,
+    Report,
+    Request,
+    Settings,
+    TrainingData,
+)
 from smoothlink.fitting.summary import Fitted, summarise
 from smoothlink.fitting.train_jointly import (
     considers_joint,
@@ -39,6 +58,7 @@ from smoothlink.machines.rows import Rows
 from smoothlink.model import DecoderInputs, Model
 from smoothlink.solve import DualCholesky
 from smoothlink.steps.scale import choose_scaling
+from smoothlink.steps.thresholds import Aim
 
 Array = NDArray[Any]
 
@@ -105,11 +125,15 @@ def plain_inputs(request: Request) -> Request:
 
 def fit_fully(pose: Pose, request: Request, clock: Clock, state: FitState) -> Fitted:
     """Chooses and validates settings on held-out rows, which also calibrate, then fits all rows."""
-    choice, validation = choose_fully(pose, request, clock, state)
+    return fit_validated(*choose_fully(pose, request, clock, state), request, clock)
+
+
+def fit_validated(choice: ChosenSettings, validation: Validation, request: Request, clock: Clock) -> Fitted:
+    """Fits all rows with the settings and the calibration that held-out rows gave."""
     problem, settings = choice.problem, validation.settings
     model, embedded = fit_link(problem, problem.rows, settings, validation.calibrated, clock)
     choice = choice._replace(settings=settings)
-    return finish(model, embedded, choice, validation.calibrated, validation.criteria, clock)
+    return finish(model, embedded, choice, validation.calibrated, validation.criteria, request, clock)
 
 
 def choose_fully(pose: Pose, request: Request, clock: Clock, state: FitState) -> tuple[ChosenSettings, Validation]:
@@ -117,9 +141,9 @@ def choose_fully(pose: Pose, request: Request, clock: Clock, state: FitState) ->
     with warnings.catch_warnings():  # of fits to part of the rows: the one to all of them speaks for itself
         warnings.simplefilter("ignore", RuntimeWarning)
         with clock.step("choose"):
-            choice = saved_choice(pose, request, state)
+            choice = saved_choice(pose, request, state, partial(clock.progress, "choose"))
         with clock.step("calibrate"):
-            validation = saved_validation(choice, request)
+            validation = saved_validation(choice, request, partial(clock.progress, "calibrate"))
             return linear_in_x(choice, validation, request, pose) or (choice, validation)
 
 
@@ -160,11 +184,18 @@ def linear_in_x(
     return other._replace(chosen_by=other.chosen_by | by), found._replace(criteria=criteria)
 
 
-def saved_choice(pose: Pose, request: Request, state: FitState) -> ChosenSettings:
+def validate_held_out(choice: ChosenSettings, request: Request, clock: Clock) -> Validation:
+    """Returns what held-out rows at full size say of settings."""
+    with warnings.catch_warnings(), clock.step("calibrate"):
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return saved_validation(choice, request, partial(clock.progress, "calibrate"))
+
+
+def saved_choice(pose: Pose, request: Request, state: FitState, report: Report) -> ChosenSettings:
     """Returns `choose_with_inputs`, or what an earlier run chose."""
     searched, saved = ("ridge", "rank", "bandwidth", "final_ridge"), state.load("choose")
     if saved is None:
-        choice = choose_with_inputs(request, pose)
+        choice = choose_with_inputs(request, pose, report)
         inputs = choice.problem.inputs
         kernel: dict[str, Any] = {"input_kernel": None if inputs.kernel is None else str(inputs.kernel)}
         kernel |= {} if inputs.kernel is None else {"input_bandwidth": inputs.bandwidth}
@@ -194,19 +225,20 @@ def fit_and_calibrate(
     found, calibrated = fit(without(problem.rows, held)), not_calibrated(problem.rows.c)
     if len(held) and request.calibrate:
         with clock.step("calibrate"):
-            calibrated = calibrate_model(found, problem, held)
+            calibrated = calibrate_model(found, problem, held, request.threshold_aim)
     if len(held) and refit:
         found = fit(problem.rows)
     model = replace(
         found.model,
         calibration=calibrated.calibration,
         thresholds=calibrated.thresholds,
+        threshold=calibrated.threshold,
         **label_totals(problem.rows),
     )
     return model, found.embedded, calibrated._replace(rows=len(held))
 
 
-def calibrate_model(found: OneFit, problem: Problem, held: Array) -> Calibrated:
+def calibrate_model(found: OneFit, problem: Problem, held: Array, aim: Aim) -> Calibrated:
     """Returns the calibration that held-out rows give a model that was fitted without them."""
     model = found.model
     frequencies = np.clip(model.counts / max(model.total, 1e-300), 0, 1)
@@ -219,12 +251,16 @@ def calibrate_model(found: OneFit, problem: Problem, held: Array) -> Calibrated:
         return to_host(model.score(part, labels))
 
     part = HeldOut(scores, problem.Y[held], problem.rows.w[held].astype(np.float64))
-    return calibrate([part], frequencies, model.loss, multiclass=problem.multiclass)
+    return calibrate([part], frequencies, model.loss, multiclass=problem.multiclass, aim=aim)
 
 
 def fit_quickly(choice: ChosenSettings, request: Request, clock: Clock) -> Fitted:
-    """Fits once, without a few rows, which calibrate."""
+    """Fits once, without a few rows, which calibrate; where rows are few, folds calibrate, and all rows are fitted."""
     problem = choice.problem
+    if request.calibrate and calibrates_by_folds(problem.rows):
+        chosen = {name: getattr(choice.settings, name) for name in ("final_ridge", "loss", "passes")}
+        folds = replace(request, **chosen, holdout=FOLD_SHARE)
+        return fit_validated(choice, validate_held_out(choice, folds, clock), request, clock)
     held = few_rows(problem.rows.w, request.seed) if request.calibrate else NOTHING
 
     def fit(rows: Rows) -> OneFit:
@@ -232,7 +268,7 @@ def fit_quickly(choice: ChosenSettings, request: Request, clock: Clock) -> Fitte
         return OneFit(model, embedded, lambda numbers: to_host(take_rows(embedded.H, numbers)))
 
     model, embedded, calibrated = fit_and_calibrate(fit, problem, held, request, clock, refit=False)
-    return finish(model, embedded, choice, calibrated, criteria_of(model, calibrated), clock)
+    return finish(model, embedded, choice, calibrated, criteria_of(model, calibrated), request, clock)
 
 
 def fit_jointly(choice: ChosenSettings, request: Request, clock: Clock) -> Fitted:
@@ -294,7 +330,7 @@ def finish_joint(
 
     refit = problem.rows.n < MANY_ROWS
     model, embedded, calibrated = fit_and_calibrate(one_fit, problem, held, request, clock, refit=refit)
-    fitted = finish(model, embedded, choice, calibrated, criteria_of(model, calibrated), clock)
+    fitted = finish(model, embedded, choice, calibrated, criteria_of(model, calibrated), request, clock)
     fitted.summary["sparse_weights"] = 0 if model.sparse_weights is None else model.sparse_weights.size
     return fitted
 
@@ -309,9 +345,16 @@ def finish(
     choice: ChosenSettings,
     calibrated: Calibrated,
     criteria: dict[str, float],
+    request: Request,
     clock: Clock,
 ) -> Fitted:
     """Returns the model with its label directions and the summary of its fit."""
+    if request.aim != "half" and calibrated.reached is None:
+        warnings.warn(
+            f"aim is {request.aim!r}, but no row could be held out to choose thresholds on; the model takes 1/2.",
+            UserWarning,
+            stacklevel=2,
+        )
     U = None if embedded.U is None else to_host(embedded.U)[:, : choice.settings.rank]
     return Fitted(model, U, summarise(choice, embedded, calibrated, criteria, clock))
 

@@ -19,15 +19,17 @@ from smoothlink.choices import FineTune, InputKernel, Joint, Logistic, Matern, R
 from smoothlink.fitting.checkpoint import FitState
 from smoothlink.fitting.embedding import Embedder
 from smoothlink.machines.rows import Rows
-from smoothlink.parameters import CHOICES, JOINT, chosen_word, conflict
+from smoothlink.parameters import CHOICES, JOINT, chosen_word, conflict, parse_aim
 from smoothlink.steps.featurize import Features, Kernel
 from smoothlink.steps.landmarks import Landmarks, folded
 from smoothlink.steps.scale import Scaling
 from smoothlink.steps.sgd import SGD
 from smoothlink.steps.squared import Smoothing
+from smoothlink.steps.thresholds import Aim
 
 Array = NDArray[Any]
-Notify = Callable[[str, float], None]
+Notify = Callable[[str, float, str], None]  # step, share that is done, and a few words on it
+Report = Callable[[float, str], None]  # the same within one step
 Note = Callable[[str], None]
 
 
@@ -72,6 +74,7 @@ class Request:
     effort: str
     holdout: float
     calibrate: bool
+    aim: str
     device: Any
     memory: Any
     block_rows: int | None
@@ -116,6 +119,11 @@ class Request:
             "joint_conflict": conflict(JOINT, parameters),
         }
         return cls(**found, seed=seed)
+
+    @property
+    def threshold_aim(self) -> Aim:
+        """What the thresholds of the model are chosen for."""
+        return Aim(*(parse_aim(self.aim) or ()))
 
     @property
     def given(self) -> bool:
@@ -222,9 +230,9 @@ class Clock:
         self.peak_mb[name] = peak_memory_mb()
         self.progress(name, 1.0)
 
-    def progress(self, name: str, share: float) -> None:
+    def progress(self, name: str, share: float, words: str = "") -> None:
         if self.notify is not None:
-            self.notify(name, share)
+            self.notify(name, share, words)
 
 
 def peak_memory_mb() -> float:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from smoothlink.errors import plural
 from smoothlink.fitting.calibration import Calibrated
 from smoothlink.fitting.embedding import Embedded
 from smoothlink.fitting.settings import ChosenSettings, Clock
@@ -58,7 +59,25 @@ def summarise(
         "held_out_rows": calibrated.rows,
         "held_out_metrics": calibrated.metrics,
         "held_out_criterion": criteria,
+        "threshold": calibrated.reached,
         "plan": problem.state.plan.for_summary(),
         "seconds": clock.seconds,
         "peak_memory_mb": clock.peak_mb,
     }
+
+
+def threshold_text(reached: dict[str, Any]) -> str:
+    """Returns a sentence on the aim of a model's thresholds and what they gave on held-out rows, from `summary_`."""
+    if reached["aim"] == "half":
+        what = "Labels more likely than not"
+    elif "missed" in reached:
+        what = f"The aim {reached['aim']} was not reached; the nearest is a threshold of {reached['threshold']:.3g}"
+    else:
+        at = "a threshold per label" if reached["threshold"] is None else f"a threshold of {reached['threshold']:.3g}"
+        what = f"Aim {reached['aim']}: {at}"
+    mean = f", mean F1 of the labels {reached['macro_f1']:.3f}" if "macro_f1" in reached else ""
+    return (
+        f"{what}. On {plural(reached['rows'], 'held-out row')}: precision {reached['precision']:.3f}, recall "
+        f"{reached['recall']:.3f}, F1 {reached['f1']:.3f}{mean}, {reached['labels_per_row']:.2f} labels per row. "
+        "That is measured, not guaranteed for other rows."
+    )

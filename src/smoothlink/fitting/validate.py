@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from smoothlink.errors import plural
 from smoothlink.fitting.calibration import Calibrated, HeldOut, calibrate, criterion, not_calibrated
 from smoothlink.fitting.choose import Fold, Point, Trials, climb, make_fold
 from smoothlink.fitting.holdout import holdouts
 from smoothlink.fitting.link import Link, decoder_passes
-from smoothlink.fitting.settings import ChosenSettings, Problem, Request, Settings
+from smoothlink.fitting.settings import ChosenSettings, Problem, Report, Request, Settings
 from smoothlink.machines.arrays import contiguous, to_host
 from smoothlink.steps.calibrate import Calibration
 from smoothlink.steps.embed import label_means
@@ -22,6 +23,7 @@ Array = NDArray[Any]
 
 LOGISTIC_FLOPS = 2e12  # a pass that costs more is not tried by loss "auto"
 MOST_PASSES = 25
+USUAL_PASSES = 6  # until an SGD is stopped, to estimate the time that is left
 LEAST_GAIN = 0.01  # of the criterion: a pass that brings less is idle
 PATIENCE = 2  # idle passes in a row end the SGD
 HOPE = 4  # more passes of the latest gain must beat the other loss
@@ -45,7 +47,9 @@ class ValidationFit(NamedTuple):
     passes: int
 
 
-def validate(choice: ChosenSettings, request: Request, compared_rows: int = COMPARED_ROWS) -> Validation:
+def validate(
+    choice: ChosenSettings, request: Request, compared_rows: int = COMPARED_ROWS, report: Report | None = None
+) -> Validation:
     """Fits the link at full size without the held-out rows, compares losses, and calibrates the best.
 
     Losses are compared on as many folds as have `compared_rows` held-out rows; all of them calibrate.
@@ -60,28 +64,35 @@ def validate(choice: ChosenSettings, request: Request, compared_rows: int = COMP
     most = state.plan.held_rows
     folds = [make_fold(problem.rows, problem.Y, h, settings.embedder, most=most, prepared=False) for h in held]
     trials = Trials(folds, settings, state)
-    links = [trials.link(fold, settings) for fold in folds]
+    few = 1 + int(np.searchsorted(np.cumsum([len(h) for h in held]), compared_rows))
+    fits_expected = {loss: expected_passes(loss, request) for loss in losses}
+    work = Work(len(folds) + min(few, len(folds)) * sum(fits_expected.values()), report)
+    links = []
+    for number, fold in enumerate(folds, 1):
+        links.append(trials.link(fold, settings))
+        work.add(1, f"fold {number} of {len(folds)}")
     if request.final_ridge == "auto":
         around = tuple(settings.final_ridge * 10.0 ** (e / 2) for e in range(-3, 4))
         start: Point = (settings.ridge, settings.rank, settings.bandwidth, settings.final_ridge)
         best = climb(trials.loss, [*((v,) for v in start[:3]), around], start)
         settings = replace(settings, final_ridge=float(best.point[3]))
-    few = 1 + int(np.searchsorted(np.cumsum([len(h) for h in held]), compared_rows))
     fits: dict[str, ValidationFit] = {}
     for loss in losses:
         to_beat = min((f.criterion for f in fits.values()), default=None)
         tried = replace(settings, loss=loss)
-        fits[loss] = fit_folds(folds[:few], links[:few], tried, problem, request, to_beat)
+        fits[loss] = fit_folds(folds[:few], links[:few], tried, problem, request, work, to_beat)
     settings = replace(settings, loss=min(fits, key=lambda loss: fits[loss].criterion))
     fit = fits[settings.loss]
     if few < len(folds):
-        fit = fit_folds(folds, links, settings, problem, request)
+        work.expected += len(folds) * fits_expected[settings.loss]
+        fit = fit_folds(folds, links, settings, problem, request, work)
     settings = replace(settings, passes=fit.passes)
     calibrated = calibrate(
         held_out(folds, links, fit.Vs),
         np.clip(label_means(problem.rows), 0, 1),
         settings.loss,
         multiclass=problem.multiclass,
+        aim=request.threshold_aim,
         maps=request.calibrate,
         pairs=state.plan.pairs,
     )
@@ -90,6 +101,25 @@ def validate(choice: ChosenSettings, request: Request, compared_rows: int = COMP
         calibrated._replace(rows=sum(map(len, held))),
         {loss: f.criterion for loss, f in fits.items()},
     )
+
+
+@dataclass
+class Work:
+    """Counts fits to one fold each, of which more or fewer than expected may be needed."""
+
+    expected: int
+    report: Report | None
+    done: int = 0
+
+    def add(self, count: int, words: str) -> None:
+        self.done += count
+        if self.report is not None:
+            self.report(self.done / max(self.expected, self.done + 1), f"{plural(self.done, 'fit')}, {words}")
+
+
+def expected_passes(loss: str, request: Request) -> int:
+    """Returns how often a fold is fitted with a loss: once in closed form, or a pass of the SGD at a time."""
+    return 1 if loss == "squared" else USUAL_PASSES if request.passes == "auto" else int(request.passes)
 
 
 def candidate_losses(
@@ -114,6 +144,7 @@ def fit_folds(
     settings: Settings,
     problem: Problem,
     request: Request,
+    work: Work,
     to_beat: float | None = None,
 ) -> ValidationFit:
     """Returns the squared solution, or the best pass of an SGD that runs on all folds in step.
@@ -126,6 +157,7 @@ def fit_folds(
 
     if settings.loss == "squared":
         Vs: list[Any] = [solve_fold(i, link, settings, problem) for i, link in enumerate(links)]
+        work.add(len(folds), "squared loss")
         return ValidationFit(value(Vs), Vs, 0)
     auto = request.passes == "auto"
     progress = EarlyStopping(to_beat)
@@ -133,6 +165,7 @@ def fit_folds(
     best: list[Any] = []
     for _ in range(MOST_PASSES if auto else int(request.passes)):
         Vs = [next(run) for run in runs]
+        work.add(len(folds), f"{settings.loss} loss, pass {progress.passes + 1}")
         if progress.improves(value(Vs)) or not auto:
             best = [contiguous(V, copy=True) for V in Vs]
         if auto and progress.stops:
@@ -187,20 +220,21 @@ def solve_fold(number: int, link: Link, settings: Settings, problem: Problem) ->
     return V.T
 
 
-def saved_validation(choice: ChosenSettings, request: Request) -> Validation:
+def saved_validation(choice: ChosenSettings, request: Request, report: Report | None = None) -> Validation:
     """Returns `validate`, or what an earlier run found."""
     state, saved = choice.problem.state, choice.problem.state.load("calibrate")
     if saved is not None:
         meta, arrays = saved
         calibration = Calibration(arrays["knots"], arrays["values"], meta["temperature"], tuple(meta["first"]))
-        known = meta["criterion"], meta["rows"], meta.get("metrics")
-        calibrated = Calibrated(calibration, arrays["thresholds"], *known)
+        chosen = meta["threshold"], meta["reached"], meta["criterion"], meta["rows"], meta["metrics"]
+        calibrated = Calibrated(calibration, arrays["thresholds"], *chosen)
         found = Validation(replace(choice.settings, **meta["settings"]), calibrated, meta["criteria"])
     else:
-        found = validate(choice, request)
+        found = validate(choice, request, report=report)
         settings = {name: getattr(found.settings, name) for name in ("final_ridge", "loss", "passes")}
-        calibration, thresholds, value, rows, metrics = found.calibrated
+        calibration, thresholds, threshold, reached, value, rows, metrics = found.calibrated
         meta = {"settings": settings, "criterion": value, "rows": rows, "criteria": found.criteria, "metrics": metrics}
+        meta |= {"threshold": threshold, "reached": reached}
         meta |= {"temperature": float(calibration.temperature), "first": list(calibration.top1)}
         state.save("calibrate", meta, knots=calibration.knots, values=calibration.values, thresholds=thresholds)
     state.remove("held")  # what fits without the held-out rows saved

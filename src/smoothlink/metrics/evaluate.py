@@ -33,10 +33,11 @@ class Predictions(NamedTuple):
     """The predictions of a model for n test rows. Metrics that need a field which is None are left out."""
 
     topk: csr_array | None = None  # (n, c), 5 or more entries per row in descending order of score: infer.topk_csr
-    sets: csr_array | None = None  # (n, c) 0/1, probability > 1/2; multiclass: the arg-max
+    sets: csr_array | None = None  # (n, c) 0/1, at the model's thresholds or those given; multiclass: the arg-max
     f1_sets: csr_array | None = None  # (n, c) 0/1, Algorithm 4 over all n rows
     row_logloss: Array | None = None  # (n,) summed over labels; multiclass: -log p(true)
     top_probability: Array | None = None  # (n,) of the top label of topk; multiclass: of the one in sets
+    top_score: Array | None = None  # (n,) the highest score of each row, which orders rows of equal probabilities
 
 
 class Evaluation(NamedTuple):

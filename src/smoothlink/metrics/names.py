@@ -24,15 +24,15 @@ class MetricDefinition(NamedTuple):
 METRICS = {
     metric.name: metric
     for metric in (
-        MetricDefinition("p", "of the first {k}, the share that is true", at_k=True),
-        MetricDefinition("ndcg", "the same, earlier places counting more", at_k=True),
+        MetricDefinition("p", "share of right labels among the top {k}", at_k=True),
+        MetricDefinition("ndcg", "P@{k} with higher ranks counting more", at_k=True),
         MetricDefinition("psp", "P@{k} with rare labels counting more", at_k=True),
         MetricDefinition("psndcg", "nDCG@{k} with rare labels counting more", at_k=True),
         # Of thousands of labels nearly all are false for a row: four decimals would not distinguish two models.
         MetricDefinition("hamming", "share of all (row, label) pairs that are wrong", lower_is_better=True, decimals=6),
-        MetricDefinition("micro_f1", "F1 of all pairs, at probability 1/2"),
-        MetricDefinition("macro_f1", "mean F1 of the labels, at probability 1/2"),
-        MetricDefinition("example_f1", "mean F1 of the rows, at probability 1/2"),
+        MetricDefinition("micro_f1", "F1 of all pairs, at the model's threshold"),
+        MetricDefinition("macro_f1", "mean F1 of the labels, at the model's threshold"),
+        MetricDefinition("example_f1", "mean F1 of the rows, at the model's threshold"),
         MetricDefinition("macro_f1_alg4", "mean F1 of the labels, by Algorithm 4"),
         MetricDefinition("error", "share of rows whose top label is wrong", lower_is_better=True),
         MetricDefinition("logloss", "mean over rows, natural logarithm", lower_is_better=True, highest=float("inf")),

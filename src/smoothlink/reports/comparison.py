@@ -24,6 +24,7 @@ from smoothlink.reports.figures import (
 from smoothlink.reports.labelled_rows import LabelledRows, labelled_rows
 from smoothlink.reports.measurements import Measured, measure
 from smoothlink.reports.pages import LISTED_SETTINGS, PageOptions, colored, render, save_page, setting_text
+from smoothlink.types import FittedModel, Labels, Matrix, Targets, Texts
 
 SECTIONS_OF_TWO = {
     "differences": "Differences",
@@ -60,10 +61,10 @@ class Comparison(NamedTuple):
 
 
 def compare(
-    first: Any,
-    second: Any,
-    X: Any,
-    y: Any,
+    first: FittedModel,
+    second: FittedModel,
+    X: Matrix | Texts,
+    y: Targets | Labels,
     path: str | os.PathLike[str] | None = None,
     *,
     names: tuple[str, str] = ("A", "B"),
@@ -106,7 +107,7 @@ def make_comparison(
 def training_note(rows: tuple[LabelledRows, LabelledRows], measured: tuple[Measured, Measured]) -> str:
     """Returns which metrics depend on training data that differ; raises DataError where no label is common."""
     first, second = (
-        dict(zip(map(str, m.names), side.classifier.model_.counts.tolist(), strict=True))
+        dict(zip(map(str, m.labels), side.classifier.model_.counts.tolist(), strict=True))
         for side, m in zip(rows, measured, strict=True)
     )
     if not first.keys() & second.keys():

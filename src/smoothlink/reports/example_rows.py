@@ -51,14 +51,15 @@ class ReportRows(NamedTuple):
 
 def report_rows(m: Measured, rows: LabelledRows, seed: int) -> ReportRows:
     """Returns rows that are right, drawn at random, and the most confident mistakes."""
-    sets, top = m.predictions.sets, m.predictions.top_probability
+    sets, top, scores = m.predictions.sets, m.predictions.top_probability, m.predictions.top_score
     assert sets is not None
     assert top is not None
+    assert scores is not None
     hits, per_row = row_sums(m.Y[:, : sets.shape[1]].multiply(sets)), np.diff(m.Y.indptr)
     exact = np.flatnonzero((hits == per_row) & (row_sums(sets) == per_row) & (per_row > 0))
     drawn = np.random.default_rng(seed).permutation(exact)[:RIGHT_SHOWN]
     wrong = np.flatnonzero(~m.hit[:, 0])
-    confident = wrong[np.argsort(-top[wrong], kind="stable")][:WRONG_SHOWN]
+    confident = wrong[np.lexsort((-scores[wrong], -top[wrong]))][:WRONG_SHOWN]
     return ReportRows(
         len(exact),
         [shown_row(m, rows, row) for row in drawn.tolist()],
@@ -71,19 +72,22 @@ def report_rows(m: Measured, rows: LabelledRows, seed: int) -> ReportRows:
 
 def shown_row(m: Measured, rows: LabelledRows, row: int) -> ShownRow:
     """Returns a row with its labels and what was predicted for it."""
-    true, chosen = m.true(row), set(m.chosen(row))
-    chips = [Chip(label_name(m, j), None, "hit" if j in chosen else "miss") for j in true[:LABELS_SHOWN]]
+    true = m.true(row)
+    chips = [Chip(label_name(m, j), None, mark(m, row, j)) for j in true[:LABELS_SHOWN]]
     labels = [("true", chips), ("predicted", predicted_chips(m, row, max(3, min(5, len(true) + 1))))]
     return ShownRow(rows.name(row), rows.describe(row), labels, max(0, len(true) - LABELS_SHOWN))
 
 
 def predicted_chips(m: Measured, row: int, count: int) -> list[Chip]:
-    """Returns the top labels of a row; wrong ones are marked where they are on top or more likely than not."""
-    true, best = set(m.true(row)), list(zip(*m.ranked(row), strict=True))[:count]
-    return [
-        Chip(label_name(m, j), p, "hit" if j in true else "miss" if place == 0 or p > 0.5 else "")
-        for place, (j, p) in enumerate(best)
-    ]
+    """Returns the top labels of a row."""
+    best = list(zip(*m.ranked(row), strict=True))[:count]
+    return [Chip(label_name(m, j), p, mark(m, row, j)) for j, p in best]
+
+
+def mark(m: Measured, row: int, label: int) -> str:
+    """Returns "hit" for a label that is true and predicted, "miss" for one that is either, else nothing."""
+    true, predicted = label in m.true(row), label in m.predicted(row)
+    return "hit" if true and predicted else "miss" if true or predicted else ""
 
 
 def label_name(m: Measured, label: int) -> Any:
@@ -98,7 +102,9 @@ def reasons(rows: LabelledRows, row: int, label: int) -> Reasons | None:
     parts = [reason for reason in one.reasons if abs(reason.added) >= 0.005]
     sides = [r for r in parts if r.added > 0][:3], [r for r in parts if r.added < 0][:2]
     name = rows.feature_names(row)
-    return Reasons(one.name, *(", ".join(f"{name(r.feature)} {signed(r.added)}" for r in side) for side in sides))
+    return Reasons(
+        one.display_name, *(", ".join(f"{name(r.feature)} {signed(r.added)}" for r in side) for side in sides)
+    )
 
 
 def signed(value: float) -> str:

@@ -20,6 +20,7 @@ Array = NDArray[Any]
 # By column: what its heading is on the page, and whether it is a name, a count or a share.
 COLUMNS = {
     "label": ("label", "name"),
+    "name": ("name", "name"),
     "training_rows": ("in training", "count"),
     "support": ("true", "count"),
     "predicted": ("predicted", "count"),
@@ -34,8 +35,10 @@ COLUMNS = {
 def label_table(m: Measured) -> dict[str, list[Any]]:
     """Returns the columns of the table, a value for each label; None where nothing is true, or nothing predicted."""
     c: LabelCounts = m.counts
+    labels = [str(label) for label in m.labels]
     return {
-        "label": [str(name) for name in m.names],
+        "label": labels,
+        **({} if m.names == labels else {"name": m.names}),
         "training_rows": [round(count) for count in c.train.tolist()],
         "support": c.true.tolist(),
         "predicted": c.sets.tolist(),
@@ -55,7 +58,11 @@ def quotients(top: Array, bottom: Array) -> list[float | None]:
 
 def as_json(columns: dict[str, list[Any]]) -> Markup:
     """Returns the table as the script of the page reads it; no name in it can end the element that holds it."""
-    text = json.dumps({"columns": COLUMNS, "values": columns}, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(
+        {"columns": {name: COLUMNS[name] for name in columns}, "values": columns},
+        ensure_ascii=False,
+        separators=(",", ":"),
+    )
     return Markup(text.replace("<", "\\u003c"))
 
 

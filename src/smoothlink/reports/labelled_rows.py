@@ -36,6 +36,7 @@ class LabelledRows(NamedTuple):
     texts: Sequence[str] | None = None
     rank_by: str = "probability"
     ids: Sequence[str] | None = None  # of the rows
+    threshold: Any = None  # of label sets; None: the model's own
 
     @property
     def classifier(self) -> SmoothLinkClassifier:
@@ -94,6 +95,7 @@ def labelled_rows_in_files(
     data: Any,
     *,
     rank_by: str = "probability",
+    threshold: float | None = None,
     how: Reading | None = None,
     strict: bool = False,
     device: str = "cpu",
@@ -111,9 +113,10 @@ def labelled_rows_in_files(
                 note(describe(name, documents, without_text="which get the labels' frequencies"))
         documents = join_documents(found)
         Y = read_labels(documents.labels, model.classes_.tolist()).Y
-        return labelled_texts(model, documents.texts, Y)._replace(rank_by=rank_by)
+        ids = None if documents.ids is None else [str(one) for one in documents.ids]
+        return labelled_texts(model, documents.texts, Y)._replace(rank_by=rank_by, threshold=threshold, ids=ids)
     tested = [read_test(request, name) for name in inputs]
     Y = all_labels([part.truth for part in tested], inputs, note)
     with unnamed():
         X = model._validated_rows(stack([part.rows for part in tested]))
-    return LabelledRows(model, X, Y, rank_by=rank_by)
+    return LabelledRows(model, X, Y, rank_by=rank_by, threshold=threshold)

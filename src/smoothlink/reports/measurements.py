@@ -22,6 +22,7 @@ from smoothlink.metrics.evaluate import (
 from smoothlink.metrics.names import KS
 from smoothlink.metrics.reliability import PairCounts, Reliability, ThresholdCurve, reliability
 from smoothlink.predict import predictions
+from smoothlink.vocabulary import display_names
 
 if TYPE_CHECKING:
     from smoothlink.reports.labelled_rows import LabelledRows
@@ -52,7 +53,7 @@ class LabelCounts(NamedTuple):
     train: Array  # training rows
     true: Array
     expected: Array  # the sum of its probabilities
-    sets: Array  # at probability 1/2
+    sets: Array  # at the thresholds of the model, or of the report
     hits: Array  # of these, how many are true
     surprise: Array  # expected - true, in standard deviations
 
@@ -69,7 +70,8 @@ class Confusion(NamedTuple):
 class Measured(NamedTuple):
     """All numbers of a report."""
 
-    names: list[Any]  # of the labels
+    labels: list[Any]
+    names: list[str]  # of the labels, as people are shown them
     Y: sp.csr_array  # (n, >= c) the truth
     predictions: Predictions
     statistics: MetricStatistics  # at each of ks, and at those of `evaluate`
@@ -80,7 +82,7 @@ class Measured(NamedTuple):
     thresholds: ThresholdCurve
     groups: list[LabelGroup]
     counts: LabelCounts
-    set_thresholds: list[float | None]  # (c,) probability from which on a label is predicted; None: the best label is
+    set_thresholds: list[float | None]  # (c,) least probability of a label that is predicted; None: there is none
     confused: list[Confusion]
 
     @property
@@ -102,11 +104,11 @@ class Measured(NamedTuple):
         """Returns the true labels of a row."""
         return self.Y.indices[self.Y.indptr[row] : self.Y.indptr[row + 1]].tolist()
 
-    def chosen(self, row: int) -> list[int]:
-        """Returns the labels of a row that are predicted at probability 1/2."""
+    def predicted(self, row: int) -> set[int]:
+        """Returns the labels of a row that count as predicted: those at the thresholds, and the top label."""
         sets = self.predictions.sets
         assert sets is not None
-        return sets.indices[sets.indptr[row] : sets.indptr[row + 1]].tolist()
+        return {*sets.indices[sets.indptr[row] : sets.indptr[row + 1]].tolist(), self.ranked(row)[0][0]}
 
     @property
     def hit(self) -> Array:
@@ -121,14 +123,17 @@ def measure(rows: LabelledRows, *, bootstraps: int = 1000, seed: int = 0) -> Mea
     Y = sp.csr_array(rows.Y)
     ks = tuple(range(1, min(DEPTH, c) + 1))
     pairs = PairCounts(c)
-    found = rows.classifier._run_prediction(rows.X, predictions, Y, k=max(ks), rank_by=rows.rank_by, watch=pairs)
+    given: dict[str, Any] = {"k": max(ks), "rank_by": rows.rank_by}
+    given["thresholds"] = rows.classifier._thresholds(rows.threshold)
+    found = rows.classifier._run_prediction(rows.X, predictions, Y, watch=pairs, **given)
     statistics = model_statistics(model, Y, found, sorted({*ks, *KS}))
     assert found.topk is not None
     assert found.top_probability is not None
     ranked = ranked_labels(found.topk, max(ks))
     hit = is_true(Y, ranked)
     return Measured(
-        names=label_names(rows.classifier),
+        labels=label_names(rows.classifier),
+        names=display_names(rows.classifier),
         Y=Y,
         predictions=found,
         statistics=statistics,
@@ -139,7 +144,10 @@ def measure(rows: LabelledRows, *, bootstraps: int = 1000, seed: int = 0) -> Mea
         thresholds=pairs.threshold_curve(Y.shape[0], Y.nnz),
         groups=by_frequency(model.counts, Y, found, ranked[:, :FOUND], hit[:, :FOUND]),
         counts=label_counts(model.counts, Y, found.sets, pairs),
-        set_thresholds=[None if model.multiclass else 0.5] * c,
+        set_thresholds=[
+            None if model.multiclass or one == np.inf else one
+            for one in (rows.classifier.thresholds_ if given["thresholds"] is None else given["thresholds"]).tolist()
+        ],
         confused=confusions(Y, ranked, hit, c),
     )
 

@@ -11,6 +11,7 @@ from importlib.metadata import version
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from smoothlink import __version__
 from smoothlink.metrics.bootstrap import Metric
@@ -33,6 +34,7 @@ from smoothlink.reports.labelled_rows import LabelledRows, labelled_rows
 from smoothlink.reports.measurements import FOUND, Measured, measure
 from smoothlink.reports.model_card import model_card
 from smoothlink.reports.pages import PageOptions, colored, isolated, load_script, render, save_page
+from smoothlink.types import FittedModel, Labels, Matrix, Targets, Texts
 
 SECTIONS = {
     "headline": "Metrics",
@@ -66,13 +68,14 @@ class Report(NamedTuple):
 
 
 def report(
-    model: Any,
-    X: Any,
-    y: Any,
+    model: FittedModel,
+    X: Matrix | Texts,
+    y: Targets | Labels,
     path: str | os.PathLike[str] | None = None,
     *,
     title: str = "A smoothlink model",
     source: str = "",
+    threshold: ArrayLike | None = None,
     bootstraps: int = 1000,
     seed: int = 0,
     date: datetime.date | None = None,
@@ -82,10 +85,11 @@ def report(
 
     model: a fitted SmoothLinkClassifier or TextSmoothLink. X, y: test rows (for the latter texts) and their labels, as
     `evaluate` takes them. path: where the page is written, if anywhere. title, source: what model and rows are called
-    on it. bootstraps, seed: of the intervals and examples. date: on the page; today where none is given. ids: what each
-    row is called on it, if not by its number.
+    on it. threshold: of label sets, as for `predict`. bootstraps, seed: of the intervals and examples. date: on the
+    page; today where none is given. ids: what each row is called on it, if not by its number.
     """
-    made = make_report(labelled_rows(model, X, y, ids), title, source, PageOptions(bootstraps, seed, date))
+    rows = labelled_rows(model, X, y, ids)._replace(threshold=threshold)
+    made = make_report(rows, title, source, PageOptions(bootstraps, seed, date))
     if path is not None:
         made.save(path)
     return made
@@ -96,6 +100,7 @@ def make_report(rows: LabelledRows, title: str, source: str, options: PageOption
     m = measure(rows, bootstraps=options.bootstraps, seed=options.seed)
     summary, curve, labels_per_row = rows.classifier.summary_, m.thresholds, m.Y.nnz / m.n
     directions = spectrum(summary)
+    columns = label_table(m)
     html = render(
         "report.html",
         options,
@@ -132,8 +137,8 @@ def make_report(rows: LabelledRows, title: str, source: str, options: PageOption
             for one in m.confused
         ],
         examples=report_rows(m, rows, options.seed),
-        label_columns=COLUMNS,
-        label_data=as_json(label_table(m)),
+        label_columns={name: COLUMNS[name] for name in columns},
+        label_data=as_json(columns),
         script=load_script("labels.js"),
         card=model_card(rows.model, versions(), m.evaluation, source),
     )

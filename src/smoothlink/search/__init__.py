@@ -16,6 +16,7 @@ from smoothlink.metrics.names import check_metric
 from smoothlink.search.processes import SearchRequest, run_in_process, run_in_processes
 from smoothlink.search.space import Best, Space, Tuned
 from smoothlink.search.study import check_same_search, check_study, fail_unfinished, open_study, outcome
+from smoothlink.types import Matrix
 
 __all__ = ["Best", "Space", "Tuned", "tune"]
 
@@ -23,7 +24,7 @@ Notify = Callable[[int, dict[str, Best]], None]
 
 
 def tune(
-    X: Any,
+    X: Matrix,
     Y: sp.csr_array,
     *,
     metrics: Sequence[str] = ("p@1",),

@@ -8,6 +8,8 @@ from typing import BinaryIO
 
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 
+from smoothlink.data.atomic import cut_torn_line
+
 if sys.platform != "win32":  # which has Optuna's lock file: it is waited for when its owner was killed
     import fcntl
 
@@ -46,20 +48,6 @@ class JournalLock(JournalFileOpenLock):
             super().release()
         else:
             self.held.close()
-
-
-def cut_torn_line(file: BinaryIO) -> None:
-    """Cuts the file after its last newline."""
-    end = size = file.seek(0, os.SEEK_END)
-    while end:
-        start = max(0, end - (1 << 16))
-        file.seek(start)
-        found = file.read(end - start).rfind(b"\n")
-        end = start + found + 1 if found >= 0 else start
-        if found >= 0:
-            break
-    if end < size:
-        file.truncate(end)
 
 
 def open_journal(path: str) -> JournalFileBackend:

@@ -3,11 +3,14 @@
 `create_app(model)` returns the ASGI application, to mount or to run by any server; `smoothlink serve` uses uvicorn.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from smoothlink.serve.web_app import create_app
+    from smoothlink.vocabulary import Vocabulary
 
 __all__ = ["ServerSettings", "create_app"]
 
@@ -18,6 +21,7 @@ class ServerSettings:
 
     token: str | None = field(default=None, repr=False)  # that requests must carry; None: no token is needed
     max_body: int = 1 << 20  # bytes of a request
+    max_upload: int = 50 << 20  # bytes of a table
     max_rows: int = 1000  # texts or vectors of a request
     max_labels: int = 1000  # labels of the prediction for one row
     max_response_labels: int = 100_000  # labels of the response to one request
@@ -25,9 +29,12 @@ class ServerSettings:
     batch_rows: int = 256  # rows that are predicted together
     batch_wait: float = 0.002  # seconds that a busy server waits for more of them
     timeout: float = 10.0  # seconds for a request to arrive and its response to be ready
+    upload_timeout: float = 300.0  # the same for a table
     threads: int | None = None  # of matrix products; None: all cores
     in_memory: int = 1 << 30  # bytes of the model's copies, one in each process, up to which it is not mapped
     reload: bool = False  # whether a changed model file is loaded
+    store: str | None = None  # the folder that corrections are appended to; None: nothing is stored
+    vocabulary: Vocabulary | None = field(default=None, repr=False)  # of the labels, in place of the model's own
 
 
 def __getattr__(name: str) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -13,6 +12,8 @@ from smoothlink.serve.service import PredictionService
 from smoothlink.text.features import NgramBlock, TextFeatures, column_finder
 
 EXPLAINED_LABELS = 3  # where the request names none
+EXPLAINED_CHARACTERS = 20_000  # of a text
+SHOWN_SPANS = 5  # of a feature
 WORD = re.compile(r"\w+")
 
 
@@ -25,6 +26,11 @@ class Span(NamedTuple):
 
 def explain_row(service: PredictionService, row: Any, labels: tuple[int, ...], top: int) -> list[dict[str, Any]]:
     """Returns an explanation per label in JSON's types; without labels those of the most probable ones."""
+    if service.takes == "texts" and len(row) > EXPLAINED_CHARACTERS:
+        reason = (
+            f"This text has {len(row):,} characters; labels are explained for texts of up to {EXPLAINED_CHARACTERS:,}."
+        )
+        raise RefusedRequest(422, reason)
     given = row if service.takes == "texts" else service.features_of([row])
     try:
         found = explain(service.model, given, labels=labels or None, k=EXPLAINED_LABELS, top=None)
@@ -36,24 +42,36 @@ def explain_row(service: PredictionService, row: Any, labels: tuple[int, ...], t
         words = (
             word_contributions(row, {reason.feature: reason.added for reason in one.reasons}, spans) if spans else []
         )
+        features = [
+            {
+                "feature": reason.name,
+                "contribution": round(reason.added, 6),
+                "spans": [span._asdict() for span in spans.get(reason.feature, [])[:SHOWN_SPANS]],
+            }
+            for reason in one.reasons[:top]
+        ]
         explanations.append(
             {
-                "label": str(one.name),
+                **service.label_and_name(str(one.name)),
                 "probability": round(one.probability, 6),
-                "features": [
-                    {"feature": reason.name, "contribution": round(reason.added, 6)} for reason in one.reasons[:top]
+                "features": features,
+                "words": [{**span._asdict(), "contribution": round(added, 6)} for span, added in words],
+                "neighbours": [
+                    {**service.label_and_name(str(near.name)), "similarity": round(near.similarity, 4)}
+                    for near in one.neighbours
                 ],
-                "words": [{"start": s.start, "end": s.end, "contribution": round(added, 6)} for s, added in words],
-                "neighbours": [{"label": str(n.name), "similarity": round(n.similarity, 4)} for n in one.neighbours],
             }
         )
     return explanations
 
 
-def warm_up(service: PredictionService) -> None:
-    """Loads and compiles what the first explanation would wait for."""
-    with contextlib.suppress(RefusedRequest):
+def warm_up(service: PredictionService) -> bool:
+    """Loads and compiles what the first explanation would wait for; returns whether the model can be explained."""
+    try:
         explain_row(service, service.example_row(), (), 1)
+    except RefusedRequest:
+        return False
+    return True
 
 
 def feature_spans(features: TextFeatures, text: str) -> dict[int, list[Span]]:

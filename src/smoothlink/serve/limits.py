@@ -14,6 +14,7 @@ from smoothlink.serve.prometheus import ServerMetrics
 from smoothlink.serve.schema import RefusedRequest, error_response
 
 PUBLIC_PATHS = ("/", "/health", "/docs", "/openapi.json")  # need no token, like /page/*
+TABLE_PATHS = ("/table", "/table/file")  # whose bodies are tables
 CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -66,7 +67,7 @@ class Limits:
             await self.app(scope, receive, send)
             return
         start = time.perf_counter()
-        exchange = Exchange(receive, send, self.settings.max_body)
+        exchange = Exchange(receive, send, self.max_body(scope))
         try:
             await self.respond(scope, exchange)
         finally:
@@ -75,15 +76,16 @@ class Limits:
 
     async def respond(self, scope: Scope, exchange: Exchange) -> None:
         """Passes the request on; whatever stops it becomes the response, unless one has begun."""
+        timeout = self.settings.upload_timeout if scope["path"] in TABLE_PATHS else self.settings.timeout
         try:
             self.check_head(scope)
-            async with asyncio.timeout(self.settings.timeout):
+            async with asyncio.timeout(timeout):
                 await self.app(scope, exchange.receive, exchange.send)
             return
         except RefusedRequest as error:
             refusal = error_response(error.status_code, error.detail, error.headers)
         except TimeoutError:
-            limit = f"within {self.settings.timeout:g} s"
+            limit = f"within {timeout:g} s"
             if exchange.body_read:
                 refusal = error_response(
                     504, f"The response was not ready {limit}. Send fewer rows, or try again later."
@@ -107,10 +109,15 @@ class Limits:
                 reason += ": send the header Authorization: Bearer TOKEN."
                 raise RefusedRequest(401, reason, {"WWW-Authenticate": "Bearer"})
         length = headers.get(b"content-length", b"")
-        if length.isdigit() and (len(length) > 18 or int(length) > self.settings.max_body):
-            raise too_large(self.settings.max_body)
+        if length.isdigit() and (len(length) > 18 or int(length) > self.max_body(scope)):
+            raise too_large(self.max_body(scope))
+
+    def max_body(self, scope: Scope) -> int:
+        """Returns how many bytes a request may have; a table that becomes a file has labels too."""
+        sizes = {"/table": self.settings.max_upload, "/table/file": 2 * self.settings.max_upload}
+        return sizes.get(scope["path"], self.settings.max_body)
 
 
 def too_large(max_body: int) -> RefusedRequest:
-    reason = f"The request is larger than {max_body:,} bytes. Send fewer rows at a time."
+    reason = f"The request is larger than {max_body:,} bytes. Send fewer rows at a time, or shorter texts."
     return RefusedRequest(413, reason, {"Connection": "close"})

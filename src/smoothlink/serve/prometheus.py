@@ -11,8 +11,8 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 MULTIPROCESS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # prometheus_client looks for it when it is imported
-PATHS = ("/predict", "/explain", "/labels", "/model", "/health", "/metrics", "/")  # all others count as "other"
-TIMED_PATHS = ("/predict", "/explain", "/labels")
+TIMED_PATHS = ("/predict", "/explain", "/labels", "/table", "/table/file", "/corrections")
+PATHS = (*TIMED_PATHS, "/model", "/health", "/metrics", "/")  # all others count as "other"
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 

@@ -9,6 +9,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
+from smoothlink.text.numbers import Document
+
 MAX_VALUE = 1e30  # of a feature: products of larger values overflow float32
 SHOWN_ERRORS = 3  # validation errors that one response names
 
@@ -51,11 +53,16 @@ class RequestBody(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
 
+Value = Annotated[float, Field(ge=-MAX_VALUE, le=MAX_VALUE, allow_inf_nan=False)]
+Row = list[Value]
+Numbers = list[Row | None]
+
+
 class Vector(RequestBody):
     """A sparse row: the numbers of its features, from 0, and their values."""
 
     indices: list[Annotated[int, Field(ge=0, lt=1 << 31)]]
-    values: list[Annotated[float, Field(ge=-MAX_VALUE, le=MAX_VALUE, allow_inf_nan=False)]]
+    values: Row
 
     @model_validator(mode="after")
     def check_lengths(self) -> Self:
@@ -67,31 +74,44 @@ class Vector(RequestBody):
 class PredictRequest(RequestBody):
     """Texts, or vectors for a model that was trained on vectors."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"texts": ["solve a sparse linear system"], "k": 5}]})
-
     texts: list[Text] | None = Field(None, min_length=1)
+    numbers: Numbers | None = Field(
+        None, description="The numbers beside each text, for a model that was trained with them. null: not known."
+    )
     vectors: list[Vector] | None = Field(None, min_length=1)
     k: int | None = Field(
         None, ge=1, description="How many labels to return at most. The default is 5, or all where a threshold is set."
     )
-    threshold: float | None = Field(None, ge=0, le=1, description="The least probability of a returned label.")
+    threshold: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="The least probability of a returned label; null: the labels that the model predicts, by its own "
+        "thresholds. That is also the default of a model that was trained for an aim (train --aim), without k.",
+    )
     only: list[str] | None = Field(None, min_length=1, description="The labels to choose from.")
 
     @model_validator(mode="after")
     def check_rows(self) -> Self:
         if (self.texts is None) == (self.vectors is None):
             raise ValueError('send either "texts" or "vectors"')
+        if self.numbers is not None and len(self.numbers) != len(self.texts or ()):
+            raise ValueError(f"{len(self.numbers)} lists of numbers and {len(self.texts or ())} texts")
         return self
+
+    @property
+    def documents(self) -> list[Document] | None:
+        """The texts, with the numbers beside them."""
+        if self.texts is None:
+            return None
+        return [Document(*pair) for pair in zip(self.texts, self.numbers or [None] * len(self.texts), strict=True)]
 
 
 class ExplainRequest(RequestBody):
     """One text or vector, and the labels to explain."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"text": "solve a sparse linear system", "labels": ["sparse"]}]}
-    )
-
-    text: Text | None = Field(None, max_length=20_000)
+    text: Text | None = None
+    numbers: Row | None = Field(None, description="The numbers beside the text, if the model was trained with them.")
     vector: Vector | None = None
     labels: list[str] | None = Field(
         None, min_length=1, max_length=20, description="The default is the three most probable labels."
@@ -105,11 +125,24 @@ class ExplainRequest(RequestBody):
         return self
 
 
+class CorrectionRequest(RequestBody):
+    """A document and the labels that a person gave it."""
+
+    text: Text
+    labels: list[Text]
+    id: Text | None = Field(None, description="What the document is called in its table.")
+    file: Text | None = Field(None, description="The name of the table.")
+
+
 class LabelProbability(BaseModel):
-    """A label and its calibrated probability."""
+    """A label, the name to show for it, its calibrated probability, and whether the model predicts it."""
 
     label: str
+    name: str
     probability: float
+    predicted: bool = Field(
+        description="Whether it is above the model's own threshold, or of a multiclass model the best."
+    )
 
 
 class Prediction(BaseModel):
@@ -127,18 +160,24 @@ class PredictResponse(BaseModel):
     predictions: list[Prediction]
 
 
+class TextSpan(BaseModel):
+    """A part of the text, from code point `start` up to `end`."""
+
+    start: int
+    end: int
+
+
 class FeatureContribution(BaseModel):
     """What a feature adds to the score of a label."""
 
     feature: str
     contribution: float
+    spans: list[TextSpan] = Field(description="The first places of an n-gram in the text.")
 
 
-class WordContribution(BaseModel):
-    """A word of the text, from code point `start` up to `end`, and what it adds to the score."""
+class WordContribution(TextSpan):
+    """A word of the text and what it adds to the score."""
 
-    start: int
-    end: int
     contribution: float
 
 
@@ -146,6 +185,7 @@ class SimilarLabel(BaseModel):
     """A label that often occurs with another, and the cosine similarity of their embeddings."""
 
     label: str
+    name: str
     similarity: float
 
 
@@ -153,6 +193,7 @@ class Explanation(BaseModel):
     """Why a label has its probability."""
 
     label: str
+    name: str
     probability: float
     features: list[FeatureContribution]
     words: list[WordContribution] = Field(description="The words of a text that raise or lower the score.")
@@ -166,10 +207,11 @@ class ExplainResponse(BaseModel):
 
 
 class LabelInfo(BaseModel):
-    """A label, its number and how many training rows have it."""
+    """A label, the name to show for it, its number and how many training rows have it."""
 
     label: str
-    number: int
+    name: str
+    number: int | None = Field(description="null: a concept of the vocabulary that the model does not know.")
     count: float
 
 
@@ -197,9 +239,18 @@ class ModelResponse(BaseModel):
     features: int
     version: str
     examples: list[ExampleText]
+    multiclass: bool = Field(description="Whether each row has exactly one label.")
+    threshold: float | None = Field(
+        description="The model's own threshold; null where labels have different ones, or the best label is predicted."
+    )
+    text_columns: list[str] = Field(description="The columns of the text in the training file, where they are known.")
+    labels_column: str | None = Field(description="The column of the labels in the training file, where it is known.")
+    id_column: str | None = Field(description="The column that says which document it is, where it is known.")
+    stores: bool = Field(description="Whether the server stores corrections.")
     max_rows: int
     max_labels: int
     max_body: int
+    max_upload: int
 
 
 class HealthResponse(BaseModel):

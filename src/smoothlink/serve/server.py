@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import hashlib
 import json
@@ -30,6 +31,7 @@ from smoothlink.serve import ServerSettings
 from smoothlink.serve.prometheus import MULTIPROCESS_FOLDER, ServerMetrics
 from smoothlink.serve.schema import RefusedRequest
 from smoothlink.serve.web_app import create_app
+from smoothlink.vocabulary import with_vocabulary
 
 BACKLOG = 2048  # connections that wait to be accepted
 KEEP_ALIVE = 30  # seconds that a connection may be idle between requests
@@ -99,7 +101,10 @@ class AppFactory:
         """Returns the application and the model file that it watches."""
         watched = WatchedModel(self.path, self.settings.in_memory // self.workers, verify=verify, expected=expected)
         name = os.path.basename(self.path).removesuffix(".safetensors")
-        app = create_app(watched.model, self.settings, name=name, metrics=metrics, check=watched.check)
+        model = watched.model
+        if self.settings.vocabulary is not None:
+            model = with_vocabulary(model, self.settings.vocabulary)
+        app = create_app(model, self.settings, name=name, metrics=metrics, check=watched.check)
         return app, watched
 
 
@@ -154,10 +159,13 @@ def listen(host: str, port: int) -> socket.socket:
         made.bind(address)
     except OSError as error:
         made.close()
-        raise DataError(
-            f"The server cannot listen at {host}:{port} ({error.strerror}).\n"
-            "Type --port 0 for any free port, or another number."
-        ) from error
+        in_use = error.errno == errno.EADDRINUSE
+        what = (
+            f"Port {port} is already in use"
+            if in_use
+            else f"The server cannot listen on {host}:{port} ({error.strerror})"
+        )
+        raise DataError(f"{what}.\nType --port 0 for any free port, or another number.") from error
     made.listen(BACKLOG)
     return made
 

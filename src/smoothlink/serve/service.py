@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -12,8 +13,11 @@ import scipy.sparse as sp
 from smoothlink.data.matching import label_names, unnamed
 from smoothlink.data.predictions import DEFAULT_K, LabelRequest, predicted_labels
 from smoothlink.serve import ServerSettings
-from smoothlink.serve.schema import RefusedRequest, Vector
+from smoothlink.serve.schema import LabelInfo, RefusedRequest, Vector
+from smoothlink.text.numbers import Document
+from smoothlink.vocabulary import display_names
 
+EXAMPLE_LENGTH = 80  # characters
 UNDERFLOW = 1e-30  # values up to this are set to zero: their squares are zero in float32
 
 
@@ -25,10 +29,11 @@ class RowsRequest(NamedTuple):
 
 
 class RowPrediction(NamedTuple):
-    """The labels of a row, and how many of its features the model knows."""
+    """The labels of a row, which of them the model predicts, and how many features of the row it knows."""
 
     names: list[str]
     probabilities: list[float]
+    predicted: list[bool]
     features: int
 
 
@@ -42,11 +47,33 @@ class PredictionService:
         self.takes = "vectors" if self.text_features is None else "texts"
         self.names = [str(name) for name in label_names(self.classifier)]
         self.numbers = {name: j for j, name in reversed(list(enumerate(self.names)))}
+        self.display_names = display_names(model)
+        self.thresholds = self.classifier.thresholds_
+        self.multiclass = bool(self.classifier.model_.multiclass)
+
+    @property
+    def threshold(self) -> float | None:
+        """The model's own threshold; None where labels have different ones, or the best label is taken."""
+        of_trained = self.thresholds[np.isfinite(self.thresholds)]
+        same = len(of_trained) > 0 and of_trained.min() == of_trained.max() and not self.multiclass
+        return round(float(of_trained[0]), 6) if same else None
+
+    @cached_property
+    def known_labels(self) -> list[LabelInfo]:
+        """The labels of the model, then the concepts of its vocabulary that it has no training rows of."""
+        counts, vocabulary = self.classifier.model_.counts.tolist(), self.classifier.vocabulary_
+        each = enumerate(zip(self.names, self.display_names, counts, strict=True))
+        found = [LabelInfo(label=label, name=name, number=j, count=count) for j, (label, name, count) in each]
+        if vocabulary is None:
+            return found
+        others = [i for i in vocabulary.ids if i not in self.numbers and not vocabulary.deprecated(i)]
+        return [*found, *(LabelInfo(label=i, name=vocabulary.name(i), number=None, count=0) for i in others)]
 
     @cached_property
     def folded_names(self) -> list[str]:
-        """The label names without upper case, as they are searched."""
-        return [name.casefold() for name in self.names]
+        """The names to show, and the labels where they differ, without upper case, as they are searched."""
+        each = self.known_labels
+        return [(one.name if one.name == one.label else f"{one.name}\n{one.label}").casefold() for one in each]
 
     def label_numbers(self, names: Sequence[str]) -> tuple[int, ...]:
         """Returns the numbers of these labels, each once."""
@@ -57,23 +84,29 @@ class PredictionService:
             raise RefusedRequest(422, reason)
         return tuple(dict.fromkeys(self.numbers[name] for name in names))
 
+    def label_and_name(self, label: str) -> dict[str, str]:
+        """Returns a label and the name to show for it."""
+        return {"label": label, "name": self.display_names[self.numbers[label]]}
+
     def check_request(
         self,
-        texts: list[str] | None,
+        texts: Sequence[str] | None,
         vectors: list[Vector] | None,
         *,
         k: int | None = None,
         threshold: float | None = None,
+        sets: bool = False,
         only: Sequence[str] = (),
     ) -> RowsRequest:
         """Returns the request if the model can predict it and the limits allow it, else raises RefusedRequest."""
-        rows: list[Any] | None = texts if self.takes == "texts" else vectors
+        rows: Sequence[Any] | None = texts if self.takes == "texts" else vectors
         if rows is None:
             example = {"texts": '{"texts": ["..."]}', "vectors": '{"vectors": [{"indices": [0], "values": [1.0]}]}'}
             raise RefusedRequest(422, f"This model takes {self.takes}: send {example[self.takes]}.")
         if len(rows) > self.settings.max_rows:
             reason = f"{len(rows)} rows are more than {self.settings.max_rows}. Send fewer at a time."
             raise RefusedRequest(413, reason)
+        self.check_numbers(rows)
         d = self.classifier.n_features_in_
         largest = max((max(vector.indices, default=0) for vector in vectors or []), default=0)
         if largest >= d:
@@ -82,8 +115,19 @@ class PredictionService:
             reason = f"k is {k}; at most {self.settings.max_labels} labels are predicted per row."
             raise RefusedRequest(422, reason)
         most = min(self.settings.max_labels, len(self.names))
-        k = k or (DEFAULT_K if threshold is None else most)
-        return RowsRequest(rows, LabelRequest(min(k, most), threshold, only=self.label_numbers(only)))
+        sets = sets or (k is None and threshold is None and self.classifier.model_.has_aim)
+        labels = LabelRequest(k, threshold, sets=sets, only=self.label_numbers(only))
+        k = k or (most if labels.wants_sets else DEFAULT_K)
+        return RowsRequest(rows, labels._replace(k=min(k, most)))
+
+    def check_numbers(self, rows: Sequence[Any]) -> None:
+        """Raises RefusedRequest where the numbers beside texts are not as many as in training."""
+        scale = getattr(self.text_features, "numbers_", None)
+        width = 0 if scale is None else len(scale.mean)
+        for row in rows:
+            if isinstance(row, Document) and row.numbers is not None and len(row.numbers) != width:
+                reason = f"{len(row.numbers)} numbers were sent with a text, and this model takes {width or 'none'}."
+                raise RefusedRequest(422, reason)
 
     def features_of(self, rows: Sequence[Any]) -> sp.csr_array:
         """Returns the features (n, d) of texts or vectors."""
@@ -94,18 +138,17 @@ class PredictionService:
     def predict_batch(self, requests: list[RowsRequest]) -> list[list[RowPrediction] | Exception]:
         """Returns a prediction per row of each request, or its error.
 
-        The most probable k labels and those above a threshold are both first parts of one list, so that all requests
-        without `only` share one prediction of the largest k among them.
+        The most probable k labels, those above a threshold and those that the model predicts are all found in one list,
+        so that requests with the same `only` share one prediction of the largest k among them.
         """
         starts = np.cumsum([0, *(len(request.rows) for request in requests)])
         X = self.features_of([row for request in requests for row in request.rows])
-        groups: dict[LabelRequest, list[int]] = {}
+        groups: dict[tuple[int, ...], list[int]] = {}
         for i, request in enumerate(requests):
-            groups.setdefault(request.labels if request.labels.only else LabelRequest(), []).append(i)
+            groups.setdefault(request.labels.only, []).append(i)
         results: list[list[RowPrediction] | Exception] = [[] for _ in requests]
-        for shared, members in groups.items():
-            if not shared.only:
-                shared = LabelRequest(max(requests[i].labels.k or DEFAULT_K for i in members))
+        for only, members in groups.items():
+            shared = LabelRequest(max(requests[i].labels.k or DEFAULT_K for i in members), only=only)
             rows = np.concatenate([np.arange(starts[i], starts[i + 1]) for i in members])
             predictions = iter(self.predict_rows(X[rows] if len(groups) > 1 else X, shared))
             for i in members:
@@ -119,20 +162,27 @@ class PredictionService:
         blocks = self.classifier.model_.row_blocks(X.shape[0]) if request.only else [slice(None)]
         with unnamed():
             found = [pair for block in blocks for pair in predicted_labels(self.classifier, X[block], request)]
-        return [
-            RowPrediction([self.names[j] for j in labels], probabilities, n)
-            for (labels, probabilities), n in zip(found, known, strict=True)
-        ]
+            best = self.classifier.predict_topk(X, k=1).indices.tolist() if self.multiclass and request.only else None
+        predictions = []
+        for i, (labels, probabilities) in enumerate(found):
+            if not self.multiclass:
+                predicted = (np.array(probabilities) >= self.thresholds[labels]).tolist()
+            else:
+                predicted = [j == (labels[0] if best is None else best[i]) for j in labels]
+            names = [self.names[j] for j in labels]
+            predictions.append(RowPrediction(names, probabilities, predicted, known[i]))
+        return predictions
 
-    def search_labels(self, text: str, offset: int, limit: int) -> tuple[int, list[int]]:
-        """Returns how many labels have this text in their names, and a page of their numbers: those that begin with it
-        first."""
-        wanted = text.casefold()
-        if not wanted:
-            return len(self.names), list(range(offset, min(offset + limit, len(self.names))))
-        found = [j for j, name in enumerate(self.folded_names) if wanted in name]
-        found.sort(key=lambda j: (not self.folded_names[j].startswith(wanted), self.folded_names[j]))
-        return len(found), found[offset : offset + limit]
+    def search_labels(
+        self, text: str, offset: int, limit: int, *, vocabulary: bool = False
+    ) -> tuple[int, list[LabelInfo]]:
+        """Returns how many labels have this text in their names, and a page of them: those that begin with it first."""
+        wanted, among = text.casefold(), len(self.known_labels) if vocabulary else len(self.names)
+        names = self.folded_names
+        found = [j for j in range(among) if wanted in names[j]] if wanted else list(range(among))
+        if wanted:
+            found.sort(key=lambda j: (not names[j].startswith(wanted), names[j]))
+        return len(found), [self.known_labels[j] for j in found[offset : offset + limit]]
 
     def warm_up(self) -> None:
         """Compiles and reads what the first requests would wait for: one row and several, some labels and all."""
@@ -142,8 +192,14 @@ class PredictionService:
                 self.predict_batch([RowsRequest([self.example_row()] * n, kind)])
 
     def example_row(self) -> Any:
-        """Returns a text or a vector that every model takes."""
-        return "a" if self.takes == "texts" else Vector(indices=[0], values=[1.0])
+        """Returns a text or a vector that this model takes: the beginning of a training text, where it stores some."""
+        if self.takes == "vectors":
+            return Vector(indices=[0], values=[1.0])
+        texts = [one.text for one in getattr(self.model, "examples_", [])]
+        short = (
+            textwrap.shorten(texts[0], EXAMPLE_LENGTH, placeholder="") or texts[0][:EXAMPLE_LENGTH] if texts else "a"
+        )
+        return Document(short)
 
 
 def stack_vectors(vectors: Sequence[Vector], d: int) -> sp.csr_array:
@@ -159,11 +215,14 @@ def stack_vectors(vectors: Sequence[Vector], d: int) -> sp.csr_array:
 
 
 def first_labels(prediction: RowPrediction, request: LabelRequest) -> RowPrediction:
-    """Returns the first labels of a prediction: at most k, and none below the threshold."""
-    kept = len(prediction.names) if request.k is None else request.k
-    if request.threshold is not None:
-        kept = min(kept, sum(p >= request.threshold for p in prediction.probabilities))
-    return RowPrediction(prediction.names[:kept], prediction.probabilities[:kept], prediction.features)
+    """Returns those labels of a prediction that were requested: at most k, at the threshold, or predicted."""
+    names, probabilities, predicted, features = prediction
+    least = 0 if request.threshold is None else request.threshold
+    kept = [i for i, p in enumerate(probabilities) if (p >= least or p != p) and (predicted[i] or not request.sets)]
+    kept = kept[: request.k]
+    return RowPrediction(
+        [names[i] for i in kept], [probabilities[i] for i in kept], [predicted[i] for i in kept], features
+    )
 
 
 def overflow_error() -> RefusedRequest:

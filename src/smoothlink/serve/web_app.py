@@ -7,6 +7,7 @@ import json
 import logging
 import mimetypes
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Annotated, Any, TypeVar
@@ -24,16 +25,17 @@ from smoothlink.errors import ModelFileError
 from smoothlink.machines.threads import limit_threads
 from smoothlink.serve import ServerSettings
 from smoothlink.serve.batching import Batcher
+from smoothlink.serve.corrections import store_correction
 from smoothlink.serve.explain_request import explain_row, warm_up
 from smoothlink.serve.limits import INTERNAL_ERROR, Limits
 from smoothlink.serve.prometheus import ServerMetrics
 from smoothlink.serve.schema import (
+    CorrectionRequest,
     ErrorResponse,
     ExampleText,
     ExplainRequest,
     ExplainResponse,
     HealthResponse,
-    LabelInfo,
     LabelsResponse,
     ModelResponse,
     PredictRequest,
@@ -43,6 +45,9 @@ from smoothlink.serve.schema import (
     validation_reason,
 )
 from smoothlink.serve.service import PredictionService, RowPrediction, RowsRequest
+from smoothlink.serve.uploads import KINDS, MIME, table_file, table_lines
+from smoothlink.text.documents import DocumentSource, from_meta
+from smoothlink.text.numbers import Document
 
 log = logging.getLogger("smoothlink.serve")
 ERRORS: dict[int | str, dict[str, Any]] = {
@@ -52,14 +57,17 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     413: {"model": ErrorResponse, "description": "The request or its response is too large."},
     415: {"model": ErrorResponse, "description": "The body was not sent as JSON."},
     422: {"model": ErrorResponse, "description": "A field is not as described, or the model has no such label."},
+    507: {"model": ErrorResponse, "description": "The server's disk is full or may not be written to."},
     503: {"model": ErrorResponse, "description": "The server is busy, or the model file was damaged."},
     504: {"model": ErrorResponse, "description": "The response was not ready in time."},
 }
+REFUSALS = (400, 401, 408, 413, 415, 422, 503, 504)  # of requests with JSON
 REASONS = {  # instead of those of starlette
     "Not Found": "This path does not exist. The page is at /, the API is described at /docs.",
     "Method Not Allowed": "This path does not take this method. The API is described at /docs.",
     "There was an error parsing the body": "The body is not JSON in UTF-8.",
 }
+TABLES_AT_ONCE = 2  # that are read or written; others wait before they are received
 DESCRIPTION = (
     "Labels for texts or vectors, with calibrated probabilities. "
     'A request that is refused gets the reason in JSON: `{"status": 422, "reason": "..."}`.'
@@ -99,13 +107,17 @@ def create_app(
         initializer=None if settings.threads is None else partial(limit_threads, settings.threads),
         on_batch=count_batch,
     )
-    for warm in (service.warm_up, partial(warm_up, service)):
-        batcher.thread.submit(warm).result()
+    batcher.thread.submit(service.warm_up).result()
+    explained = batcher.thread.submit(warm_up, service).result()
+    converters = ThreadPoolExecutor(TABLES_AT_ONCE, "smoothlink-tables")
+    tables = asyncio.Semaphore(TABLES_AT_ONCE)
+    source = from_meta(getattr(model, "source_", None)) or DocumentSource("table")
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
         batcher.thread.shutdown()
+        converters.shutdown()
 
     app = FastAPI(
         title="smoothlink",
@@ -121,23 +133,28 @@ def create_app(
     app.add_exception_handler(ModelFileError, respond_damaged)
     app.add_exception_handler(Exception, respond_bug)
 
-    @app.post("/predict", response_model=PredictResponse, responses=ERRORS, tags=["model"])
+    @app.post("/predict", response_model=PredictResponse, responses=errors(*REFUSALS), tags=["model"])
     async def predict(body: PredictRequest) -> Response:
         """Returns the labels of texts or vectors with their probabilities, the most probable first."""
         request = service.check_request(
-            body.texts, body.vectors, k=body.k, threshold=body.threshold, only=body.only or ()
+            body.documents,
+            body.vectors,
+            k=body.k,
+            threshold=body.threshold,
+            sets=body.threshold is None and "threshold" in body.model_fields_set,
+            only=body.only or (),
         )
         predictions = await batcher.submit(request, len(request.rows))
         count, most = sum(len(prediction.names) for prediction in predictions), settings.max_response_labels
         if count > most:
             reason = f"The response has {count:,} labels, more than {most:,}. Send fewer rows, or ask for fewer labels."
             raise RefusedRequest(413, reason)
-        return json_response({"predictions": [to_json(prediction) for prediction in predictions]})
+        return json_response({"predictions": [to_json(service, prediction) for prediction in predictions]})
 
-    @app.post("/explain", response_model=ExplainResponse, responses=ERRORS, tags=["model"])
+    @app.post("/explain", response_model=ExplainResponse, responses=errors(*REFUSALS), tags=["model"])
     async def explain(body: ExplainRequest) -> Response:
         """Returns which words or features raise or lower a label's score, and which labels often occur with it."""
-        texts = None if body.text is None else [body.text]
+        texts = None if body.text is None else [Document(body.text, body.numbers)]
         vectors = None if body.vector is None else [body.vector]
         row = service.check_request(texts, vectors).rows[0]
         work = partial(explain_row, service, row, service.label_numbers(body.labels or ()), body.top)
@@ -149,12 +166,13 @@ def create_app(
         q: Annotated[str, Query(max_length=200, description="A part of the name. The default is all labels.")] = "",
         offset: Annotated[int, Query(ge=0, lt=1 << 31)] = 0,
         limit: Annotated[int, Query(ge=1, le=1000)] = 50,
+        vocabulary: Annotated[
+            bool, Query(description="Whether to search in the whole vocabulary, also what the model does not know.")
+        ] = False,
     ) -> LabelsResponse:
         """Returns labels by a part of their names: those that begin with it first, in alphabetical order."""
-        total, found = service.search_labels(q, offset, limit)
-        counts = service.classifier.model_.counts
-        known = [LabelInfo(label=service.names[j], number=j, count=float(counts[j])) for j in found]
-        return LabelsResponse(total=total, offset=offset, labels=known)
+        total, found = service.search_labels(q, offset, limit, vocabulary=vocabulary)
+        return LabelsResponse(total=total, offset=offset, labels=found)
 
     @app.get("/model", responses=errors(401), tags=["model"])
     async def about() -> ModelResponse:
@@ -167,10 +185,55 @@ def create_app(
             features=service.classifier.n_features_in_,
             version=__version__,
             examples=[ExampleText(text=one.text, labels=one.labels) for one in examples],
+            multiclass=service.multiclass,
+            threshold=service.threshold,
+            text_columns=list(source.columns),
+            labels_column=source.labels[0] if len(source.labels) == 1 and "*" not in source.labels[0] else None,
+            id_column=source.id,
+            stores=settings.store is not None,
             max_rows=settings.max_rows,
             max_labels=min(settings.max_labels, len(service.names)),
             max_body=settings.max_body,
+            max_upload=settings.max_upload,
         )
+
+    async def convert(request: Request, work: Callable[[bytes], bytes]) -> bytes:
+        """Returns what becomes of a body, in a thread of its own, so that other requests are served meanwhile."""
+        async with tables:
+            body = await request.body()
+            return await asyncio.get_running_loop().run_in_executor(converters, work, body)
+
+    @app.post("/table", **bytes_described("application/octet-stream", "application/x-ndjson"))
+    async def read_upload(
+        request: Request,
+        name: Annotated[str, Query(max_length=1000, description=f"The name of the file: .{', .'.join(KINDS)}.")],
+        encoding: Annotated[
+            str | None, Query(max_length=40, description="Such as cp1252. The default is UTF-8 or UTF-16.")
+        ] = None,
+    ) -> Response:
+        """Returns the table in a file, which is the body: {"columns": [...]}, then the list of each row's cells, a line
+        of JSON each. Nothing is stored."""
+        lines = await convert(request, partial(table_lines, name=name, encoding=encoding, max_size=settings.max_upload))
+        return Response(lines, media_type="application/x-ndjson")
+
+    @app.post("/table/file", **bytes_described("application/x-ndjson", "application/octet-stream"))
+    async def write_download(
+        request: Request, kind: Annotated[str, Query(description=f"The format: {', '.join(KINDS)}.")]
+    ) -> Response:
+        """Returns a table as a file that smoothlink train takes. The body is in lines of JSON:
+        {"columns": [...], "labels": "tags"}, then the list of each row's cells; that of the labels is a list."""
+        made = await convert(request, partial(table_file, kind=kind, separator=source.separator))
+        return Response(made, media_type=MIME[kind])
+
+    if settings.store is not None:
+        store = partial(store_correction, settings.store)
+
+        @app.post("/corrections", responses=errors(400, 401, 408, 413, 415, 422, 504, 507), tags=["tables"])
+        async def correct(body: CorrectionRequest) -> HealthResponse:
+            """Appends a document and its labels to corrections.jsonl in the folder of --store; of several lines for one
+            document the last counts."""
+            await asyncio.get_running_loop().run_in_executor(None, store, body, name)
+            return HealthResponse(status="ok")
 
     @app.head("/health", include_in_schema=False)
     @app.get("/health", response_model=HealthResponse, tags=["server"])
@@ -186,6 +249,7 @@ def create_app(
         return Response(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     add_page(app)
+    add_examples(app, service, explained)
     add_token_to_description(app, settings)
     return Limits(app, settings, metrics)
 
@@ -194,10 +258,24 @@ def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: ERRORS[status] for status in statuses}
 
 
-def to_json(prediction: RowPrediction) -> dict[str, Any]:
+def bytes_described(received: str, sent: str) -> dict[str, Any]:
+    """Returns the options of a route whose body and response are not one JSON value."""
+    content = {"schema": {"type": "string", "format": "binary"}}
+    return {
+        "response_class": Response,
+        "responses": {200: {"content": {sent: content}, "description": "Done."}, **errors(401, 408, 413, 422, 504)},
+        "openapi_extra": {"requestBody": {"content": {received: content}, "required": True}},
+        "tags": ["tables"],
+    }
+
+
+def to_json(service: PredictionService, prediction: RowPrediction) -> dict[str, Any]:
     """Returns a prediction in JSON's types."""
-    pairs = zip(prediction.names, prediction.probabilities, strict=True)
-    labels = [{"label": name, "probability": round(p, 6)} for name, p in pairs]
+    each = zip(prediction.names, prediction.probabilities, prediction.predicted, strict=True)
+    labels = [
+        {**service.label_and_name(label), "probability": round(p, 6), "predicted": predicted}
+        for label, p, predicted in each
+    ]
     return {"labels": labels, "features": prediction.features}
 
 
@@ -252,6 +330,20 @@ async def respond_damaged(_: Request, error: Exception) -> Response:
 
 async def respond_bug(_: Request, error: Exception) -> Response:
     return error_response(500, INTERNAL_ERROR)
+
+
+def add_examples(app: FastAPI, service: PredictionService, explained: bool) -> None:
+    """Describes requests that this model can respond to."""
+    schemas = app.openapi()["components"]["schemas"]
+    row, label = service.example_row(), service.names[0]
+    if service.takes == "texts":
+        schemas["PredictRequest"]["examples"] = [{"texts": [row], "k": 5}]
+        explain = {"text": row, "labels": [label]}
+    else:
+        vector = row.model_dump()
+        schemas["PredictRequest"]["examples"] = [{"vectors": [vector], "k": 5}]
+        explain = {"vector": vector, "labels": [label]}
+    schemas["ExplainRequest"]["examples"] = [explain] if explained else []
 
 
 def add_token_to_description(app: FastAPI, settings: ServerSettings) -> None:

@@ -136,6 +136,7 @@ class TopLabels:
 
     def __init__(self, n: int) -> None:
         self.scores, self.hits = np.full(n, -np.inf, np.float32), np.zeros(n, bool)
+        self.labels, self.added = np.zeros(n, np.int64), 0
 
     def add(self, scores: Array, Y: sp.csr_array) -> None:
         """Adds scores (n, m) and labels (n, m) of the next block."""
@@ -147,6 +148,8 @@ class TopLabels:
         hits = np.bincount(rows, Y.indices == best[rows], Y.shape[0]) > 0
         better = found > self.scores
         self.scores[better], self.hits[better] = found[better], hits[better]
+        self.labels[better] = self.added + best[better]
+        self.added += scores.shape[1]
 
     def recalibrate(self, calibration: Calibration, w: Array, *, loss: str) -> Calibration:
         """Returns the calibration with top-1 recalibration: a logistic regression on the log-odds of top labels.

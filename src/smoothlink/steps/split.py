@@ -10,13 +10,14 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from smoothlink.machines.compiled import compiled
+from smoothlink.types import Matrix
 
 Array = NDArray[Any]
 
 IMPROVING_PASSES = 3  # over the rows, which move the last few
 
 
-def stratified_split(Y: Any, shares: Sequence[float] = (0.8, 0.2), seed: int = 0) -> list[Array]:
+def stratified_split(Y: Matrix, shares: Sequence[float] = (0.8, 0.2), seed: int = 0) -> list[Array]:
     """Returns the rows of Y (n, c), a 0/1 matrix, in parts of these shares, each a sorted array of row numbers.
 
     As Sechidis, Tsoumakas and Vlahavas (2011): the rarest label's rows are assigned first, each to the part that wants

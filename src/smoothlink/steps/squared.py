@@ -19,6 +19,7 @@ Outs = list[tuple[tuple[int, ...], Any]]
 
 # Rows featurized at a time: float32 products of at most this many rows are added in float64.
 PHI_ROWS = 4096
+CERTAIN = 10.0  # above all scores of the squared loss
 SOLVED_LABELS = 2048  # whose V is solved for together
 
 
@@ -108,7 +109,7 @@ def smoothed_targets(sums: LinkSums, smoothing: Smoothing) -> Array:
 def squared(sums: LinkSums, ridge: float, smoothing: Smoothing = Smoothing()) -> Array:
     """Returns V (s + 1, c) = argmin |Y - Phi V|^2 + rho |V|^2, in closed form."""
     if sums.targets.shape[1] <= SOLVED_LABELS:
-        return sums.gram.at(ridge)(smoothed_targets(sums, smoothing))
+        return solved(sums.gram.at(ridge), sums, smoothing)
     V = empty(sums.gram.G, tuple(sums.targets.shape))
     for labels, part in squared_parts(sums, ridge, smoothing):
         V[:, labels] = part
@@ -122,7 +123,17 @@ def squared_parts(
     solve, c = sums.gram.at(ridge), sums.targets.shape[1]
     for begin in range(start, c, SOLVED_LABELS):
         labels = slice(begin, min(c, begin + SOLVED_LABELS))
-        yield labels, solve(smoothed_targets(sums._replace(targets=sums.targets[:, labels]), smoothing))
+        yield labels, solved(solve, sums._replace(targets=sums.targets[:, labels]), smoothing)
+
+
+def solved(solve: Callable[[Array], Array], sums: LinkSums, smoothing: Smoothing) -> Array:
+    """Returns V (s + 1, c). Labels that every row has score CERTAIN more: the squared loss gives them 1, and others
+    that overshoot 1 would outrank what is certain."""
+    V = solve(smoothed_targets(sums, smoothing))
+    counts, total = sums.label_weights, float(sums.gram.G[-1, -1])
+    for label in np.flatnonzero((counts > 0) & (counts >= (1 - 1e-6) * total)).tolist():
+        V[-1, label] += CERTAIN
+    return V
 
 
 def prior_scores(counts: HostArray, total: float, smoothing: Smoothing = Smoothing(), *, softmax: bool) -> HostArray:

@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import inspect
-import os
 import warnings
 from collections.abc import Iterable, Sequence
-from typing import Any, Self
+from itertools import pairwise
+from typing import Any, Literal, Self, overload
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from smoothlink import modelfile as persist
-from smoothlink.choices import check_names
+from smoothlink.choices import ShortHtml, check_names
 from smoothlink.errors import DataError, plural
 from smoothlink.estimator import SmoothLinkClassifier
 from smoothlink.labels import NamedLabels, names_of, read_labels
 from smoothlink.metrics.evaluate import Evaluation
-from smoothlink.text.data_frames import TextColumns, column_names, list_names, read_texts, values_of
+from smoothlink.text.data_frames import TextColumns, column_names, list_names, ranked_frame, read_texts, values_of
 from smoothlink.text.documents import TABLE, DocumentSource, as_meta, from_meta
 from smoothlink.text.examples import TrainingExample, some_examples
 from smoothlink.text.features import TextFeatures
 from smoothlink.text.label_cells import NONE, guess_separator, shown, unlikely_labels
 from smoothlink.text.model_section import section
+from smoothlink.types import FilePath, Frame, LabelMatrix, Labels, Texts, Weights
+from smoothlink.vocabulary import Vocabulary
 
 Array = NDArray[Any]
 
@@ -35,7 +37,7 @@ def _options(kind: type[BaseEstimator]) -> dict[str, inspect.Parameter]:
     return {name: p.replace(kind=p.KEYWORD_ONLY) for name, p in own.items() if name != "self"}
 
 
-class TextSmoothLink(BaseEstimator):
+class TextSmoothLink(ShortHtml, BaseEstimator):
     """A classifier of documents: TF-IDF features and a SmoothLinkClassifier, saved together in one file.
 
     Parameters
@@ -53,9 +55,11 @@ class TextSmoothLink(BaseEstimator):
     features_ : TextFeatures
     classifier_ : SmoothLinkClassifier
     classes_ : the label names, in the order of the classifier's columns.
+    vocabulary_ : names of the labels in a controlled vocabulary (`set_vocabulary`), or None.
     examples_ : a few training texts with their labels.
     source_ : the columns of the text and the separator of the labels of the files or the table that it was trained on,
         or None.
+    label_form_ : what the labels were and `predict` returns: "lists" of names, or a "dense" or "sparse" 0/1 matrix.
     """
 
     def __init__(self, *, examples: int = 8, label_separator: str = "auto", **options: Any) -> None:
@@ -87,11 +91,12 @@ class TextSmoothLink(BaseEstimator):
             self.classifier_.set_params(device=params["device"])
         return self
 
-    def fit(self, texts: Any, labels: Any, sample_weight: Any = None) -> Self:
+    def fit(self, texts: Texts, labels: Labels, sample_weight: Weights | None = None) -> Self:
         """Fits to texts and their labels.
 
         Texts are a list, a column, or a table of nothing but columns of text, which are joined by line ends. Labels
-        are a list of names for each text, one name each, names in one text (`label_separator`), or a 0/1 matrix.
+        are a list of names for each text, one name each, names in one text (`label_separator`), or a 0/1 matrix; the
+        columns of a data frame of 0 and 1 name the labels.
         """
         if type(self.examples) is not int or self.examples < 0:
             raise ValueError(f"examples is {self.examples!r}; possible are 0 and more.")
@@ -105,11 +110,14 @@ class TextSmoothLink(BaseEstimator):
         texts = found.texts if isinstance(found.texts, Sequence) else list(found.texts)
         separator = self._separator(labels)
         given = read_labels(labels, separator=separator)
+        form = "lists" if isinstance(labels, list) else "sparse" if sp.issparse(labels) else "dense"
         if self.label_separator == "auto" and isinstance(labels, list):
             for note in unlikely_labels(labels, separator):
                 warnings.warn(note, UserWarning, stacklevel=2)
         if len(texts) != given.Y.shape[0]:
-            raise DataError(f"There are {plural(len(texts), 'text')} and labels of {given.Y.shape[0]}; pair them.")
+            raise DataError(
+                f"There are {plural(len(texts), 'text')} and labels for {given.Y.shape[0]}.\nPass labels for each text."
+            )
         features = TextFeatures(**{name: getattr(self, name) for name in _options(TextFeatures)})
         X = features.fit_transform(texts)
         classifier = SmoothLinkClassifier(**{name: getattr(self, name) for name in _options(SmoothLinkClassifier)})
@@ -119,6 +127,7 @@ class TextSmoothLink(BaseEstimator):
         classifier.label_names_ = given.names
         source = DocumentSource(TABLE, found.columns, separator=separator)
         self._keep(classifier, features, some_examples(texts, given, self.examples))
+        self.label_form_ = form
         self.source_ = None if source == DocumentSource(TABLE) else as_meta(source)
         return self
 
@@ -146,10 +155,11 @@ class TextSmoothLink(BaseEstimator):
         return read_labels(labels, self.classes_.tolist(), separator or self._separator(labels))
 
     source_: dict[str, Any] | None
+    label_form_: str
 
     def _keep(self, classifier: SmoothLinkClassifier, features: TextFeatures, examples: list[TrainingExample]) -> Self:
         self.classifier_, self.features_, self.examples_ = classifier, features, examples
-        self.source_ = None
+        self.source_, self.label_form_ = None, "lists"
         return self
 
     @property
@@ -160,6 +170,16 @@ class TextSmoothLink(BaseEstimator):
     def summary_(self) -> dict[str, Any]:
         return self.classifier_.summary_
 
+    @property
+    def vocabulary_(self) -> Vocabulary | None:
+        return self.classifier_.vocabulary_
+
+    def set_vocabulary(self, vocabulary: Vocabulary | FilePath | None) -> Self:
+        """Gives the labels the names of a controlled vocabulary, as SmoothLinkClassifier.set_vocabulary does."""
+        check_is_fitted(self)
+        self.classifier_.set_vocabulary(vocabulary)
+        return self
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "classifier_")
 
@@ -168,41 +188,77 @@ class TextSmoothLink(BaseEstimator):
         tags.input_tags.string, tags.input_tags.two_d_array = True, False
         return tags
 
-    def transform(self, texts: Any) -> sp.csr_array:
+    def transform(self, texts: Texts) -> sp.csr_array:
         """X, as `classifier_` takes it; of a table the columns that the model was trained on are read."""
         if not hasattr(self, "classifier_"):
             check_is_fitted(self)
         return self.features_.transform(self._texts(texts))
 
-    def _texts(self, texts: Any) -> Iterable[Any]:
+    def get_feature_names_out(self, input_features: object = None) -> Array:
+        """Returns the n-gram of each column of `transform`, as `TextFeatures` does."""
+        check_is_fitted(self)
+        return self.features_.get_feature_names_out()
+
+    def _texts(self, texts: Texts) -> Iterable[Any]:
         """Returns the texts of a list, or of a table by the columns that the model was trained on."""
         trained = from_meta(self.source_)
         return read_texts(texts, () if trained is None else trained.columns).texts
 
-    def predict(self, texts: Any) -> list[list[str]]:
-        """Returns the names more likely than not of each text; multiclass: the one best."""
-        return self._named(self.transform(texts), "predict")
+    @property
+    def thresholds_(self) -> Array:
+        return self.classifier_.thresholds_
 
-    def predict_f1(self, texts: Any, over: str = "thresholds") -> list[list[str]]:
-        """Returns names for a high F1 of each label (Algorithm 4)."""
+    def predict(self, texts: Texts, threshold: ArrayLike | None = None) -> list[list[str]] | LabelMatrix:
+        """Returns the names of each text whose probability is at least a threshold, as SmoothLinkClassifier.predict
+        does; multiclass: the one best.
+
+        A model of a 0/1 matrix returns such a matrix, sparse if it was.
+        """
+        return self._named(self.transform(texts), "predict", threshold=threshold)
+
+    def predict_f1(self, texts: Texts, over: str = "thresholds") -> list[list[str]] | LabelMatrix:
+        """Returns names for a high F1 of each label (Algorithm 4), or a 0/1 matrix, as `predict`."""
         return self._named(self.transform(texts), "predict_f1", over=over)
 
-    def _named(self, X: sp.csr_array, method: str, **given: Any) -> list[list[str]]:
-        if not X.shape[0]:
-            return []
-        return names_of(sp.csr_array(getattr(self.classifier_, method)(X, **given)), self.classes_)
+    def _named(self, X: sp.csr_array, method: str, **given: Any) -> list[list[str]] | Array | sp.csr_array:
+        """Returns the sets that a method of the classifier predicts, in the form that the labels had in training."""
+        if X.shape[0]:
+            sets = sp.csr_array(getattr(self.classifier_, method)(X, **given))
+        else:
+            sets = sp.csr_array((0, len(self.classes_)), dtype=np.float32)
+        if self.label_form_ == "lists":
+            return names_of(sets, self.classes_)
+        return sets if self.label_form_ == "sparse" else sets.toarray()
 
-    def predict_topk(self, texts: Any, k: int = 5, *, rank_by: str = "probability") -> list[list[tuple[str, float]]]:
-        """Returns the k best names of each text with their probabilities, the best first; "psp" favours rare ones."""
+    @overload
+    def predict_topk(
+        self, texts: Texts, k: int = ..., *, rank_by: str = ..., as_frame: Literal[False] = ...
+    ) -> list[list[tuple[str, float]]]: ...
+
+    @overload
+    def predict_topk(self, texts: Texts, k: int = ..., *, rank_by: str = ..., as_frame: Literal[True]) -> Frame: ...
+
+    def predict_topk(
+        self, texts: Texts, k: int = 5, *, rank_by: str = "probability", as_frame: bool = False
+    ) -> list[list[tuple[str, float]]] | Frame:
+        """Returns the k best names of each text with their probabilities, the best first: a list of pairs for each.
+
+        rank_by="psp" favours rare ones. as_frame=True: a data frame with lists of labels, of their names in the
+        vocabulary if there is one, and of probabilities, one row for each text; of polars where the texts are, else of
+        pandas with the index of the texts.
+        """
         X = self.transform(texts)
-        if not X.shape[0]:
-            return []
-        best, names = self.classifier_.predict_topk(X, k=k, rank_by=rank_by), self.classifier_.label_names_ or []
-        width = best.indptr[1]
-        pairs = [(names[j], p) for j, p in zip(best.indices.tolist(), best.data.tolist(), strict=True)]
-        return [pairs[start : start + width] for start in range(0, len(pairs), width)]
+        names, probabilities, ptr = [], [], [0]
+        if X.shape[0]:
+            best = self.classifier_.predict_topk(X, k=k, rank_by=rank_by)
+            names, probabilities, ptr = self.classes_[best.indices].tolist(), best.data.tolist(), best.indptr.tolist()
+        if as_frame:
+            shown = None if self.vocabulary_ is None else self.vocabulary_.names(names)
+            return ranked_frame(names, probabilities, ptr, texts, shown)
+        pairs = list(zip(names, probabilities, strict=True))
+        return [pairs[start:stop] for start, stop in pairwise(ptr)]
 
-    def predict_proba(self, texts: Any, labels: Iterable[str] | None = None) -> Array:
+    def predict_proba(self, texts: Texts, labels: Iterable[str] | None = None) -> Array:
         """Returns probabilities (n, c) in the order of classes_, or of some labels, by name."""
         X = self.transform(texts)
         positions = None if labels is None else self.positions(labels)
@@ -221,20 +277,28 @@ class TextSmoothLink(BaseEstimator):
         return [place[name] for name in wanted]
 
     def evaluate(
-        self, texts: Any, labels: Any, *, bootstraps: int = 1000, seed: int = 0, rank_by: str = "probability"
+        self,
+        texts: Texts,
+        labels: Labels,
+        *,
+        threshold: ArrayLike | None = None,
+        bootstraps: int = 1000,
+        seed: int = 0,
+        rank_by: str = "probability",
     ) -> Evaluation:
         """All metrics with 90 % intervals; labels as in `fit`, those unknown to the model count as misses."""
         X, Y = self.transform(texts), self._read_labels(labels).Y
-        return self.classifier_.evaluate(X, Y, bootstraps=bootstraps, seed=seed, rank_by=rank_by)
+        given: dict[str, Any] = {"bootstraps": bootstraps, "seed": seed, "rank_by": rank_by}
+        return self.classifier_.evaluate(X, Y, threshold=threshold, **given)
 
-    def score(self, texts: Any, labels: Any) -> float:
+    def score(self, texts: Texts, labels: Labels) -> float:
         """Returns Micro-F1 of `predict`, which for one label per row is the accuracy."""
         predicted = sp.csr_array(self.classifier_.predict(self.transform(texts)))
         truth = self._read_labels(labels).Y
         hits = predicted.multiply(truth[:, : predicted.shape[1]]).sum()
         return float(2 * hits / max(1, predicted.sum() + truth.sum()))
 
-    def save(self, path: str | os.PathLike[str], dtype: str | None = None) -> None:
+    def save(self, path: FilePath, dtype: str | None = None) -> None:
         """Writes features and classifier to one safetensors file; dtype as in SmoothLinkClassifier.save."""
         check_is_fitted(self)
         persist.save(self.classifier_, path, dtype, text=section(self))
@@ -247,6 +311,8 @@ def labels_in(labels: Any) -> Any:
 
 def texts_to_learn(texts: Any, labels: Any) -> TextColumns:
     """Returns the texts, of a table those of all its columns, each of which must hold text, and not the labels."""
+    if isinstance(texts, str | bytes):
+        raise DataError("One text was passed where a list of texts is needed.\nPass [text].")
     names = column_names(texts) or []
     remedy = "Pass only columns of text, such as table[['title', 'body']] or table['text']."
     found = read_texts(texts, [str(name) for name in names])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
 from smoothlink.errors import DataError
@@ -39,6 +39,27 @@ def list_names(names: Iterable[Any]) -> str:
 def values_of(column: Any) -> Any:
     """Returns the values of a column as Python's, which pyarrow does not iterate over."""
     return column.to_pylist() if hasattr(column, "to_pylist") else column
+
+
+def ranked_frame(
+    labels: list[Any], probabilities: list[float], ptr: Sequence[int], like: Any, names: list[str] | None
+) -> Any:
+    """Returns a data frame of lists of labels, their names if any and probabilities, one row between two of `ptr`.
+
+    It is one of polars where `like` is, else one of pandas with the index of `like`.
+    """
+    given = {"labels": labels, "names": names, "probabilities": probabilities}
+    columns = {name: [values[i:j] for i, j in pairwise(ptr)] for name, values in given.items() if values is not None}
+    library = type(like).__module__.partition(".")[0]
+    if library == "polars":
+        import polars
+
+        return polars.DataFrame(columns)
+    try:
+        import pandas
+    except ImportError as error:
+        raise DataError("as_frame=True needs pandas, or texts of polars.\nType: pip install pandas") from error
+    return pandas.DataFrame(columns, index=like.index if library == "pandas" else None)
 
 
 def read_texts(given: Any, trained: Sequence[str]) -> TextColumns:

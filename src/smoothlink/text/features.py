@@ -22,6 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 from smoothlink.errors import DataError, ModelFileError
 from smoothlink.safetensors_file import pack_names, unpack_names
 from smoothlink.text.data_frames import read_texts
+from smoothlink.text.numbers import Document, NumberScale, noting
 
 Array = NDArray[Any]
 Analyzer = Callable[[str], list[str]]
@@ -78,10 +79,10 @@ class TextFeatures(TransformerMixin, BaseEstimator):
     def __init__(
         self,
         *,
-        word_ngrams: Any = "auto",
-        char_ngrams: Any = "auto",
-        min_df: Any = "auto",
-        max_features: Any = "auto",
+        word_ngrams: tuple[int, int] | str | None = "auto",
+        char_ngrams: tuple[int, int] | str | None = "auto",
+        min_df: int | str = "auto",
+        max_features: int | str | None = "auto",
         sublinear_tf: bool = True,
         use_idf: bool = True,
         lowercase: bool = True,
@@ -100,27 +101,39 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         self.token_pattern = token_pattern
         self.hashing = hashing
 
-    def fit(self, texts: Iterable[str], y: Any = None) -> Self:
+    def fit(self, texts: Iterable[str], y: object = None) -> Self:
         """Learns the vocabulary and how rare its n-grams are."""
         self.fit_transform(texts)
         return self
 
-    def fit_transform(self, texts: Iterable[str], y: Any = None, **given: Any) -> sp.csr_array:
+    def fit_transform(self, texts: Iterable[str], y: object = None, **given: Any) -> sp.csr_array:
         """`fit`, then `transform` of the same texts, looking at each once; with `hashing` they may be a stream."""
+        numbers: list[Array | None] = []
+        texts = noting(checked(texts), numbers)
         if self.hashing is not None:
-            first, texts = ahead(checked(texts), TEXTS_SAMPLED)
+            first, texts = ahead(iter(texts), TEXTS_SAMPLED)
             wanted = self._wanted(first)
             self._keep([NgramBlock(kind, ngrams, None, self.hashing) for kind, ngrams in wanted.items()])
             C = self._counts(texts)
         else:
-            documents = list(checked(texts))
+            documents = list(texts)
             C = self._learnt(self._wanted(documents[:TEXTS_SAMPLED]), documents)
         if not C.shape[1]:
             raise DataError("No text has an n-gram to learn from.\nPass texts with words in them, or another min_df.")
         n, df = C.shape[0], np.bincount(C.indices, minlength=C.shape[1])
         if self.use_idf:
             self._keep(self.blocks_, (np.log((1 + n) / (1 + df)) + 1).astype(np.float32))
-        return self._weighed(C)
+        self.numbers_: NumberScale | None = NumberScale.of(numbers)
+        return self._with_numbers(self._weighed(C), numbers)
+
+    def _with_numbers(self, X: sp.csr_array, numbers: list[Array | None]) -> sp.csr_array:
+        """Returns the features of texts, with those of the numbers beside them where a model has them."""
+        if self.numbers_ is None:
+            return X
+        both = sp.csr_array(sp.hstack([X, self.numbers_.features(numbers)], format="csr"))
+        both.data *= np.float32(0.5**0.5)  # so that the row has unit length
+        both.sort_indices()
+        return both
 
     def _learnt(self, wanted: dict[str, tuple[int, int]], documents: list[str]) -> sp.csr_array:
         """Returns counts (n, d) of n-grams, and keeps their vocabulary."""
@@ -139,7 +152,11 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         """Returns X (n, d), float32, indices sorted; the length of a row is 1, or 0 where nothing in it is known."""
         if not hasattr(self, "blocks_"):
             check_is_fitted(self)
-        return self._weighed(self._counts(checked(texts)))
+        if self.numbers_ is None:
+            return self._weighed(self._counts(without_numbers(checked(texts))))
+        numbers: list[Array | None] = []
+        C = self._counts(noting(with_numbers(checked(texts), len(self.numbers_.mean)), numbers))
+        return self._with_numbers(self._weighed(C), numbers)
 
     def terms(self, text: str) -> list[tuple[int, str]]:
         """Returns (column, n-gram) of each n-gram of a text that has a column, in the order of the text."""
@@ -149,17 +166,23 @@ class TextFeatures(TransformerMixin, BaseEstimator):
             start += block.width
         return found
 
-    def get_feature_names_out(self, input_features: Any = None) -> Array:
+    def get_feature_names_out(self, input_features: object = None) -> Array:
         """Returns the n-gram of each column; hashed columns, which many share, are called hash0, hash1, ..."""
         check_is_fitted(self)
         names: list[str] = []
         for block in self.blocks_:
             names += block.terms if block.terms is not None else [f"hash{len(names) + j}" for j in range(block.width)]
+        names += [] if self.numbers_ is None else [f"number{j}" for j in range(len(self.numbers_.mean))]
         return np.array(names, dtype=object)
 
     @property
     def n_columns(self) -> int:
         """Returns d."""
+        return self.n_ngrams + (0 if self.numbers_ is None else len(self.numbers_.mean))
+
+    @property
+    def n_ngrams(self) -> int:
+        """Returns how many columns are n-grams; those of numbers follow."""
         return sum(block.width for block in self.blocks_)
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -213,6 +236,7 @@ class TextFeatures(TransformerMixin, BaseEstimator):
 
     def _keep(self, blocks: list[NgramBlock], idf: Array | None = None) -> None:
         self.blocks_: list[NgramBlock] = blocks
+        self.numbers_ = None
         self.idf_: Array = np.zeros(0, np.float32) if idf is None else idf  # (d,), or empty
         self.__dict__.pop("_ready", None)
 
@@ -230,7 +254,7 @@ class TextFeatures(TransformerMixin, BaseEstimator):
     def _counts(self, documents: Iterable[str]) -> sp.csr_array:
         """Returns how often each n-gram occurs in each text."""
         indices, counts, ptr = array("i"), array("f"), array("q", [0])
-        analysers, d = self._analysers(), self.n_columns
+        analysers, d = self._analysers(), self.n_ngrams
         for text in documents:
             start = 0
             for block, analyse, place in analysers:
@@ -271,6 +295,8 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         """Returns arrays (names begin with `text_`) and JSON that `from_arrays` makes the same features of."""
         check_is_fitted(self)
         arrays: dict[str, Array] = {"text_idf": self.idf_}
+        if self.numbers_ is not None:
+            arrays |= {"text_number_mean": self.numbers_.mean, "text_number_deviation": self.numbers_.deviation}
         for block in self.blocks_:
             if block.terms is not None:
                 arrays |= pack_names(block.terms, f"text_{block.kind}")
@@ -294,7 +320,11 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         if not blocks:
             raise ModelFileError("it has no text features. Save the model again.")
         features._keep(blocks, arrays["text_idf"])
-        if features.idf_.shape != ((features.n_columns,) if features.use_idf else (0,)):
+        if "text_number_mean" in arrays:
+            features.numbers_ = NumberScale(arrays["text_number_mean"], arrays["text_number_deviation"])
+            if features.numbers_.mean.ndim != 1 or features.numbers_.mean.shape != features.numbers_.deviation.shape:
+                raise ModelFileError("the scales of its numbers do not fit together. Save the model again.")
+        if features.idf_.shape != ((features.n_ngrams,) if features.use_idf else (0,)):
             raise ModelFileError(f"its text features have {features.idf_.shape} weights. Save the model again.")
         return features
 
@@ -326,11 +356,33 @@ def span(name: str, value: Any) -> tuple[int, int] | None:
 def checked(texts: Iterable[Any]) -> Iterator[str]:
     """Yields the texts, each of which must be one; a single one in place of a list is a common slip."""
     if isinstance(texts, str | bytes):
-        raise DataError("A single text came where a list of texts belongs.\nPass [text].")
+        raise DataError("One text was passed where a list of texts is needed.\nPass [text].")
     for row, text in enumerate(read_texts(texts, ()).texts):
         if not isinstance(text, str):
             what = "no text (None)" if text is None else f"{text!r:.60}, of type {type(text).__name__}"
             raise DataError(f"Text {row} is {what}.\nPass texts only: str(value), or '' where there is none.")
+        yield text
+
+
+def without_numbers(texts: Iterable[str]) -> Iterator[str]:
+    """Yields the texts, beside which there must be no numbers."""
+    for row, text in enumerate(texts):
+        if isinstance(text, Document) and text.numbers is not None:
+            raise DataError(
+                f"Document {row} has numbers beside its text, and the model was trained without any.\n"
+                "Pass the text alone, or train with numbers."
+            )
+        yield text
+
+
+def with_numbers(texts: Iterable[str], width: int) -> Iterator[str]:
+    """Yields the texts, each of which must be a Document."""
+    for row, text in enumerate(texts):
+        if not isinstance(text, Document):
+            raise DataError(
+                f"Text {row} comes without numbers, and the model was trained with {width} beside each text.\n"
+                "Pass smoothlink.Document(text, numbers); Document(text) where they are not known."
+            )
         yield text
 
 

@@ -30,7 +30,8 @@ def section(model: TextSmoothLink) -> Section:
     arrays, meta = model.features_.to_arrays()
     arrays |= pack_names([example.text for example in model.examples_], "text_examples")
     meta |= {"example_labels": [example.labels for example in model.examples_], "source": model.source_}
-    return Section(arrays, {**meta, "examples": model.examples, "label_separator": model.label_separator})
+    own = {"examples": model.examples, "label_separator": model.label_separator, "label_form": model.label_form_}
+    return Section(arrays, {**meta, **own})
 
 
 def text_model(loaded: Loaded, classifier: SmoothLinkClassifier) -> TextSmoothLink:
@@ -51,5 +52,5 @@ def text_model(loaded: Loaded, classifier: SmoothLinkClassifier) -> TextSmoothLi
     own = {"examples": meta["examples"], "label_separator": meta.get("label_separator", "auto")}
     model = TextSmoothLink(**own, **features.get_params(), **classifier.get_params(deep=False))
     model._keep(classifier, features, [TrainingExample(*pair) for pair in zip(texts, labels, strict=True)])
-    model.source_ = meta["source"]
+    model.source_, model.label_form_ = meta["source"], meta.get("label_form", "lists")
     return model

@@ -2,26 +2,43 @@
 
 const KEY = "smoothlink-token";
 
-export class RefusedRequest extends Error {} // its message is the server's reason
+// Its message is the server's reason.
+export class RefusedRequest extends Error {
+  constructor(reason, status) {
+    super(reason);
+    this.status = status;
+  }
+}
 
-export async function request(path, body, signal) {
+// Why a request failed, in a sentence.
+export const reason = (error) => (error instanceof RefusedRequest ? error.message : "The server does not respond.");
+
+// Sends JSON, or a file as it is, and returns the response.
+async function send(path, body, signal) {
+  const isFile = body instanceof Blob;
   for (;;) {
     const token = sessionStorage.getItem(KEY);
     const response = await fetch(path, {
       method: body ? "POST" : "GET",
-      headers: { ...(body && { "Content-Type": "application/json" }), ...(token && { Authorization: `Bearer ${token}` }) },
-      body: body && JSON.stringify(body),
+      headers: {
+        ...(body && { "Content-Type": isFile ? "application/octet-stream" : "application/json" }),
+        ...(token && { Authorization: `Bearer ${token}` }),
+      },
+      body: body && !isFile ? JSON.stringify(body) : body,
       signal,
     });
-    if (response.status === 401) {
-      await readToken();
-      continue;
+    if (response.ok) return response;
+    if (response.status !== 401) {
+      const content = await response.json().catch(() => ({}));
+      throw new RefusedRequest(content.reason ?? `The server responded with status ${response.status}.`, response.status);
     }
-    const content = await response.json().catch(() => ({ reason: `The server responded with status ${response.status}.` }));
-    if (!response.ok) throw new RefusedRequest(content.reason);
-    return content;
+    await readToken();
   }
 }
+
+export const request = async (path, body, signal) => (await send(path, body, signal)).json();
+export const requestLines = async (path, body) => (await (await send(path, body)).text()).split("\n");
+export const requestFile = async (path, body) => (await send(path, body)).blob();
 
 let reading = null; // several requests may be refused at once: one dialog is enough
 

@@ -43,7 +43,7 @@ function line(name, schema, description = "") {
 function article(path, method, operation) {
   const parts = [make("h2", [make("b", method.toUpperCase()), path]), make("p", operation.description ?? operation.summary)];
   const section = (title, rows) => rows.length && parts.push(make("h3", title), make("table", make("tbody", rows)));
-  const body = operation.requestBody?.content["application/json"].schema;
+  const body = operation.requestBody?.content["application/json"]?.schema;
   section("Query", (operation.parameters ?? []).map((one) => line(one.name, one.schema, one.description)));
   section("Body", lines(body));
   const example = resolve(body).examples?.[0];
@@ -57,7 +57,7 @@ function article(path, method, operation) {
 const curl = (path, body) =>
   `curl ${new URL(`.${path}`, location.href)} \\\n  -H 'Content-Type: application/json' \\\n` +
   (described.components.securitySchemes ? "  -H 'Authorization: Bearer TOKEN' \\\n" : "") +
-  `  -d '${JSON.stringify(body)}'`;
+  `  -d '${JSON.stringify(body).replaceAll("'", "'\\''")}'`;
 
 document.getElementById("facts").textContent = `smoothlink ${described.info.version}`;
 const all = Object.entries(described.paths).flatMap(([path, methods]) => Object.entries(methods).map(([method, operation]) => article(path, method, operation)));

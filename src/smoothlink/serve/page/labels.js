@@ -1,23 +1,24 @@
-// The list of labels: bars, the threshold, and which label is explained.
+// The list of labels of one text: bars, the threshold, and which label is explained.
+
+import { element, get } from "./dom.js";
 
 const EXTRA = 4; // labels below the threshold that are shown
 
-const list = document.getElementById("labels");
-const slider = document.getElementById("threshold");
-const shown = document.getElementById("shown");
+const list = get("labels");
+const slider = get("threshold");
+const own = get("own");
 const rows = new Map(); // label -> its row, reused so that bars move instead of jumping
-let found = []; // [{label, probability}], the best first
+let found = []; // [{label, name, probability, predicted}], the best first
 let correct = new Set(); // labels that the training set gives this text
 let pinned = null; // the label that was clicked
 let explained = null; // the label under the pointer or with the focus
-let onExplain = () => {};
+let about = null;
+let chosen = null; // the threshold of the slider; null: the model's own
+let on = {};
 
-export const threshold = () => Number(slider.value);
-export const likely = () => found.filter((one) => one.probability >= threshold());
-
-export function whenExplained(callback) {
-  onExplain = callback;
-}
+const isLikely = (one) => (chosen === null ? one.predicted : one.probability >= chosen);
+export const likely = () => found.filter(isLikely);
+export const state = () => ({ likely: likely().length, found: found.length, threshold: chosen ?? about.threshold });
 
 export function scrollToPinned() {
   rows.get(pinned)?.scrollIntoView({ block: "nearest" });
@@ -32,102 +33,105 @@ export function show(labels, trainingLabels) {
   found = labels;
   correct = new Set(trainingLabels);
   draw();
-  if (explained && !rows.has(explained)) explain(null);
-  else if (explained) onExplain(explained);
+  if (explained && !rows.has(explained.label)) explain(null);
+  else if (explained) on.onExplain(explained);
 }
 
 function draw() {
-  const least = threshold();
-  shown.value = least.toFixed(2);
-  list.style.setProperty("--threshold", least);
-  const visible = found.slice(0, likely().length + EXTRA);
+  const least = chosen ?? about.threshold; // null: labels have different ones, or the best is predicted
+  get("shown").value = least === null ? "own" : least.toFixed(2);
+  if (chosen === null) slider.value = least ?? 0.5;
+  own.hidden = chosen === null;
+  list.style.setProperty("--threshold", least ?? -1);
+  const visible = found.slice(0, found.findLastIndex(isLikely) + 1 + EXTRA);
   const names = new Set(visible.map((one) => one.label));
-  for (const [name, row] of rows) {
-    if (!names.has(name)) {
+  for (const [label, row] of rows) {
+    if (!names.has(label)) {
       row.remove();
-      rows.delete(name);
+      rows.delete(label);
     }
   }
   visible.forEach((one, i) => {
-    const row = rows.get(one.label) ?? makeRow(one.label);
-    fill(row, one, least);
+    const row = rows.get(one.label) ?? makeRow(one);
+    fill(row, one);
     if (list.children[i] !== row) list.insertBefore(row, list.children[i] ?? null);
   });
   if (pinned && !rows.has(pinned)) pinned = null;
   updateState();
 }
 
-function makeRow(name) {
-  const row = document.createElement("li");
-  const button = document.createElement("button");
+function makeRow(one) {
+  const name = element("span", "label", one.name);
+  const row = element("li", "", element("button", "row", name, element("span", "track", element("span", "bar")), element("span", "number")));
+  const button = row.firstChild;
   button.type = "button";
-  button.className = "row";
-  button.append(element("span", "label"), element("span", "track"), element("span", "number"));
-  button.children[0].append(name);
-  button.children[1].append(element("span", "bar"));
-  button.onpointerenter = (event) => event.pointerType === "mouse" && explain(name);
-  button.onfocus = () => explain(name);
+  button.title = one.label;
+  button.onpointerenter = (event) => event.pointerType === "mouse" && explain(one);
+  button.onfocus = () => explain(one);
   button.onclick = () => {
-    pinned = pinned === name ? null : name;
-    explain(name);
+    pinned = pinned === one.label ? null : one.label;
+    explain(one);
   };
-  row.append(button);
-  rows.set(name, row);
+  rows.set(one.label, row);
   return row;
 }
 
-function fill(row, { label, probability }, least) {
-  const button = row.firstChild;
-  const [name, track, number] = button.children;
-  button.title = label;
-  row.className = probability >= least ? "" : "below";
-  track.firstChild.style.setProperty("--p", probability);
-  number.textContent = probability.toFixed(2);
+function fill(row, one) {
+  const [name, track, number] = row.firstChild.children;
+  row.className = isLikely(one) ? "" : "below";
+  track.firstChild.style.setProperty("--p", one.probability);
+  number.textContent = one.probability.toFixed(2);
   name.querySelector(".correct")?.remove();
-  if (correct.has(label)) {
-    const mark = element("span", "correct");
-    mark.append("✓", Object.assign(element("span", "visually-hidden"), { textContent: " is a label of this example" }));
+  if (correct.has(one.label)) {
+    const mark = element("span", "correct", "✓", element("span", "visually-hidden", " is a label of this example"));
     mark.title = "This is a label of this example.";
     name.append(mark);
   }
 }
 
-export function element(kind, className) {
-  return Object.assign(document.createElement(kind), { className });
-}
-
-function explain(name) {
-  const changed = explained !== name;
-  explained = name;
+function explain(one) {
+  const changed = explained?.label !== one?.label;
+  explained = one;
   updateState();
-  if (changed) onExplain(name);
+  if (changed) on.onExplain(one);
 }
 
 function updateState() {
-  for (const [name, row] of rows) {
-    row.firstChild.classList.toggle("shown", name === explained);
-    row.firstChild.setAttribute("aria-pressed", name === pinned);
-    row.firstChild.tabIndex = row === (rows.get(explained) ?? list.firstChild) ? 0 : -1; // one stop for the Tab key
+  const first = rows.get(explained?.label) ?? list.firstChild;
+  for (const [label, row] of rows) {
+    row.firstChild.classList.toggle("shown", label === explained?.label);
+    row.firstChild.setAttribute("aria-pressed", label === pinned);
+    row.firstChild.tabIndex = row === first ? 0 : -1; // one stop for the Tab key
   }
 }
 
-list.onpointerleave = (event) => event.pointerType === "mouse" && !list.contains(document.activeElement) && explain(pinned);
+const explainPinned = () => explain(found.find((one) => one.label === pinned) ?? null);
 
-list.onfocusout = (event) => !list.contains(event.relatedTarget) && explain(pinned);
+list.onpointerleave = (event) => event.pointerType === "mouse" && !list.contains(document.activeElement) && explainPinned();
+
+list.onfocusout = (event) => !list.contains(event.relatedTarget) && explainPinned();
 
 list.onkeydown = (event) => {
   const at = [...list.children].indexOf(document.activeElement.parentElement);
   const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: list.children.length - 1 }[event.key];
   if (event.key === "Escape") {
     pinned = null;
-    document.getElementById("text").focus();
+    get("text").focus();
   } else if (to !== undefined) {
     event.preventDefault();
     list.children[Math.max(0, Math.min(to, list.children.length - 1))]?.firstChild.focus();
   }
 };
 
-slider.oninput = () => {
+function setThreshold(value) {
+  chosen = value;
   draw();
-  slider.dispatchEvent(new CustomEvent("threshold", { bubbles: true }));
-};
+  on.onThreshold();
+}
+
+export function start(model, callbacks) {
+  [about, on] = [model, callbacks];
+  slider.oninput = () => setThreshold(Number(slider.value));
+  own.onclick = () => setThreshold(null);
+  draw();
+}
