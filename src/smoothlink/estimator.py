@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -23,8 +24,9 @@ from smoothlink.fitting.checks import check_loss, check_weights
 from smoothlink.fitting.prepare import feature_count
 from smoothlink.fitting.run import run
 from smoothlink.fitting.settings import Notify, Request, TrainingData
-from smoothlink.fitting.summary import Fitted
+from smoothlink.fitting.summary import Fitted, with_contents
 from smoothlink.labels import read_classes, read_indicator, read_targets, weigh
+from smoothlink.machines.copies import Groups, RowContents, group_numbers, row_hashes
 from smoothlink.machines.rows_in_files import MappedMatrix
 from smoothlink.machines.threads import single_thread
 from smoothlink.model import Model
@@ -66,6 +68,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
     thresholds_ : one per label, fitted by Algorithm 4 on held-out rows.
     label_directions_ : U (c, k), or None.
     label_names_, n_features_in_, feature_names_in_ : as usual.
+    training_rows_ : hashes of the rows it was trained on, which tell how many test rows are among them.
     zero_based_ : whether the svmlight files it was trained on count features from 0; None for other data.
     """
 
@@ -134,7 +137,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
             self._device_copy.drop()
         return self
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None) -> Self:
         """Fits to X (n, d), CSR or dense, and y: class ids (n,), or a 0/1 matrix (n, c), sparse or dense.
 
         Within `with smoothlink.cluster(...)` the fit runs on a cluster; there X may be `smoothlink.Files`, which the
@@ -142,6 +145,9 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
 
         Weights count rows: weight 2 is the row seen twice. So they should be about 1 on average, not sum to 1: label
         frequencies are smoothed by half a row, and propensities depend on how many rows there are.
+
+        Rows of the same features are held out together when settings are chosen and the model is calibrated. With
+        groups (n,), one value for each row, it is rows of the same group, such as an author or a patient.
         """
         cluster = current()
         request = self._request(cluster=cluster is not None)
@@ -150,8 +156,8 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
 
             check_shards(cluster, request)
         if hasattr(X, "sources"):  # Files
-            if y is not None or sample_weight is not None:
-                raise ValueError("Files hold their labels and have no weights: pass nothing but them.")
+            if y is not None or sample_weight is not None or groups is not None:
+                raise ValueError("Files hold their labels and have no weights or groups: pass nothing but them.")
             return self._fit_files(X, request)
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None.")
@@ -167,16 +173,20 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         w, label_weight = weigh(targets, w, self.class_weight)
         check_weights(w, targets.Y, label_weight, request)
         notify = getattr(self, "_notify", None) or (_to_stderr if self.verbose else None)
+        given = group_numbers(groups, X.shape[0])
         if cluster is not None:
             from smoothlink.distributed.distributed_fit import fit_partitioned, partition_arrays
 
             task, rows = "multiclass" if targets.multiclass else "multilabel", partition_arrays(cluster, X, targets.Y)
-            reports: dict[str, Any] = {"notify": notify, "note": self._noted()}
+            reports: dict[str, Any] = {"groups": given, "notify": notify, "note": self._noted()}
             trained = fit_partitioned(rows, w.astype(np.float32), request, task, label_weight, **reports)
             return self._keep(trained, targets.classes, indicator=targets.indicator, sparse=targets.sparse)
-        data = TrainingData(X, targets.Y, w, targets.multiclass, label_weight)
+        contents = RowContents.of(X, targets.Y)
+        together = contents.groups(given)
+        self._say_copies(contents, together)
+        data = TrainingData(X, targets.Y, w, targets.multiclass, label_weight, together)
         with single_thread(_largest_product(X, targets.Y.shape[1], request)):
-            trained = self._train(data, request, notify)
+            trained = with_contents(self._train(data, request, notify), contents, together)
         return self._keep(trained, targets.classes, indicator=targets.indicator, sparse=targets.sparse)
 
     def _train(self, data: TrainingData, request: Request, notify: Notify | None) -> Fitted:
@@ -203,6 +213,14 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
             self.feature_names_in_ = np.array(header.feature_names, dtype=object)
         return self
 
+    def _say_copies(self, contents: RowContents, groups: Groups | None) -> None:
+        """Notes how many rows repeat others; warns where nobody reads notes and all rows are the same."""
+        text, note = contents.describe(groups), self._noted()
+        if text is not None and note is not None:
+            note(text)
+        elif text is not None and contents.all_same:
+            warnings.warn(text, UserWarning, stacklevel=3)
+
     def _noted(self) -> Any:
         return getattr(self, "_note", None) or (_note_to_stderr if self.verbose else None)
 
@@ -218,6 +236,7 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         self.thresholds_ = trained.model.thresholds
         self.label_names_ = names
         self.zero_based_ = None
+        self.training_rows_ = trained.training_rows
         self._indicator, self._sparse = indicator, sparse
         return self
 
@@ -308,29 +327,48 @@ class SmoothLinkClassifier(ClassifierMixin, BaseEstimator):
         return sets if self._sparse or not self._indicator else sets.toarray()
 
     def evaluate(
-        self, X: Any, y: Any, *, bootstraps: int = 1000, seed: int = 0, rank_by: str = "probability"
+        self,
+        X: Any,
+        y: Any,
+        *,
+        bootstraps: int = 1000,
+        seed: int = 0,
+        rank_by: str = "probability",
+        groups: Any = None,
     ) -> Evaluation:
-        """All metrics with 90 % intervals; y as in `fit`, or with more columns than labels known."""
+        """All metrics with 90 % intervals; y as in `fit`, or with more columns than labels known.
+
+        groups: as in `fit`; intervals are over draws of groups, or of rows of the same features.
+        """
         check_value("rank_by", rank_by, RANK_BY)
         X, truth = self._validated_rows(X), self._true_labels(y)
         if truth.shape[0] != X.shape[0]:
             raise ValueError(f"X has {X.shape[0]} rows and y has {truth.shape[0]}; they must be as many.")
-        return self._evaluation(truth, self._run_prediction(X, predictions, truth, rank_by=rank_by), bootstraps, seed)
+        given = group_numbers(groups, X.shape[0])
+        predicted = self._run_prediction(X, predictions, truth, rank_by=rank_by)
+        return self._evaluation(truth, predicted, bootstraps, seed, row_hashes(X), given)
 
-    def _evaluation(self, truth: sp.csr_array, predicted: Predictions, bootstraps: int, seed: int) -> Evaluation:
-        """Returns the metrics of predictions for rows whose labels are known."""
-        model = self.model_
-        from smoothlink.metrics.evaluate import evaluate
+    def _evaluation(
+        self,
+        truth: sp.csr_array,
+        predicted: Predictions,
+        bootstraps: int,
+        seed: int,
+        features: Array,
+        groups: Array | None = None,
+    ) -> Evaluation:
+        """Returns the metrics of predictions for rows whose labels are known; features (n,) are hashes of the rows."""
+        from smoothlink.metrics.evaluate import evaluation, model_statistics
 
-        return evaluate(
-            truth,
-            predicted,
-            label_counts=model.counts,
-            n_train=max(1, round(model.total)),
-            task="multiclass" if model.multiclass else "multilabel",
-            bootstraps=bootstraps,
-            seed=seed,
-        )
+        together = RowContents(features, row_hashes(truth)).groups(groups)
+        found = model_statistics(self.model_, truth, predicted)._replace(groups=together)
+        return evaluation(found, truth, bootstraps, seed)._replace(n_training_rows=self._count_training_rows(features))
+
+    def _count_training_rows(self, features: Array) -> int:
+        """Returns how many rows, by hashes of their features, are in the training data; 0 where that is not known."""
+        known = 0 if self.training_rows_ is None else self.training_rows_.overlap(features)
+        every = known > 0 and known == np.count_nonzero(features)  # of those that have features
+        return len(features) if every else known
 
     def _true_labels(self, y: Any) -> sp.csr_array:
         """y as a 0/1 matrix with at least a column for each label known; class ids unknown to the model come last."""

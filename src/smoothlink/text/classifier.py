@@ -19,6 +19,7 @@ from smoothlink.choices import check_names
 from smoothlink.errors import DataError, plural
 from smoothlink.estimator import SmoothLinkClassifier
 from smoothlink.labels import NamedLabels, names_of, read_labels
+from smoothlink.machines.copies import RowContents
 from smoothlink.metrics.evaluate import Evaluation
 from smoothlink.text.data_frames import TextColumns, column_names, list_names, read_texts, values_of
 from smoothlink.text.documents import TABLE, DocumentSource, as_meta, from_meta
@@ -87,11 +88,14 @@ class TextSmoothLink(BaseEstimator):
             self.classifier_.set_params(device=params["device"])
         return self
 
-    def fit(self, texts: Any, labels: Any, sample_weight: Any = None) -> Self:
+    def fit(self, texts: Any, labels: Any, sample_weight: Any = None, groups: Any = None) -> Self:
         """Fits to texts and their labels.
 
         Texts are a list, a column, or a table of nothing but columns of text, which are joined by line ends. Labels
         are a list of names for each text, one name each, names in one text (`label_separator`), or a 0/1 matrix.
+
+        Texts that are nearly the same are held out together when settings are chosen and the model is calibrated. With
+        groups (n,), one value for each text, it is texts of the same group, such as an author.
         """
         if type(self.examples) is not int or self.examples < 0:
             raise ValueError(f"examples is {self.examples!r}; possible are 0 and more.")
@@ -112,10 +116,14 @@ class TextSmoothLink(BaseEstimator):
             raise DataError(f"There are {plural(len(texts), 'text')} and labels of {given.Y.shape[0]}; pair them.")
         features = TextFeatures(**{name: getattr(self, name) for name in _options(TextFeatures)})
         X = features.fit_transform(texts)
+        if groups is None:
+            from smoothlink.text.near_duplicates import groups_of_texts  # numba takes time to load
+
+            groups = groups_of_texts(texts, RowContents.of(X, given.Y))
         classifier = SmoothLinkClassifier(**{name: getattr(self, name) for name in _options(SmoothLinkClassifier)})
         for hook in ("_notify", "_note"):
             setattr(classifier, hook, getattr(self, hook, None))
-        classifier.fit(X, given.Y, sample_weight=sample_weight)
+        classifier.fit(X, given.Y, sample_weight=sample_weight, groups=groups)
         classifier.label_names_ = given.names
         source = DocumentSource(TABLE, found.columns, separator=separator)
         self._keep(classifier, features, some_examples(texts, given, self.examples))
@@ -221,11 +229,21 @@ class TextSmoothLink(BaseEstimator):
         return [place[name] for name in wanted]
 
     def evaluate(
-        self, texts: Any, labels: Any, *, bootstraps: int = 1000, seed: int = 0, rank_by: str = "probability"
+        self,
+        texts: Any,
+        labels: Any,
+        *,
+        bootstraps: int = 1000,
+        seed: int = 0,
+        rank_by: str = "probability",
+        groups: Any = None,
     ) -> Evaluation:
-        """All metrics with 90 % intervals; labels as in `fit`, those unknown to the model count as misses."""
+        """All metrics with 90 % intervals; labels as in `fit`, those unknown to the model count as misses.
+
+        groups: as in `fit`; intervals are over draws of groups, or of texts of the same features.
+        """
         X, Y = self.transform(texts), self._read_labels(labels).Y
-        return self.classifier_.evaluate(X, Y, bootstraps=bootstraps, seed=seed, rank_by=rank_by)
+        return self.classifier_.evaluate(X, Y, bootstraps=bootstraps, seed=seed, rank_by=rank_by, groups=groups)
 
     def score(self, texts: Any, labels: Any) -> float:
         """Returns Micro-F1 of `predict`, which for one label per row is the accuracy."""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from smoothlink.data.files_on_disk import SUFFIXES, bare_name, load, replacing
 from smoothlink.data.formats import FASTTEXT_MARK, documents_in
 from smoothlink.errors import DataError, plural
+from smoothlink.machines.copies import is_missing
 from smoothlink.text.label_cells import NONE, Guess, guess_separator, names_in, shown, text_of, unlikely_labels
 
 Array = NDArray[Any]
@@ -57,11 +58,13 @@ class Documents(NamedTuple):
     without_labels: int
     separator: str | None  # as it was given or guessed; None: cells hold no mark, or labels are lists
     notes: tuple[str, ...] = ()  # on how labels were read
+    groups: list[str] | None = None  # of documents that stay on one side of every split
 
     def rows(self, rows: Iterable[int]) -> Documents:
         """Returns the documents of these rows."""
         at = list(rows)
-        return self._replace(texts=[self.texts[i] for i in at], labels=[self.labels[i] for i in at])
+        groups = None if self.groups is None else [self.groups[i] for i in at]
+        return self._replace(texts=[self.texts[i] for i in at], labels=[self.labels[i] for i in at], groups=groups)
 
     def usable(self, *, drop_unlabelled: bool) -> Documents:
         """Returns the documents that can be learnt from."""
@@ -78,6 +81,7 @@ def join_documents(parts: Sequence[Documents]) -> Documents:
         sum(part.without_labels for part in parts),
         parts[-1].separator,
         tuple(note for part in parts for note in part.notes),
+        None if parts[-1].groups is None else [group for part in parts for group in part.groups or ()],
     )
 
 
@@ -118,6 +122,24 @@ def read_documents(
     guessed = "" if source.separator else guess.described("--label-separator")
     notes = [*([guessed] if guessed else []), *unlikely_labels(cells, separator)]
     return Documents(texts, labels, without_text, without_labels, separator, tuple(notes))
+
+
+def column_of(path: str, source: DocumentSource, name: str) -> list[str]:
+    """Returns the values of a column of groups, as text; raises an error where a document has none."""
+    found, missing, seen = [], [], dict[str, None]()
+    for where, values in records(path, source.format, numbered=source.numbered):
+        seen |= dict.fromkeys(values) if len(seen) < 100 else {}
+        found.append(str(values.get(name)))
+        missing += [where] if is_missing(values.get(name)) else []
+    if name not in seen:
+        there = ", ".join([f"{column:.30}" for column in list(seen)[:20]] + ["..."] * (len(seen) > 20))
+        raise DataError(f"{path} has no column {name}; it has {there}.\nName one of these with --groups.")
+    if missing:
+        raise DataError(
+            f"{path}, {missing[0]}: the column {name} has no value, as in {len(missing):,} of {len(found):,} rows.\n"
+            "Give each of these rows a group of its own, such as its number, or leave --groups out."
+        )
+    return found
 
 
 def check_columns(path: str, wanted: list[str], seen: list[str], source: DocumentSource) -> None:
