@@ -253,11 +253,12 @@ def test_rows() -> list[str]:
 
 
 def sections() -> list[str]:
-    """What benchmarks/texts.py and benchmarks/calibration.py measured."""
+    """What benchmarks/texts.py, benchmarks/calibration.py and benchmarks/copies.py measured."""
     import calibration
+    import copies
     import texts
 
-    return [*texts.section(), "", *calibration.section()]
+    return [*texts.section(), "", *calibration.section(), "", *copies.section()]
 
 
 def fit_time() -> list[str]:
