@@ -62,6 +62,19 @@ def test_what_is_auto_is_chosen_on_a_cluster_as_in_one_process(workers, rng):
 
 
 @pytest.mark.parametrize("plan", ["rows", "columns"])
+@pytest.mark.parametrize("groups", [None, np.arange(180) // 4], ids=["copies", "groups"])
+def test_copies_and_groups_are_held_out_together_on_a_cluster_as_in_one_process(workers, rng, plan, groups):
+    X, Y = words(rng)
+    X, Y = sp.vstack([X, X], format="csr"), np.concatenate([Y, Y])  # a row and its copy are on different workers
+    here = fixed(calibrate=True, solver=ConjugateGradient(tol=1e-5)).fit(X, Y, groups=groups)
+    with smoothlink.cluster(workers.client, plan=plan):
+        there = fixed(calibrate=True, solver=ConjugateGradient(tol=1e-5)).fit(X, Y, groups=groups)
+    np.testing.assert_allclose(there.predict_proba(X), here.predict_proba(X), atol=1e-2)
+    assert there.summary_["copies"] == here.summary_["copies"] >= 80
+    np.testing.assert_array_equal(there.training_rows_.hashes, here.training_rows_.hashes)
+
+
+@pytest.mark.parametrize("plan", ["rows", "columns"])
 @pytest.mark.parametrize("settings", [{}, {"class_weight": [1, 2, 3, 4, 5, 6]}], ids=["plain", "label weights"])
 def test_a_plan_that_is_requested_gives_the_same_model(workers, rng, plan, settings):
     X, Y = words(rng)

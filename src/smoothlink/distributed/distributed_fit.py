@@ -36,8 +36,9 @@ from smoothlink.fitting.memory import Plan, size
 from smoothlink.fitting.prepare import largest_rank, resolve_solver, start_settings
 from smoothlink.fitting.run import fit_posed
 from smoothlink.fitting.settings import Clock, Inputs, Note, Notify, Problem, Request, Settings
-from smoothlink.fitting.summary import Fitted
+from smoothlink.fitting.summary import Fitted, with_contents
 from smoothlink.labels import choose_multiclass
+from smoothlink.machines.copies import Groups, RowContents
 from smoothlink.solve import EXPECTED_ITERATIONS, ConjugateGradient
 from smoothlink.steps.scale import ColumnStatistics, fit_variance, resolve_scaling
 
@@ -76,11 +77,13 @@ class PartitionedData(NamedTuple):
                 parts.append(cluster.submit("partition", tasks.select_partition, *rows, worker=workers[at]))
         return ClusterRows(cluster, parts, self.starts, header.rows, header.features + 1, header.labels, w, all_rows)
 
-    def describe_fit(self, w: Array | None, label_weight: Array | None, request: Request) -> dict[str, Any]:
+    def describe_fit(
+        self, w: Array | None, label_weight: Array | None, request: Request, groups: Groups | None
+    ) -> dict[str, Any]:
         """Returns what makes two fits the same, on any number of workers."""
         counts = {noun: getattr(self.header, noun) for noun in ("rows", "features", "labels")}
         where = {"on": "a cluster", "shards": None if self.cluster.shards is None else str(self.cluster.shards)}
-        return {**where, **counts, **self.checksums(), **describe_request(w, label_weight, request)}
+        return {**where, **counts, **self.checksums(), **describe_request(w, label_weight, request, groups)}
 
     def first_rows(self) -> Any:
         """Returns X of a few rows."""
@@ -163,6 +166,7 @@ def fit_partitioned(
     task: str,
     label_weight: Array | None = None,
     *,
+    groups: Array | None = None,
     notify: Notify | None = None,
     note: Note | None = None,
 ) -> Fitted:
@@ -181,11 +185,19 @@ def fit_partitioned(
     with clock.step("read"):
         rows = data.load(scaling.__call__, w, request.block_rows, columns=plan.by == "columns")
         counts = cluster.results([cluster.submit("check", tasks.count_partition, part) for part in rows.parts])
+    contents = RowContents(
+        *(np.concatenate(hashes) for hashes in zip(*(part.contents for part in counts), strict=True))
+    )
+    rows.groups = contents.groups(groups)
+    if note is not None and (text := contents.describe(rows.groups)) is not None:
+        note(text)
     multiclass = is_multiclass_on_workers(counts, task, rows.c)
     check_task(request, multiclass=multiclass)
     label_scale = None if label_weight is None else np.sqrt(label_weight).astype(np.float32)
     entries = sum(part.entries for part in counts)
-    with open_state(request.checkpoint, lambda: data.describe_fit(w, label_weight, request), Plan) as state:
+    with open_state(
+        request.checkpoint, lambda: data.describe_fit(w, label_weight, request, rows.groups), Plan
+    ) as state:
 
         def pose(request: Request) -> tuple[Problem, Settings]:
             problem = Problem(rows, RemoteLabels(rows), multiclass, scaling, Inputs(), False, label_scale, state)
@@ -193,7 +205,7 @@ def fit_partitioned(
 
         fitted = fit_posed(pose, replace(request, input_kernel=None), clock, state, rows.c)
     fitted.summary.update(workers=len(cluster.workers), partitioned=plan.by, bytes_moved=dict(cluster.moved))
-    return fitted
+    return with_contents(fitted, contents, rows.groups)
 
 
 def is_multiclass_on_workers(counts: list[tasks.PartitionCounts], task: str, labels: int) -> bool:

@@ -90,7 +90,7 @@ def run_on(data: TrainingData, request: Request, notify: Notify | None, note: No
         scaling = choose_scaling(data.X, request.scale, data.w)
     with open_state(
         request.checkpoint,
-        lambda: describe_fit(data.X, data.Y, data.w, data.label_weight, request),
+        lambda: describe_fit(data.X, data.Y, data.w, data.label_weight, request, data.groups),
         lambda: plan_memory(data, request, dense=scaling.dense, resident=lambda: loaded_bytes(request, data)),
     ) as state:
         if state.plan.memory is not None and note is not None:
@@ -261,7 +261,7 @@ def fit_quickly(choice: ChosenSettings, request: Request, clock: Clock) -> Fitte
         chosen = {name: getattr(choice.settings, name) for name in ("final_ridge", "loss", "passes")}
         folds = replace(request, **chosen, holdout=FOLD_SHARE)
         return fit_validated(choice, validate_held_out(choice, folds, clock), request, clock)
-    held = few_rows(problem.rows.w, request.seed) if request.calibrate else NOTHING
+    held = few_rows(problem.rows.w, request.seed, problem.rows.groups) if request.calibrate else NOTHING
 
     def fit(rows: Rows) -> OneFit:
         model, embedded = fit_link(problem, rows, choice.settings, not_calibrated(rows.c), clock)
@@ -273,7 +273,8 @@ def fit_quickly(choice: ChosenSettings, request: Request, clock: Clock) -> Fitte
 
 def fit_jointly(choice: ChosenSettings, request: Request, clock: Clock) -> Fitted:
     """Trains W, V and sparse weights together, with sampled negatives."""
-    held = rows_for_one_fit(choice.problem.rows.w, request) if request.calibrate else NOTHING
+    rows = choice.problem.rows
+    held = rows_for_one_fit(rows.w, request, rows.groups) if request.calibrate else NOTHING
     names = iter(("held", "fit"))
 
     def fit(rows: Rows) -> tuple[Model, Embedded]:
@@ -300,7 +301,8 @@ def fit_finetuned(pose: Pose, request: Request, clock: Clock, state: FitState) -
         choice = choice._replace(settings=validation.settings)
     problem = choice.problem
     select = request.training_passes == "auto"
-    held = rows_for_one_fit(problem.rows.w, request) if select or request.calibrate else NOTHING
+    rows = problem.rows
+    held = rows_for_one_fit(rows.w, request, rows.groups) if select or request.calibrate else NOTHING
     stop: list[int] = []  # after how many passes held-out rows gained no more
 
     def fit(rows: Rows) -> tuple[Model, Embedded]:
