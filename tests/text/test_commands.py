@@ -484,6 +484,15 @@ def test_what_is_wrong_with_groups_is_said_in_a_sentence(tmp_path):
         assert "line 5: the column author has no value, as in 1 of 60 rows" in ran.err
 
 
+def test_the_same_text_with_other_numbers_is_no_copy(tmp_path):
+    path = tmp_path / "docs.jsonl"
+    rows = [{"text": "a sample", "size": i % 15, "labels": ["fruit"]} for i in range(30)]
+    path.write_text("\n".join(json.dumps(row) for row in rows))
+    succeed("split", path, "--numbers", "size", "--parts", "0.6,0.4")
+    parts = [rows_in(tmp_path / f"docs-{name}.jsonl") for name in ("train", "test")]
+    assert not {row["size"] for row in parts[0]} & {row["size"] for row in parts[1]}
+
+
 def test_a_file_of_one_row_again_and_again_is_said_to_be_one(tmp_path):
     path = tmp_path / "docs.jsonl"
     path.write_text("\n".join([json.dumps({"text": "an apple and a pear", "labels": ["fruit"]})] * 30))

@@ -124,7 +124,7 @@ def open_text(path: str, how: Reading, screen: Screen) -> Opened:
     try:
         found = read_documents(path, source)
     except DataError:
-        if how.text:
+        if how.text or how.numbers:
             raise
         found = read_documents(path, source, text_matters=False)
         screen.note(f"{path} has no column {source.columns[0]}: name those of the text with --text to find copies.")

@@ -158,7 +158,8 @@ def linear_in_x(
     if any(getattr(request, name) != "auto" for name in free) or request.embedding != "randomized":
         return None
     problem = choice.problem
-    fits = len(problem.scaling.factor) <= LINEAR_COLUMNS and problem.rows.n >= LINEAR_ROWS
+    distinct = np.count_nonzero(problem.rows.distinct)
+    fits = len(problem.scaling.factor) <= LINEAR_COLUMNS and distinct >= LINEAR_ROWS
     if not (problem.table and validation.criteria and fits):
         return None
     loss = "softmax" if problem.multiclass else "logistic"
