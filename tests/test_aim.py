@@ -195,8 +195,11 @@ def files(tmp_path_factory, pytestconfig):
     found = prepared(tmp_path_factory.mktemp("aim"), pytestconfig.getoption("--seed"))
     model = found.folder / "aim.safetensors"
     ran = succeed("train", found.train, "-o", model, "--effort", "quick", "--aim", "labels=2")
-    assert "Aim labels=2: a threshold of" in " ".join(ran.out.split())
-    assert "measured, not guaranteed" in " ".join(ran.out.split())
+    printed = " ".join(ran.out.split())
+    assert "It predicts labels from a threshold of" in printed
+    assert "for the aim labels=2. On " in printed
+    assert "measured, not guaranteed" in printed
+    assert printed.index("measured, not guaranteed") < printed.index("What to type next") < printed.index("selected by")
     return found._replace(model=model)
 
 

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import re
 import shlex
 
 import numpy as np
@@ -212,7 +213,7 @@ def test_the_end_says_how_good_it_is_then_what_it_cost_then_what_to_type_then_th
     typed = [line.strip() for line in ran.out.splitlines() if line.strip().startswith("smoothlink ")]
     assert [line.split()[1] for line in typed] == ["predict", "evaluate", "report", "serve"]
     assert f"smoothlink evaluate '{target}' {files.test}" in typed  # the file beside the training file
-    assert succeed(*shlex.split(typed[0])[1:]).out
+    assert succeed(*shlex.split(typed[0])[1:], "-o", "-").out
     unmeasured = succeed("train", files.train, "-o", target, *FIXED)
     assert "No training rows were held out" in unmeasured.out
     (files.folder / "alone.txt").write_bytes(files.train.read_bytes())
@@ -379,3 +380,7 @@ def test_a_fit_with_a_checkpoint_is_taken_up_by_the_same_command_only(files, tmp
     ran = run(*args, "--ridge", "2")
     assert ran.code == 1
     assert "is of another fit: ridge was 1.0 and is 2.0." in ran.err
+
+
+def test_the_help_never_calls_the_values_of_an_option_none_alone():
+    assert not re.search(r"--(memory|checkpoint)\s+none", succeed("train", "--help").out)

@@ -381,6 +381,7 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
         """
         check_value("k", k, Values(whole=1))
         check_value("rank_by", rank_by, RANK_BY)
+        check_value("as_frame", as_frame, Values(flag=True))
         best = self._run_prediction(self._validated_rows(X), predict_topk, int(k), rank_by=rank_by)
         if not as_frame:
             return best

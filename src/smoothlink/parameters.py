@@ -514,7 +514,8 @@ PARAMETERS = (
             objects="'precision=P', 'recall=R' (shares), 'labels=N' (labels per row)",
             accepts=lambda value: parse_aim(value) is not None,
         ),
-        'What the thresholds of the labels that `predict` returns are chosen for. "half": labels more likely than not. '
+        "What the thresholds of the labels that `predict` returns are chosen for: half, f1, precision=P, recall=R or "
+        'labels=N. "half": labels more likely than not. '
         'Others are chosen on held-out rows: "f1" one per label for a high mean F1 over labels, "precision=0.9" '
         'the smallest threshold at which this share of the predicted labels is true, "recall=0.9" the largest at which '
         'this share of the true labels is predicted, "labels=4" the one that predicts so many labels per row. New rows '

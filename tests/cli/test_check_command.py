@@ -129,3 +129,8 @@ def test_what_cannot_be_read_is_said(tmp_path, words):
     assert ran.code == 1
     assert words[0] in ran.err
     assert "Traceback" not in ran.err
+
+
+def test_a_share_of_all_is_100_percent(tmp_path):
+    path = lines(tmp_path / "d.jsonl", [(text, [f"label {i}"]) for i, text in enumerate(WORDS)])
+    assert "Labels with one document: 4 of 4 (100 %)" in succeed("check", path).out

@@ -75,6 +75,17 @@ def test_the_page_has_all_sections_and_its_metrics(made):
     assert "In favour of" in found.html
 
 
+def test_the_first_sentences_are_at_the_thresholds_that_the_model_predicts_at(rng):
+    X, Y = multilabel(rng, n=300)
+    for aim, said in (("half", "At the threshold of 50 %"), ("f1", "At the model's own threshold of each label")):
+        fitted = fixed(calibrate=True, aim=aim).fit(X[:200], Y[:200])
+        sets = fitted.predict(X[200:])
+        hits, text = (sets * Y[200:]).sum(), smoothlink.report(fitted, X[200:], Y[200:], bootstraps=0).html
+        right = f"{100 * hits / sets.sum():.1f}&nbsp;% of the predicted labels are right"
+        found = f"{100 * hits / Y[200:].sum():.1f}&nbsp;% of the true labels are predicted"
+        assert f"{said}, {right}, and {found}".replace("'", "&#39;") in text
+
+
 def test_figures_have_words_and_tables_have_headings(made):
     page = Page(page_of(*made))
     assert len(page.all("svg")) == len(page.all("figure")) == 10

@@ -58,7 +58,7 @@ def send(port, path, body=None, **headers):
     headers |= {"Content-Type": "application/json"}
     data = None if body is None else json.dumps(body).encode()
     with urllib.request.urlopen(
-        urllib.request.Request(f"http://127.0.0.1:{port}{path}", data, headers), timeout=20
+        urllib.request.Request(f"http://127.0.0.1:{port}{path}", data, headers), timeout=60
     ) as got:
         return got.read().decode()
 
@@ -108,7 +108,7 @@ def test_workers_share_a_port_and_their_counts_and_are_replaced_by_the_same_mode
         assert len(workers()) == 2
         text_model(final_ridge=100.0).save(path)
         workers()[0].kill()
-        assert process.wait(60) == 1
+        assert process.wait(120) == 1
         assert "changed since the server was started" in (message := process.stderr.read())
         assert "all are stopped" in message
 
@@ -119,17 +119,27 @@ def test_sigterm_stops_all_workers(model):
         send(port, "/predict", {"texts": ["apple"]})
         workers = psutil.Process(process.pid).children()
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(90) == 0
         assert not psutil.wait_procs(workers, timeout=10)[1]
 
 
-@pytest.mark.parametrize(("end", "code"), [(os._exit, 7), (signal.raise_signal, signal.SIGKILL)])
-def test_workers_that_cannot_start_are_not_started_for_ever(end, code, tmp_path, monkeypatch):
+class EndsWhileAsked:
+    """An application whose worker ends before it gives a sign of life, and after it was asked for one."""
+
+    def __reduce__(self):
+        return exec, ("import os, time; time.sleep(3); os._exit(7)",)
+
+
+@pytest.mark.parametrize(
+    ("factory", "code"),
+    [(partial(os._exit, 7), 7), (partial(signal.raise_signal, signal.SIGKILL), signal.SIGKILL), (EndsWhileAsked(), 7)],
+)
+def test_workers_that_cannot_start_are_not_started_for_ever(factory, code, tmp_path, monkeypatch):
     monkeypatch.setenv(MULTIPROCESS_FOLDER, str(tmp_path))
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
     try:
         with listen("127.0.0.1", 0) as listening, pytest.raises(SmoothLinkError, match=f"code -?{code:d}"):
-            Workers(uvicorn.Config(partial(end, code), factory=True, workers=1), [listening]).run()
+            Workers(uvicorn.Config(factory, factory=True, workers=1), [listening]).run()
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)

@@ -4,6 +4,7 @@ import io
 import json
 import time
 
+import numpy as np
 import pandas as pd
 import pytest
 from commands import run
@@ -13,6 +14,7 @@ from small import FIXED
 from smoothlink import TextSmoothLink, load
 from smoothlink.serve import ServerSettings
 from smoothlink.serve.corrections import FILE
+from smoothlink.text.numbers import Document
 from smoothlink.text.tables import read_table, write_table
 from smoothlink.vocabulary import Vocabulary, with_vocabulary
 
@@ -314,7 +316,7 @@ def test_what_cannot_be_read_is_a_sentence(open_page):
         refused("large.csv", b"x" * 30_000, "large.csv has 0.0 MB; at most 0.0 MB are read.")
         refused("odd.csv", b"a,b\n1,2,3\n", "odd.csv, line 2: 3 cells, where the first line has 2.")
         refused("sheet.xlsx", b"no sheet", "cannot be read")
-        refused("notes.docx", b"text", "Possible endings are")
+        refused("notes.docx", b"text", "Save it as .csv, .tsv, .jsonl, .xlsx.")
         refused("windows.csv", "id,text\n1,café\n".encode("cp1252"), "Choose its encoding and read it again.")
         page.click("#again button")
         page.wait_for_selector("#choices:visible")
@@ -365,7 +367,8 @@ def test_documents_that_are_refused_and_a_busy_server_do_not_stop_the_others(ope
         page.route("**/predict", predict)
         rows = [["a", "apple"], ["b", "x" * 5000], ["c", "  "], ["d", "rain"]]
         tag(page, table(rows=rows))
-        assert "2 documents could not be tagged" in page.text_content("#said")
+        assert page.text_content("#said").startswith("2 documents tagged in ")
+        assert page.text_content("#said").endswith("2 documents could not be tagged: they come first, with the reason.")
         page.select_option("#order", "file")
         assert list(shown(page)) == ["a", "b", "c", "d"]
         assert shown(page)["d"] == text_model().predict(["rain"])[0]
@@ -563,3 +566,112 @@ def test_ten_thousand_rows_of_xlsx_are_tagged(page):
     page.locator("#documents button").first.click()
     add(page, "weather")
     assert sum(1 for _ in read_table(downloaded(page, "xlsx").read_bytes(), "xlsx")) == 10_000
+
+
+@pytest.fixture(scope="module")
+def with_numbers(tmp_path_factory):
+    """A server of a model that has learned from texts and from two columns of numbers, and the model."""
+    folder = tmp_path_factory.mktemp("numbers")
+    rng = np.random.default_rng(7)
+    rows = []
+    for _ in range(200):
+        year, pages, topic = int(rng.integers(1900, 2000)), int(rng.integers(1, 9)), str(rng.choice(list(TOPICS)))
+        words = " ".join(str(word) for word in rng.choice(TOPICS[topic], 3))
+        rows.append([words, year, pages, [topic, "old" if year < 1950 else "young"]])
+    write_table(str(folder / "a.jsonl"), "jsonl", ["body", "year", "pages", "tags"], rows)
+    options = ["--text", "body", "--numbers", "year,pages", "--labels", "tags", "--effort", "quick", "-q"]
+    assert run("train", str(folder / "a.jsonl"), *options, "-o", str(folder / "m.safetensors")).code == 0
+    model = load(str(folder / "m.safetensors"))
+    with listening(model, ServerSettings(store=str(folder))) as address:
+        yield address, model, folder
+
+
+def test_numbers_beside_texts_are_used_as_in_training(open_page, with_numbers):
+    address, model, folder = with_numbers
+    page = open_page(address)
+    given = [["apple pear", 1905, 3], ["apple pear", 1995, 3], ["apple pear", "[1905", 3], ["apple pear", "", 3]]
+    rows = [[f"TR-{i}", *row] for i, row in enumerate(given)]
+    upload(page, table(columns=("signature", "body", "year", "pages"), rows=rows))
+    assert "The numbers in year and pages are used too, as in training." in page.text_content("#guess")
+    page.click("#tag")
+    page.wait_for_selector("#work:not(.busy) #documents li")
+    known = [Document("apple pear", numbers) for numbers in ([1905, 3], [1995, 3], [np.nan, 3])]
+    expected = [sorted(labels) for labels in model.predict(known)]
+    assert expected[:2] == [["fruit", "old"], ["fruit", "young"]]
+    found = shown(page)
+    assert [found[f"TR-{i}"] for i in (0, 1, 3)] == expected
+    choose(page, "TR-2")
+    assert page.text_content("#chips") == "year is “[1905”, and must be a number."
+    choose(page, "TR-0")
+    page.locator("#chips .chip", has_text="old").hover()
+    expect(page.locator("#document-why .reason").first).to_contain_text("year")
+    page.keyboard.press("Enter")
+    expect(page.locator("#documents .done")).to_have_count(1)
+    downloaded(page, "csv")
+    assert "--text body --numbers year,pages --labels tags" in page.text_content("#said")
+    assert json.loads((folder / FILE).read_text("utf-8"))["numbers"] == [1905, 3]
+
+
+def test_numbers_that_a_table_lacks_are_missed_aloud(open_page, with_numbers):
+    page = open_page(with_numbers[0])
+    upload(page, table(columns=("year", "body"), rows=[[1950, "apple"]]))
+    said = "The model has also learned from year and pages beside each text, and this table has no column pages"
+    assert f"{said}: their averages are assumed." in page.text_content("#guess")
+    page.goto(f"{with_numbers[0]}/#text")
+    assert "learned from year and pages beside each text: here their averages" in page.text_content("#averages")
+
+
+def test_a_model_without_numbers_says_nothing_of_them(page):
+    upload(page, table())
+    assert "numbers" not in page.text_content("#guess")
+    assert page.locator("#averages").is_hidden()
+
+
+def test_columns_of_numbers_are_not_taken_for_the_text(page):
+    upload(page, table(columns=("x", "y"), rows=[[1, 20.5], [2, 1e6]]))
+    assert "No column holds words" in page.text_content("#guess")
+    assert page.is_disabled("#tag")
+    page.get_by_role("checkbox", name="y").check()
+    assert page.is_enabled("#tag")
+
+
+def test_a_text_that_is_cut_in_the_list_says_so(page):
+    tag(page, table(rows=[["long", "rain " * 100], ["short", "rain"]]))
+    texts = page.locator("#documents .snippet").all_text_contents()
+    assert sorted(texts) == ["rain", "rain " * 40 + "…"]
+
+
+def test_the_way_back_to_the_list_is_one_word_at_390_pixels(open_page, address):
+    page = open_page(address, viewport={"width": 390, "height": 844})
+    tag(page, table(rows=[["a-long-name-of-a-document", "rain"]]))
+    page.locator("#documents button").click()
+    height = "(one) => one.getClientRects()[0].height"
+    assert page.locator("#to-list").evaluate(height) <= page.locator("#likely button").first.evaluate(height) + 4
+
+
+def test_a_file_that_cannot_be_read_leaves_the_page_as_it_was(page):
+    bad = {"name": "bad.csv", "mimeType": "text/csv", "buffer": b"a,a\n1,2\n"}
+    tag(page, table())
+    before = shown(page)
+    page.set_input_files("#file", bad)
+    expect(page.locator("#said.bad")).to_contain_text("two columns")
+    assert shown(page) == before
+    upload(page, table("jsonl"))
+    page.set_input_files("#file", bad)
+    expect(page.locator("#said.bad")).to_contain_text("two columns")
+    assert page.is_visible("#choices")
+    assert page.is_hidden("#work")
+
+
+def test_another_file_waits_until_the_documents_are_tagged(page):
+    waiting = []
+    page.route("**/predict", lambda route: waiting.append(route))
+    upload(page, table())
+    page.click("#tag")
+    page.wait_for_selector("#tagging:visible")
+    page.set_input_files("#file", {**table("jsonl"), "name": "other.jsonl"})
+    expect(page.locator("#said.bad")).to_contain_text("before you open another file")
+    assert page.is_visible("#tagging")
+    waiting[0].continue_()
+    page.wait_for_selector("#work:not(.busy) #documents li")
+    assert len(shown(page)) == 6

@@ -69,7 +69,7 @@ def test_a_file_of_windows_is_read_again_in_its_encoding(texts):
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
-        ("a.pdf", b"%PDF", "the name does not say what kind of table"),
+        ("a.pdf", b"%PDF", "is not a table that is read here. Save it as .csv, .tsv, .jsonl, .xlsx."),
         ("a.parquet", b"PAR1", ".csv, .tsv, .jsonl, .xlsx"),
         ("a.xlsx", b"not a sheet", "cannot be read"),
         ("a.xlsx", file_of("csv"), "cannot be read"),

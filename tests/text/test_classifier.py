@@ -396,6 +396,8 @@ def test_the_best_labels_come_as_a_data_frame_that_joins_the_texts(library, fitt
         assert rows.index.tolist() == list("abcde")
         assert set(rows["labels"].iloc[0]) <= set(WORDS)
     assert len(fitted.predict_topk([], as_frame=True)) == 0
+    with pytest.raises(ValueError, match="as_frame is 'polars'; possible are True or False"):
+        fitted.predict_topk(["x"], as_frame="polars")
 
 
 def test_a_model_of_a_named_column_reads_it_in_a_table(fitted):

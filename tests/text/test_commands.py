@@ -166,6 +166,7 @@ def test_a_text_may_be_typed_piped_or_stand_on_a_line(books, tmp_path, monkeypat
     ran = run("predict", model, "-")
     assert ran.code == 1
     assert "standard input: the format is not clear" in ran.err
+    assert "For one text on each line pass --format lines" in ran.err
     assert "Pass --format with one of" in ran.err
     typed(monkeypatch, "")
     assert "standard input" in run("predict", model, "-").err

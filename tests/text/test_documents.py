@@ -132,6 +132,20 @@ def test_the_remedy_names_columns_of_the_file(tmp_path, how, message):
         read_documents(str(path), Reading(**how).source(str(path)))
 
 
+def test_a_text_column_is_no_remedy_for_missing_labels(tmp_path):
+    path = tmp_path / "new.csv"
+    path.write_text("nr,Titel,Thema\n1,Ein Titel von vier,Ein Boot und ein Fisch\n")
+    with pytest.raises(DataError, match=r"no column tags; .*\n.*such as: --labels nr$"):
+        read_documents(str(path), Reading(text=("Titel", "Thema"), labels="tags").source(str(path)))
+
+
+def test_a_first_line_that_is_a_document_is_not_suggested_as_names_of_columns(tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_text(f"1\t{'Ein langer Satz ' * 9}\tBoot, Fisch\n2\t{'Ein anderer Satz ' * 9}\tFisch, Netz\n")
+    with pytest.raises(DataError, match=r"looks like a document.*\n.*such as: --text 2 --labels 3$"):
+        read_documents(str(path), Reading(text=("Titel",), labels="Thema").source(str(path)))
+
+
 ONE_HOT = {"ship": [1, 0, 0], "train": [True, True, False], "air": ["x", "", None], "mail": [1.0, 0.0, None]}
 
 
@@ -265,8 +279,8 @@ def test_what_was_guessed_and_what_looks_wrong_is_noted(tmp_path):
     assert notes(*["Paris, France", "Rome"] * 2).notes[0].startswith("Cells such as 'Paris, France' are one label each")
     padded = notes([" a", "b "], ["a"])
     assert padded.labels == [["a", "b"], ["a"]]
-    assert padded.notes == ("2 labels had spaces around, such as ' a'; they are left out.",)
-    assert notes("a ", "b").notes == ("1 label had spaces around, such as 'a '; they are left out.",)
+    assert padded.notes == ("2 labels had spaces around, such as ' a'; the spaces are removed.",)
+    assert notes("a ", "b").notes == ("1 label had spaces around, such as 'a '; the spaces are removed.",)
     held = notes(["a, b"], ["a"], ["b"])
     assert held.labels == [["a, b"], ["a"], ["b"]]
     assert held.notes == ("Lists hold labels such as 'a, b', each read as one label; cut them if they are more.",)

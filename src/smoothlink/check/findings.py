@@ -90,7 +90,8 @@ def check(train: Part, test: Part | None = None) -> list[Finding]:
 
 def share(count: int, of: int) -> str:
     """Returns a count with its share: 12 of 300 (4 %)."""
-    return f"{count:,} of {of:,} ({100 * count / max(1, of):.2g} %)"
+    percent = 100 * count / max(1, of)
+    return f"{count:,} of {of:,} ({percent:.0f} %)" if percent >= 10 else f"{count:,} of {of:,} ({percent:.2g} %)"
 
 
 def percent(value: float) -> str:

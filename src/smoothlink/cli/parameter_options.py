@@ -19,7 +19,7 @@ from smoothlink.parameters import (
     unknown_parameter,
 )
 
-WIDEST = 16  # characters of a metavar
+WIDEST = 17  # characters of a metavar
 
 
 # What `smoothlink train --help` shows beside the parameters that the table calls common.
@@ -61,7 +61,14 @@ def metavar(p: Parameter) -> str:
     """Returns the possible values, or a word for them where they would crowd the column."""
     kinds = (["INT"] if p.values.whole is not None else []) + (["FLOAT"] if p.values.number else [])
     joined = "|".join([*p.values.words, *(["none"] if p.values.none and "none" not in p.values.words else []), *kinds])
-    return joined if 0 < len(joined) <= WIDEST else "VALUE" if kinds or p.values.objects else "NAME"
+    joined += "|..." if p.values.objects and p.values.words else ""
+    return (
+        joined
+        if joined not in ("", "none") and len(joined) <= WIDEST
+        else "VALUE"
+        if kinds or p.values.objects
+        else "NAME"
+    )
 
 
 def described(p: Parameter) -> str:

@@ -40,19 +40,29 @@ def option(*names: str, **more: Any) -> Any:
 def asked(
     *,
     k: Annotated[
-        int | None, option("-k", "--top", min=1, metavar="K", help="The K best of each row (5); of a set, at most K.")
+        int | None,
+        option(
+            "-k",
+            "--top",
+            min=1,
+            metavar="K",
+            help="The K best of each row; with --threshold, --f1 or --sets, at most K. Without any of these: the "
+            "best 5, or --sets where the model was trained with --aim.",
+        ),
     ] = None,
-    threshold: Annotated[float | None, option(min=0, max=1, metavar="P", help="All of probability P or more.")] = None,
+    threshold: Annotated[
+        float | None, option(min=0, max=1, metavar="P", help="All labels of probability P or more.")
+    ] = None,
     f1: Annotated[bool, option("--f1", help="Label sets for a high F1 of each label (Algorithm 4).")] = False,
     sets: Annotated[
         bool,
         option(
             "--sets",
-            help="Those at the model's own thresholds (train --aim): 1/2 by default; multiclass: the best.",
+            help="All labels from the model's own thresholds on (train --aim; 1/2 by default); multiclass: the best.",
         ),
     ] = False,
     only: Annotated[
-        list[str] | None, option(metavar="LABELS", help="Only these, by name or number: --only numpy,scipy.")
+        list[str] | None, option(metavar="LABELS", help="Only these labels, by name or number: --only numpy,scipy.")
     ] = None,
     rank_by: RankBy = "probability",
 ) -> LabelRequest:
@@ -74,7 +84,7 @@ def predict(
         typer.Argument(
             metavar="INPUT",
             show_default=False,
-            help="Data files; * in a name fits anything, - is standard input. Labels in them are ignored.",
+            help="Data files; * in a name stands for any text, - is standard input. Labels in them are ignored.",
         ),
     ] = None,
     document: Annotated[

@@ -67,7 +67,7 @@ Groups = Annotated[
 ]
 
 Tests = Annotated[
-    list[str], typer.Argument(metavar="TEST...", help="Data files with the true labels; * in a name fits all.")
+    list[str], typer.Argument(metavar="TEST", help="Data files with the true labels; * in a name stands for any text.")
 ]
 
 

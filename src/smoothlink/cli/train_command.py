@@ -45,7 +45,7 @@ STEPS = ("scale", "read", "choose", "calibrate", "embed", "featurize", "fit", "f
 def train(
     data: Annotated[
         list[str],
-        typer.Argument(metavar="TRAIN", help="Data files, plain or compressed; * in a name stands for anything."),
+        typer.Argument(metavar="TRAIN", help="Data files, plain or compressed; * in a name stands for any text."),
     ],
     output: Annotated[str, typer.Option("--output", "-o", metavar="MODEL", help="File to write the model to.")],
     params: Annotated[
@@ -351,6 +351,11 @@ def show_held_out(summary: dict[str, Any], screen: Screen) -> None:
         shown.add_row(key, format_value(key, found[key]), f"[dim]{meaning(key)}")
     screen.out.print(shown)
     screen.out.print(too_good(summary), style="dim")
+    if summary.get("threshold") and summary["task"] == "multilabel":
+        from smoothlink.fitting.summary import threshold_text
+
+        screen.out.print()
+        screen.out.print(threshold_text(summary["threshold"]), markup=False)
 
 
 def show_cost(summary: dict[str, Any], output: str, screen: Screen) -> None:
@@ -369,7 +374,7 @@ def next_commands(model: str, data: list[str]) -> list[str]:
     ending = "".join(Path(name).suffixes[-2:])
     file = shlex.quote(model)
     return [
-        f"smoothlink predict {file} {known or f'NEW{ending}'} -k 5",
+        f"smoothlink predict {file} {known or f'NEW{ending}'} -o predictions.csv",
         f"smoothlink evaluate {file} {known or f'TEST{ending}'}",
         f"smoothlink report {file} {known or f'TEST{ending}'} -o report.html",
         f"smoothlink serve {file}",
@@ -390,10 +395,6 @@ def show_settings(summary: dict[str, Any], screen: Screen) -> None:
         steps.add_row(f"on {summary['device']}", "", memory(summary["peak_device_mb"]))
     screen.out.print(settings)
     screen.out.print(steps)
-    if summary.get("threshold") and summary["task"] == "multilabel":
-        from smoothlink.fitting.summary import threshold_text
-
-        screen.out.print(threshold_text(summary["threshold"]), markup=False)
 
 
 def peak_memory(summary: dict[str, Any]) -> float | None:

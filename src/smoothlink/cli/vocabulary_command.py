@@ -19,7 +19,13 @@ def vocabulary(
     ],
     output: Annotated[
         str | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Another file to write.", show_default=False),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="File to write the model to. Without it, MODEL is overwritten.",
+            show_default=False,
+        ),
     ] = None,
     language: Language = None,
     force: Force = False,

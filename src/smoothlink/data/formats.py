@@ -94,7 +94,8 @@ def recognise(
         raise DataError(f"{name}: not UTF-8 text (UTF-16, or a binary file).\nSave it as UTF-8, or pass another file.")
     if kind is None:
         what = f"the format is not clear; it starts with '{shown(lines[0] if lines else b'')}'."
-        raise DataError(f"{displayed(name)}: {what}\n{which_format(formats)}")
+        texts = "For one text on each line pass --format lines, for a table --format csv or tsv.\n"
+        raise DataError(f"{displayed(name)}: {what}\n{texts if 'lines' in formats else ''}{which_format(formats)}")
     return kind
 
 

@@ -77,12 +77,12 @@ def summarise(
 def threshold_text(reached: dict[str, Any]) -> str:
     """Returns a sentence on the aim of a model's thresholds and what they gave on held-out rows, from `summary_`."""
     if reached["aim"] == "half":
-        what = "Labels more likely than not"
+        what = "It predicts the labels of probability 1/2 or more"
     elif "missed" in reached:
         what = f"The aim {reached['aim']} was not reached; the nearest is a threshold of {reached['threshold']:.3g}"
     else:
         at = "a threshold per label" if reached["threshold"] is None else f"a threshold of {reached['threshold']:.3g}"
-        what = f"Aim {reached['aim']}: {at}"
+        what = f"It predicts labels from {at} on, for the aim {reached['aim']}"
     mean = f", mean F1 of the labels {reached['macro_f1']:.3f}" if "macro_f1" in reached else ""
     return (
         f"{what}. On {plural(reached['rows'], 'held-out row')}: precision {reached['precision']:.3f}, recall "

@@ -40,7 +40,7 @@ def model_card(
         CardPart("Data", ["", ""], data_rows(model)),
         *([held_out(summary)] if summary.get("held_out_metrics") else []),
         *([] if tested is None else [on_test_rows(tested, source)]),
-        CardPart("Settings", ["setting", ">value", "chosen by"], settings(summary)),
+        CardPart("Settings", ["setting", ">value", "selected by"], settings(summary)),
         CardPart("Cost and versions", ["", ""], cost_rows(summary, versions)),
         CardPart("Limits", [], [], tuple(limits(classifier))),
     ]
@@ -129,7 +129,7 @@ def too_good(summary: dict[str, Any]) -> str:
     chose = (
         "chose its settings and calibrated it" if "held-out rows" in summary["chosen_by"].values() else "calibrated it"
     )
-    return f"They were scored by fits without them, but they also {chose}: expect a little less of new rows."
+    return f"Models trained without these rows scored them, but they also {chose}: expect a little less on new rows."
 
 
 def as_markdown(title: str, parts: list[CardPart]) -> str:

@@ -100,7 +100,7 @@ def make_report(rows: LabelledRows, title: str, source: str, options: PageOption
     m = measure(rows, bootstraps=options.bootstraps, seed=options.seed)
     summary, curve, labels_per_row = rows.classifier.summary_, m.thresholds, m.Y.nnz / m.n
     directions = spectrum(summary)
-    columns = label_table(m)
+    columns, c = label_table(m), m.counts
     html = render(
         "report.html",
         options,
@@ -113,6 +113,9 @@ def make_report(rows: LabelledRows, title: str, source: str, options: PageOption
         cards=cards(m, rows.classifier.model_.multiclass),
         metric_rows=metric_rows(m.metrics),
         labels_per_row=labels_per_row,
+        own_thresholds=own_thresholds(m),
+        own_precision=c.hits.sum() / max(1, c.sets.sum()),
+        own_recall=c.hits.sum() / max(1, m.Y.nnz),
         at=curve.thresholds[curve.best],
         precision=curve.precision[curve.best],
         recall=curve.recall[curve.best],
@@ -214,3 +217,14 @@ def versions() -> dict[str, str]:
     """Returns the versions that made the page."""
     libraries = {name: version(name) for name in ("numpy", "scipy", "scikit-learn")}
     return {"smoothlink": __version__, "Python": platform.python_version(), **libraries}
+
+
+def own_thresholds(m: Measured) -> str:
+    """Returns at which thresholds labels count as predicted, in words."""
+    values = {round(value, 6) for value in m.set_thresholds if value is not None}
+    if not values:
+        return "with one label predicted per row"
+    if len(values) > 1:
+        return "at the model's own threshold of each label"
+    (value,) = values
+    return f"at the threshold of {100 * value:.3g} %"

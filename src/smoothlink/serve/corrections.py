@@ -27,7 +27,8 @@ def check_store(folder: str) -> None:
 
 def store_correction(folder: str, correction: CorrectionRequest, model: str) -> None:
     """Appends a correction as a line of JSON, whole or not at all."""
-    record = {**correction.model_dump(), "model": model, "time": datetime.now(UTC).isoformat(timespec="seconds")}
+    record = correction.model_dump(exclude={"numbers"} if correction.numbers is None else None)
+    record |= {"model": model, "time": datetime.now(UTC).isoformat(timespec="seconds")}
     try:
         append_line(Path(folder) / FILE, json.dumps(record, ensure_ascii=False).encode() + b"\n")
     except OSError as error:

@@ -44,7 +44,7 @@ def explain_row(service: PredictionService, row: Any, labels: tuple[int, ...], t
         )
         features = [
             {
-                "feature": reason.name,
+                "feature": service.number_names.get(reason.feature, reason.name),
                 "contribution": round(reason.added, 6),
                 "spans": [span._asdict() for span in spans.get(reason.feature, [])[:SHOWN_SPANS]],
             }

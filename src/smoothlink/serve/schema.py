@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Self
 
@@ -55,7 +56,11 @@ class RequestBody(BaseModel):
 
 Value = Annotated[float, Field(ge=-MAX_VALUE, le=MAX_VALUE, allow_inf_nan=False)]
 Row = list[Value]
-Numbers = list[Row | None]
+Numbers = list[Value | None]
+
+
+def to_document(text: str, numbers: Numbers | None) -> Document:
+    return Document(text, None if numbers is None else [math.nan if one is None else one for one in numbers])
 
 
 class Vector(RequestBody):
@@ -75,7 +80,7 @@ class PredictRequest(RequestBody):
     """Texts, or vectors for a model that was trained on vectors."""
 
     texts: list[Text] | None = Field(None, min_length=1)
-    numbers: Numbers | None = Field(
+    numbers: list[Numbers | None] | None = Field(
         None, description="The numbers beside each text, for a model that was trained with them. null: not known."
     )
     vectors: list[Vector] | None = Field(None, min_length=1)
@@ -104,14 +109,16 @@ class PredictRequest(RequestBody):
         """The texts, with the numbers beside them."""
         if self.texts is None:
             return None
-        return [Document(*pair) for pair in zip(self.texts, self.numbers or [None] * len(self.texts), strict=True)]
+        return [to_document(*pair) for pair in zip(self.texts, self.numbers or [None] * len(self.texts), strict=True)]
 
 
 class ExplainRequest(RequestBody):
     """One text or vector, and the labels to explain."""
 
     text: Text | None = None
-    numbers: Row | None = Field(None, description="The numbers beside the text, if the model was trained with them.")
+    numbers: Numbers | None = Field(
+        None, description="The numbers beside the text, if the model was trained with them."
+    )
     vector: Vector | None = None
     labels: list[str] | None = Field(
         None, min_length=1, max_length=20, description="The default is the three most probable labels."
@@ -130,6 +137,7 @@ class CorrectionRequest(RequestBody):
 
     text: Text
     labels: list[Text]
+    numbers: Numbers | None = Field(None, description="The numbers beside the text, if the model takes some.")
     id: Text | None = Field(None, description="What the document is called in its table.")
     file: Text | None = Field(None, description="The name of the table.")
 
@@ -244,6 +252,8 @@ class ModelResponse(BaseModel):
         description="The model's own threshold; null where labels have different ones, or the best label is predicted."
     )
     text_columns: list[str] = Field(description="The columns of the text in the training file, where they are known.")
+    numbers: int = Field(description="How many numbers the model takes beside a text.")
+    number_columns: list[str] = Field(description="Their columns in the training file, where they are known.")
     labels_column: str | None = Field(description="The column of the labels in the training file, where it is known.")
     id_column: str | None = Field(description="The column that says which document it is, where it is known.")
     stores: bool = Field(description="Whether the server stores corrections.")

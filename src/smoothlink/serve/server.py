@@ -23,6 +23,7 @@ from prometheus_client.multiprocess import mark_process_dead
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.supervisors import Multiprocess
+from uvicorn.supervisors.multiprocess import Process
 
 from smoothlink.errors import DataError, ModelFileError, SmoothLinkError
 from smoothlink.modelfile import load
@@ -122,16 +123,24 @@ class Workers(Multiprocess):
     def keep_subprocess_alive(self) -> None:
         if self.signal_queue or self.should_exit.is_set():
             return  # Ctrl-C reaches the workers too, which end as they should
-        now = time.monotonic()
-        for worker in self.processes:
-            code, age = worker.process.exitcode, now - self.first_seen.setdefault(worker.pid, now)
-            if code is None:
+        workers = self.processes.copy()
+        for worker in workers:
+            self.first_seen.setdefault(worker.pid, time.monotonic())
+            worker.child_conn.close()  # or a worker that ends while it is asked for a sign of life is waited for
+        self.check_ended(workers)
+        super().keep_subprocess_alive()
+        self.check_ended(workers)
+
+    def check_ended(self, workers: list[Process]) -> None:
+        """Stops all workers where one of these ended in a way that the next would end, too."""
+        for worker in workers:
+            code, age = worker.process.exitcode, time.monotonic() - self.first_seen[worker.pid]
+            if code is None or self.signal_queue or self.should_exit.is_set():
                 continue
             mark_process_dead(worker.pid)  # type: ignore[no-untyped-call]
             if code > 0 or age < SHORT_LIFE:
                 self.failure = f"A worker process of the server ended with code {code}; all are stopped."
                 self.should_exit.set()
-        super().keep_subprocess_alive()
 
 
 class Protocol(HttpToolsProtocol):

@@ -12,8 +12,10 @@ import scipy.sparse as sp
 
 from smoothlink.data.matching import label_names, unnamed
 from smoothlink.data.predictions import DEFAULT_K, LabelRequest, predicted_labels
+from smoothlink.errors import plural
 from smoothlink.serve import ServerSettings
 from smoothlink.serve.schema import LabelInfo, RefusedRequest, Vector
+from smoothlink.text.documents import DocumentSource, from_meta
 from smoothlink.text.numbers import Document
 from smoothlink.vocabulary import display_names
 
@@ -50,6 +52,9 @@ class PredictionService:
         self.display_names = display_names(model)
         self.thresholds = self.classifier.thresholds_
         self.multiclass = bool(self.classifier.model_.multiclass)
+        scale = getattr(self.text_features, "numbers_", None)
+        self.width = 0 if scale is None else len(scale.mean)  # numbers beside each text
+        self.source = from_meta(getattr(model, "source_", None)) or DocumentSource("table")
 
     @property
     def threshold(self) -> float | None:
@@ -57,6 +62,12 @@ class PredictionService:
         of_trained = self.thresholds[np.isfinite(self.thresholds)]
         same = len(of_trained) > 0 and of_trained.min() == of_trained.max() and not self.multiclass
         return round(float(of_trained[0]), 6) if same else None
+
+    @property
+    def number_names(self) -> dict[int, str]:
+        """Returns the columns of the training file by the features that are their numbers, where each is one."""
+        names = self.source.numbers
+        return dict(enumerate(names, self.classifier.n_features_in_ - self.width)) if len(names) == self.width else {}
 
     @cached_property
     def known_labels(self) -> list[LabelInfo]:
@@ -122,11 +133,10 @@ class PredictionService:
 
     def check_numbers(self, rows: Sequence[Any]) -> None:
         """Raises RefusedRequest where the numbers beside texts are not as many as in training."""
-        scale = getattr(self.text_features, "numbers_", None)
-        width = 0 if scale is None else len(scale.mean)
         for row in rows:
-            if isinstance(row, Document) and row.numbers is not None and len(row.numbers) != width:
-                reason = f"{len(row.numbers)} numbers were sent with a text, and this model takes {width or 'none'}."
+            if isinstance(row, Document) and row.numbers is not None and len(row.numbers) != self.width:
+                sent = plural(len(row.numbers), "number")
+                reason = f"A text has {sent} beside it, and this model takes {self.width or 'none'}."
                 raise RefusedRequest(422, reason)
 
     def features_of(self, rows: Sequence[Any]) -> sp.csr_array:

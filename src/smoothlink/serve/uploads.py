@@ -49,9 +49,13 @@ def table_lines(content: bytes, name: str, encoding: str | None, max_size: int) 
 
 def read_lines(content: bytes, name: str, encoding: str | None, max_size: int) -> Iterator[bytes]:
     """Yields the columns of a table, then its rows, as JSON; raises DataError where it cannot be read."""
-    kind = kind_of(name)
+    try:
+        kind = kind_of(name)
+    except DataError:
+        kind = ""
     if kind not in KINDS:
-        raise DataError(f"{name} is not read here.\nSave it as {', '.join(f'.{kind}' for kind in KINDS)}.")
+        endings = ", ".join(f".{kind}" for kind in KINDS)
+        raise DataError(f"{name} is not a table that is read here.\nSave it as {endings}.")
     if kind == "xlsx":
         check_unpacked(content, max_size)
     table = read_table(content, kind, encoding=encoding, name=name)

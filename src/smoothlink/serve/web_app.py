@@ -42,12 +42,11 @@ from smoothlink.serve.schema import (
     PredictResponse,
     RefusedRequest,
     error_response,
+    to_document,
     validation_reason,
 )
 from smoothlink.serve.service import PredictionService, RowPrediction, RowsRequest
 from smoothlink.serve.uploads import KINDS, MIME, table_file, table_lines
-from smoothlink.text.documents import DocumentSource, from_meta
-from smoothlink.text.numbers import Document
 
 log = logging.getLogger("smoothlink.serve")
 ERRORS: dict[int | str, dict[str, Any]] = {
@@ -111,7 +110,7 @@ def create_app(
     explained = batcher.thread.submit(warm_up, service).result()
     converters = ThreadPoolExecutor(TABLES_AT_ONCE, "smoothlink-tables")
     tables = asyncio.Semaphore(TABLES_AT_ONCE)
-    source = from_meta(getattr(model, "source_", None)) or DocumentSource("table")
+    source = service.source
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -154,7 +153,7 @@ def create_app(
     @app.post("/explain", response_model=ExplainResponse, responses=errors(*REFUSALS), tags=["model"])
     async def explain(body: ExplainRequest) -> Response:
         """Returns which words or features raise or lower a label's score, and which labels often occur with it."""
-        texts = None if body.text is None else [Document(body.text, body.numbers)]
+        texts = None if body.text is None else [to_document(body.text, body.numbers)]
         vectors = None if body.vector is None else [body.vector]
         row = service.check_request(texts, vectors).rows[0]
         work = partial(explain_row, service, row, service.label_numbers(body.labels or ()), body.top)
@@ -188,6 +187,8 @@ def create_app(
             multiclass=service.multiclass,
             threshold=service.threshold,
             text_columns=list(source.columns),
+            numbers=service.width,
+            number_columns=list(source.numbers),
             labels_column=source.labels[0] if len(source.labels) == 1 and "*" not in source.labels[0] else None,
             id_column=source.id,
             stores=settings.store is not None,

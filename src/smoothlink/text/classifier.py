@@ -21,6 +21,7 @@ from smoothlink.estimator import SmoothLinkClassifier
 from smoothlink.labels import NamedLabels, names_of, read_labels
 from smoothlink.machines.copies import RowContents
 from smoothlink.metrics.evaluate import Evaluation
+from smoothlink.parameters import Values, check_value
 from smoothlink.text.data_frames import TextColumns, column_names, list_names, ranked_frame, read_texts, values_of
 from smoothlink.text.documents import TABLE, DocumentSource, as_meta, from_meta
 from smoothlink.text.examples import TrainingExample, some_examples
@@ -257,6 +258,7 @@ class TextSmoothLink(ShortHtml, BaseEstimator):
         vocabulary if there is one, and of probabilities, one row for each text; of polars where the texts are, else of
         pandas with the index of the texts.
         """
+        check_value("as_frame", as_frame, Values(flag=True))
         X = self.transform(texts)
         names, probabilities, ptr = [], [], [0]
         if X.shape[0]:

@@ -30,6 +30,7 @@ Array = NDArray[Any]
 TEXT_COLUMNS, LABELS_COLUMN = ("text",), "labels"  # columns where none are named
 TABLE = "table"
 POSITIONAL = ("csv", "tsv", "xlsx")  # formats whose columns have a number, and perhaps a header
+LONGEST_COLUMN_NAME = 60  # characters
 ROWS_SHOWN = 100  # rows that say which columns may hold texts, in a message
 FEWEST_WORDS = 3  # per cell of a column of texts, on average
 LABEL_NAMES = re.compile(r"(?i)categor|class|genre|keyword|label|subject|tag|topic")
@@ -316,14 +317,24 @@ def missing_columns(table: Table, source: DocumentSource, name: str, *, text: bo
     rows = [row.cells for row in itertools.islice(table.rows, ROWS_SHOWN)]
     if not rows:
         return DataError(f"{table.name} has no rows: there is nothing to read.")
-    in_text, in_labels = likely_columns(table.columns, rows)
-    options = [("--text", in_text)] * text + [("--labels", in_labels)] * (labels and bool(in_labels))
-    typed = " ".join(f"{option} {shlex.quote(','.join(names))}" for option, names in options)
+    used = () if text else source.text  # of the columns of the text, none holds the labels
+    left = [i for i, column in enumerate(table.columns) if column not in used] or range(len(table.columns))
+    names = [table.columns[i] for i in left]
+    in_text, in_labels = likely_columns(names, [[row[i] for i in left] for row in rows])
+    if not text:
+        in_labels = in_labels or names
     there = list_names(table.columns) if table.header else f"{len(table.columns)}, numbered from 1"
+    absent = f"{table.name} has no column {name}; it has {there}."
+    by_number = source.format in POSITIONAL and table.header
+    typed = [("--text", in_text)] * text + [("--labels", in_labels)] * (labels and bool(in_labels))
+    if by_number and max(len(column) for _, columns in typed for column in columns) > LONGEST_COLUMN_NAME:
+        typed = [(option, [str(table.columns.index(column) + 1) for column in columns]) for option, columns in typed]
+        absent += " The first line looks like a document, not like names of columns."
+    options = " ".join(f"{option} {shlex.quote(','.join(columns))}" for option, columns in typed)
     what = " and ".join(["the text"] * text + ["the labels"] * labels)
-    if source.format in POSITIONAL and table.header:
+    if by_number:
         what += " (by number from 1, where there is no header)"
-    return DataError(f"{table.name} has no column {name}; it has {there}.\nSay which hold {what}, such as: {typed}")
+    return DataError(f"{absent}\nSay which hold {what}, such as: {options}")
 
 
 def likely_columns(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> tuple[list[str], list[str]]:

@@ -13,11 +13,15 @@ from typing import Any, NamedTuple
 from smoothlink.errors import DataError, plural
 
 SEPARATORS = ("|", ";", "\t", ",")  # that may be guessed; the comma last, since labels themselves may hold it
+RARE_SEPARATORS = ("/", "&", "+", "·", "•", " ")  # that also stand in names: never taken, but asked about
 LIST, NONE = "list", "none"  # cells such as ["a", "b"]; cells that are one label each
 # By samples of 20 to 2,000 rows (tests/text/test_separators.py).
 LEAST_SEPARATED = 0.1  # of the cells with a mark, those whose pieces turn up in other cells
 LEAST_REPEATED = 0.4  # of the rows with a mark, those whose cell recurs, its pieces only in it
 LEAST_MARKED = 0.1  # of the cells, those with a mark that names seldom hold
+LEAST_ASKED = 0.5  # of the cells, those with a rare separator; of these, those whose pieces turn up in other cells
+LEAST_UNIQUE = 0.2  # of the rows, those whose cell no other has: whole cells would teach little
+LONGEST_NAME = 100  # characters; lines of a cell that are longer are text
 
 
 class Guess(NamedTuple):
@@ -37,6 +41,8 @@ class Guess(NamedTuple):
             return ""
         how = {
             LIST: "Labels are read as lists, it seems",
+            "\n": "Labels are separated by line ends, it seems",
+            " ": "Labels are URIs separated by spaces, it seems",
             NONE: f"Cells such as {shown(self.cells[:1])} are one label each, it seems",
         }.get(self.separator, f"Labels are separated by {self.separator!r}, it seems")
         return f"{how}; {option} says otherwise."
@@ -51,16 +57,53 @@ def guess_separator(cells: Iterable[Any]) -> Guess:
     counts = Counter(text for cell in cells if isinstance(cell, str) and (text := cell.strip()))
     if counts and all(text.startswith("[") and text.endswith("]") for text in counts):
         return Guess(LIST)
+    for mark, separates in (("\n", is_name), (" ", is_uri)):
+        marked = [text for text in counts if mark in text]
+        if marked and all(separates(name) for text in marked for name in split_cell(text, mark)):
+            return Guess(mark, mark, shortest(marked))
     whole = Guess(None)
     for mark in SEPARATORS:
         marked = [text for text in counts if mark in text]
         if not marked:
             continue
-        found = Guess(classify_mark(mark, marked, counts), mark, tuple(sorted(marked, key=len)[:2]))
+        found = Guess(classify_mark(mark, marked, counts), mark, shortest(marked))
         if found.separator == mark:
             return found
         whole = found if whole.clear else whole
+    unique = sum(count == 1 for count in counts.values())
+    if whole.mark or unique < LEAST_UNIQUE * counts.total():
+        return whole
+    for mark in RARE_SEPARATORS:
+        moving = moving_pieces(mark, counts)
+        marked = [text for text in counts if len(split_cell(text, mark)) > 1]
+        separated = sum(moving[text] >= 2 for text in marked)
+        if marked and len(marked) >= LEAST_ASKED * len(counts) and separated >= LEAST_ASKED * len(marked):
+            return Guess(None, mark, shortest(marked))
     return whole
+
+
+def is_name(text: str) -> bool:
+    return len(text) <= LONGEST_NAME
+
+
+def is_uri(text: str) -> bool:
+    return re.match(r"<?\w+://", text) is not None
+
+
+def shortest(cells: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(cells, key=len)[:2])
+
+
+def moving_pieces(mark: str, counts: Iterable[str]) -> dict[str, int]:
+    """Returns the number of pieces of each cell that turn up at another place too, or on their own."""
+    pieces = {text: split_cell(text, mark) for text in counts}
+    place: dict[str, tuple[int, int] | None] = {}  # pieces before and behind; None: it differs
+    for names in pieces.values():
+        for i, name in enumerate(names):
+            position = (i, len(names) - i)
+            if place.setdefault(name, position) != position:
+                place[name] = None
+    return {text: sum(place[name] is None for name in names) for text, names in pieces.items()}
 
 
 def classify_mark(mark: str, marked: list[str], counts: Counter[str]) -> str | None:
@@ -71,20 +114,14 @@ def classify_mark(mark: str, marked: list[str], counts: Counter[str]) -> str | N
     a mark that names seldom hold (or a comma without a space) say that cells are lists; cells that recur whole, their
     pieces nowhere else, that they are not.
     """
-    pieces = {text: split_cell(text, mark) for text in counts}
-    place: dict[str, tuple[int, int] | None] = {}  # pieces before and behind; None: it differs
-    for names in pieces.values():
-        for i, name in enumerate(names):
-            position = (i, len(names) - i)
-            if place.setdefault(name, position) != position:
-                place[name] = None
-    moving = {text: sum(place[name] is None for name in pieces[text]) for text in marked}
+    pieces = {text: split_cell(text, mark) for text in marked}
+    moving = moving_pieces(mark, counts)
     longest = max(len(pieces[text]) for text in marked)
     numbers = all(name.isdecimal() for text in marked for name in pieces[text])
     within = sum(bool(re.search(r"\d,\d", text)) for text in marked)
     if mark == "," and 2 * within > len(marked) and not (numbers and longest >= 3):
         return None  # 4,5 may be a decimal number, 1,2-dichloroethane is one name
-    separated = sum(n >= 2 for n in moving.values())
+    separated = sum(moving[text] >= 2 for text in marked)
     if separated and separated >= LEAST_SEPARATED * len(marked):
         return mark
     repeated = sum(counts[text] for text in marked if counts[text] > 1 and not moving[text])
@@ -103,7 +140,8 @@ def unlikely_labels(cells: Iterable[Any], separator: str | None) -> list[str]:
     padded = [name for name in names if name.strip() and name != name.strip()]
     found = []
     if padded:
-        found.append(f"{plural(len(padded), 'label')} had spaces around, such as {padded[0]!r:.60}; they are left out.")
+        spaced = f"{plural(len(padded), 'label')} had spaces around, such as {padded[0]!r:.60}"
+        found.append(f"{spaced}; the spaces are removed.")
     among = guess_separator(name for row in lists for name in row)
     if among.separator in SEPARATORS or not among.clear:
         found.append(
@@ -116,7 +154,12 @@ def split_cell(text: str, separator: str | None) -> list[str]:
     """Returns the names in a cell."""
     whole = separator in (None, NONE)
     parts = [text] if whole else text.split() if separator == " " else text.split(separator)
-    return [name for part in parts if (name := part.strip())]
+    return [name for part in parts if (name := without_brackets(part.strip()))]
+
+
+def without_brackets(name: str) -> str:
+    """Returns a name; a URI in angle brackets, as RDF writes it, without them."""
+    return name[1:-1] if re.fullmatch(r"<[A-Za-z][A-Za-z0-9+.-]*:[^<>\s]+>", name) else name
 
 
 def names_in(cell: Any, separator: str | None, where: str) -> list[str]:

@@ -32,7 +32,7 @@ async function send(path, body, signal) {
       const content = await response.json().catch(() => ({}));
       throw new RefusedRequest(content.reason ?? `The server responded with status ${response.status}.`, response.status);
     }
-    await readToken();
+    await readToken(token);
   }
 }
 
@@ -42,11 +42,12 @@ export const requestFile = async (path, body) => (await send(path, body)).blob()
 
 let reading = null; // several requests may be refused at once: one dialog is enough
 
-function readToken() {
+function readToken(refused) {
   reading ??= new Promise((resolve) => {
     const dialog = document.getElementById("token");
     const secret = document.getElementById("secret");
     secret.value = "";
+    document.getElementById("tokenlabel").textContent = refused ? "This token is wrong. Type another." : "This server needs a token.";
     dialog.oncancel = (event) => event.preventDefault();
     dialog.querySelector("form").onsubmit = (event) => {
       event.preventDefault();

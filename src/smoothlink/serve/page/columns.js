@@ -13,14 +13,14 @@ export function fresh(table, name, n = 1) {
   return table.columns.includes(tried) ? fresh(table, name, n + 1) : tried;
 }
 
-// Sets `text`, `id` and `target` of a table, and shows them for a change.
+// Sets `text`, `numbers`, `id` and `target` of a table, and shows them for a change.
 export function chooseColumns(table, about) {
   const sample = table.rows.slice(0, SAMPLE);
   const columns = table.columns.map((name, j) => {
     const cells = sample.map((row) => shown(row.cells[j])).filter((cell) => cell.trim());
     return { name, j, cells, length: cells.join("").length / Math.max(1, cells.length) };
   });
-  get("guess").textContent = [guessText, guessId, guessTarget].map((guess) => guess(table, columns, about)).join(" ");
+  get("guess").textContent = [guessText, findNumbers, guessId, guessTarget].map((guess) => guess(table, columns, about)).filter(Boolean).join(" ");
   get("choices").querySelector("h2").textContent = `${table.name} · ${count(table.rows.length, "row")}`;
   get("tag").textContent = `Tag ${count(table.rows.length, "document")}`;
   drawText(table, columns);
@@ -37,10 +37,32 @@ function guessText(table, columns, about) {
     table.text = known;
     return `The text is in ${about.text_columns.join(" and ")}, as in training.`;
   }
+  const isNumber = (cell) => cell.trim() !== "" && Number.isFinite(Number(cell));
+  if (columns.every(({ cells }) => cells.every(isNumber))) {
+    table.text = [];
+    return "No column holds words: choose the one that is the text, or another file.";
+  }
   const longest = columns.reduce((best, one) => (one.length > best.length ? one : best));
   table.text = [longest.j];
   const training = known.length ? ` (In training it was in ${about.text_columns.join(" and ")}.)` : "";
   return `The text is taken from ${longest.name}, the column with the longest cells.${training}`;
+}
+
+// Numbers beside the text are never guessed: they are those of training, or none.
+function findNumbers(table, columns, about) {
+  const names = about.number_columns;
+  const absent = names.filter((name) => !table.columns.includes(name));
+  table.numbers = absent.length ? [] : names.map((name) => table.columns.indexOf(name));
+  if (!about.numbers) return "";
+  if (table.numbers.length) return `The numbers in ${names.join(" and ")} are used too, as in training.`;
+  const where = absent.length ? `, and this table has no column ${absent.join(" and no column ")}` : "";
+  return `${learnedNumbers(about)}${where}: their averages are assumed.`;
+}
+
+// Says that the model takes numbers beside a text.
+export function learnedNumbers(about) {
+  const names = about.number_columns.join(" and ") || count(about.numbers, "number");
+  return `The model has also learned from ${names} beside each text`;
 }
 
 function guessId(table, columns, about) {

@@ -4,7 +4,7 @@ import { reason, request } from "./api.js";
 import { button, element, get } from "./dom.js";
 import { neighbour, placeOf, redraw } from "./documents.js";
 import { explainer, marked } from "./reasons.js";
-import { labelsOf, nameOf, shown, textOf } from "./rows.js";
+import { labelsOf, nameOf, numbersOf, shown, textOf } from "./rows.js";
 
 const FOUND = 12; // labels that a search shows
 const LIKELY = 4; // other labels that are a click away
@@ -24,7 +24,16 @@ let timer = 0;
 const text = () => textOf(access.table(), row);
 const write = (text, words) => get("reading").replaceChildren(...marked(text, words));
 const explain = explainer(get("document-why"), write, () => explain(null, null, text()));
-const explainLabel = (one) => explain(one, one && { text: text() }, text());
+const explainLabel = (one) => explain(one, one && { text: text(), numbers: knownNumbers(access.table(), row) }, text());
+
+// The numbers of a document, null also where a cell is no number: then its error says so.
+function knownNumbers(table, one) {
+  try {
+    return numbersOf(table, one);
+  } catch {
+    return null;
+  }
+}
 
 export function select(next) {
   flush();
@@ -113,9 +122,10 @@ async function storeAll() {
   const table = access.table();
   for (const one of table?.rows.filter((other) => other.unstored) ?? []) {
     one.unstored = false;
+    const correction = { id: nameOf(table, one), file: table.name, text: textOf(table, one) };
     const labels = labelsOf(one).map((label) => label.label);
     try {
-      await request("corrections", { id: nameOf(table, one), file: table.name, text: textOf(table, one), labels });
+      await request("corrections", { ...correction, labels, numbers: knownNumbers(table, one) });
     } catch (error) {
       one.unstored = true;
       access.tell(reason(error), true);

@@ -48,7 +48,8 @@ function makeItem(row) {
   const names = labelsOf(row).map((one) => element("span", "name", one.name));
   const labels = element("span", "names", ...(names.length ? names : [row.error ?? "no label"]));
   const id = element("span", "id", nameOf(table(), row), row.checked ? " ✓" : "");
-  const snippet = element("span", "snippet", textOf(table(), row).slice(0, SNIPPET));
+  const text = textOf(table(), row);
+  const snippet = element("span", "snippet", text.length > SNIPPET ? `${text.slice(0, SNIPPET)}…` : text);
   const made = button(row.checked ? "done" : "", () => select(row), id, sure, snippet, labels);
   made.setAttribute("aria-current", row === current);
   return Object.assign(element("li", "", made), { row });

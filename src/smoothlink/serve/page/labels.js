@@ -41,6 +41,7 @@ function draw() {
   const least = chosen ?? about.threshold; // null: labels have different ones, or the best is predicted
   get("shown").value = least === null ? "own" : least.toFixed(2);
   if (chosen === null) slider.value = least ?? 0.5;
+  slider.classList.toggle("none", least === null);
   own.hidden = chosen === null;
   list.style.setProperty("--threshold", least ?? -1);
   const visible = found.slice(0, found.findLastIndex(isLikely) + 1 + EXTRA);

@@ -1,6 +1,7 @@
 // One text: it is sent as soon as typing pauses, and the newest prediction is shown.
 
 import { RefusedRequest, reason, request } from "./api.js";
+import { learnedNumbers } from "./columns.js";
 import { button, count, element, get, say } from "./dom.js";
 import * as labels from "./labels.js";
 import { explainer, marked } from "./reasons.js";
@@ -70,7 +71,7 @@ function countLabels() {
     send();
     return;
   }
-  const which = threshold === null ? "predicted" : `at ${threshold.toFixed(2)} or more`;
+  const which = threshold === null ? (about.multiclass ? "predicted" : "at their own thresholds or more") : `at ${threshold.toFixed(2)} or more`;
   const shown = `${likely.toLocaleString("en")} of ${count(about.labels, "label")}`;
   get("count").textContent = all ? `${shown} ${which}` : `The first ${shown} are ${which}, and more may be`;
 }
@@ -143,6 +144,10 @@ export function startText(model) {
     text.placeholder = "3:0.5 17:1";
     get("program").open = true;
     say(note, `This model takes vectors. Type pairs index:value, with indices from 0 to ${about.features - 1}.`);
+  }
+  if (about.numbers) {
+    get("averages").textContent = `${learnedNumbers(about)}: here their averages are assumed. A table can bring them.`;
+    get("averages").hidden = false;
   }
   copy.onclick = copyJson;
   text.oninput = onTyped;

@@ -1,4 +1,5 @@
-// The rows of a table {name, model, columns, text: [columns], id: column or null, target: column of labels, rows}.
+// The rows of a table {name, model, columns, text: [columns], numbers: [columns], id: column or null, target: column of
+// labels, rows}.
 // A row is {i, cells, found, labels, checked, error, unstored}: `found` are its most probable labels, `labels` those that a
 // person gave it, `unstored` says that the server is to store them.
 
@@ -11,6 +12,27 @@ export function shown(cell, between = ", ") {
 // The text of a document, as in training: its columns, joined by line ends.
 export function textOf(table, row) {
   return table.text.map((j) => shown(row.cells[j], "\n")).filter((text) => text.trim()).join("\n");
+}
+
+// The numbers beside the text of a document, as in training: of cells that are numbers or lists of them. null: not known.
+export function numbersOf(table, row) {
+  const found = (table.numbers ?? []).flatMap((j) => {
+    try {
+      const cell = row.cells[j];
+      const list = typeof cell === "string" && cell.trim().startsWith("[") ? JSON.parse(cell) : cell;
+      return [list].flat().map(numberIn);
+    } catch {
+      throw new Error(`${table.columns[j]} is “${shown(row.cells[j]).slice(0, 40)}”, and must be a number.`);
+    }
+  });
+  return found.some((number) => number !== null) ? found : null;
+}
+
+function numberIn(value) {
+  const text = String(value ?? "").trim();
+  if (!text || text.toLowerCase() === "nan") return null;
+  if (!Number.isFinite(Number(text))) throw new Error(text);
+  return Number(text);
 }
 
 // What a document is called.

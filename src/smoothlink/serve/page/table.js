@@ -36,12 +36,13 @@ const saveRows = (rows) => save(rows.map((row) => [row.i, row]));
 // Reading a file
 
 export async function receive(file, encoding = "") {
+  if (!get("tagging").hidden) return tell("Wait until these documents are tagged, or stop it, before you open another file.", true);
   await openTable();
   tell(`Reading ${file.name} …`);
   try {
     const read = await readFile(file, encoding);
     const question = `Close ${table?.name}? The labels that you checked are lost unless you have downloaded them.`;
-    if (isChecked() && !confirm(question)) return finish("");
+    if (isChecked() && !confirm(question)) return tell("");
     await flush();
     table = read;
     closeDocument();
@@ -49,8 +50,6 @@ export async function receive(file, encoding = "") {
     display("choices");
     get("tag").focus();
   } catch (error) {
-    if (table?.target) finish("");
-    else display("drop");
     tell(reason(error), true);
     get("again").hidden = !/encoding/i.test(error.message);
     get("again").querySelector("button").onclick = () => receive(file, get("encoding").value);
@@ -102,9 +101,11 @@ async function tagRest() {
       return !stopped;
     });
     const failed = todo.filter((row) => row.error).length;
-    const failures = failed ? ` ${count(failed, "document")} could not be tagged: they come first.` : "";
-    if (done < todo.length) finish(`Stopped after ${count(done, "document")}.`);
-    else finish(`${all} tagged in ${duration(performance.now() - began)}.${failures}`);
+    const tagged = count(done - failed, "document");
+    const which = failed === 1 ? "it comes" : "they come";
+    const failures = failed ? ` ${count(failed, "document")} could not be tagged: ${which} first, with the reason.` : "";
+    if (done < todo.length) finish(`Stopped after ${tagged}.${failures}`);
+    else finish(`${tagged} tagged in ${duration(performance.now() - began)}.${failures}`);
   } catch (error) {
     finish(`${reason(error)} ${count(done, "document")} are tagged.`, true);
   }
@@ -178,8 +179,9 @@ function tableLines(rows) {
 
 function trainCommand(name) {
   const quote = (text) => (/^[\w.,/-]+$/.test(text) ? text : `"${text}"`);
-  const columns = table.text.map((j) => table.columns[j]).join(",");
-  return `smoothlink train ${quote(name)} --text ${quote(columns)} --labels ${quote(table.target)} -o new.safetensors`;
+  const names = (places) => quote(places.map((j) => table.columns[j]).join(","));
+  const numbers = table.numbers?.length ? ` --numbers ${names(table.numbers)}` : "";
+  return `smoothlink train ${quote(name)} --text ${names(table.text)}${numbers} --labels ${quote(table.target)} -o new.safetensors`;
 }
 
 async function shut() {

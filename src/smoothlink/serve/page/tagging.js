@@ -1,7 +1,7 @@
 // Tagging the rows of a table: some at a time, so that other clients of the server are served in between.
 
 import { request } from "./api.js";
-import { textOf } from "./rows.js";
+import { numbersOf, textOf } from "./rows.js";
 
 const BATCH = 100; // documents that are sent together
 const LABELS = 50; // that are requested for each
@@ -22,7 +22,7 @@ function nextBatch(table, rows, start, about) {
   const batch = [];
   let size = 0;
   for (const row of rows.slice(start, start + Math.min(BATCH, about.max_rows))) {
-    size += 4 * textOf(table, row).length + 10; // bytes at most
+    size += 4 * textOf(table, row).length + 10 + 25 * about.numbers; // bytes at most
     if (batch.length && size > about.max_body / 2) break;
     batch.push(row);
   }
@@ -31,12 +31,12 @@ function nextBatch(table, rows, start, about) {
 
 // A document that the server refuses has its reason as `error`; a server that does not respond is an error.
 async function tagBatch(table, batch, about, retries = RETRIES) {
-  const rows = batch.filter((row) => textOf(table, row));
-  for (const row of batch) if (!rows.includes(row)) Object.assign(row, { found: [], error: "It has no text." });
+  const rows = batch.filter((row) => isUsable(table, row));
   if (!rows.length) return;
   try {
     const texts = rows.map((row) => textOf(table, row));
-    const predictions = await predict(texts, Math.min(LABELS, about.max_labels), about);
+    const numbers = rows.map((row) => numbersOf(table, row));
+    const predictions = await predict(texts, numbers, Math.min(LABELS, about.max_labels), about);
     rows.forEach((row, i) => Object.assign(row, { found: predictions[i], error: undefined }));
   } catch (error) {
     if (error.status === 503 && retries) {
@@ -54,13 +54,25 @@ async function tagBatch(table, batch, about, retries = RETRIES) {
   }
 }
 
+// Returns whether a document can be sent; one that cannot has the reason as `error`.
+function isUsable(table, row) {
+  try {
+    numbersOf(table, row);
+    if (textOf(table, row)) return true;
+    Object.assign(row, { found: [], error: "It has no text." });
+  } catch (error) {
+    Object.assign(row, { found: [], error: error.message });
+  }
+  return false;
+}
+
 // The labels of texts; a text of which all that were requested are predicted may have more.
-async function predict(texts, k, about) {
-  const { predictions } = await request("predict", { texts, k });
+async function predict(texts, numbers, k, about) {
+  const { predictions } = await request("predict", { texts, numbers, k });
   const found = predictions.map((one) => one.labels);
   for (const [i, labels] of found.entries()) {
     const all = labels.length < k || k === about.max_labels || labels.some((one) => !one.predicted);
-    if (!all) [found[i]] = await predict([texts[i]], about.max_labels, about);
+    if (!all) [found[i]] = await predict([texts[i]], [numbers[i]], about.max_labels, about);
   }
   return found;
 }
