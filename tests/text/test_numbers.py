@@ -182,5 +182,5 @@ def test_the_service_takes_numbers_beside_texts(trained):
     assert "number1" in {feature["feature"] for feature in explained["explanations"][0]["features"]}
     wrong = server.post("/predict", json={"texts": texts, "numbers": [[1.0], None]})
     assert wrong.status_code == 422
-    assert "1 numbers were sent with a text, and this model takes 3" in wrong.text
+    assert "A text has 1 number beside it, and this model takes 3" in wrong.text
     assert server.post("/predict", json={"texts": texts, "numbers": [[1.0]]}).status_code == 422
