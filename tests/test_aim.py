@@ -150,6 +150,7 @@ def test_a_file_without_an_aim_predicts_labels_more_likely_than_not(rng, tmp_pat
 # Learners and machines
 
 
+@pytest.mark.slow
 def test_joint_training_takes_an_aim():
     made = synthesise(Shape(300, 80, 12, 2, seed=3), 1500)
     fitted = SmoothLinkClassifier(training=Joint(20), rank=24, aim="labels=1.5").fit(made.X, made.Y)

@@ -77,6 +77,7 @@ def test_made_columns_follow_a_power_law(rng):
     assert drawn[0] / drawn[9] == pytest.approx(np.log(2) / np.log(11 / 10), rel=0.2)
 
 
+@pytest.mark.slow
 def test_a_packed_set_is_the_set(tmp_path, rng):
     for name, rows in (("train", labelled(rng, 40)), ("test", labelled(rng, 20))):
         (tmp_path / "bibtex").mkdir(exist_ok=True)

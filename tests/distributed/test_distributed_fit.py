@@ -61,7 +61,7 @@ def test_what_is_auto_is_chosen_on_a_cluster_as_in_one_process(workers, rng):
     np.testing.assert_allclose(there.predict_proba(X), here.predict_proba(X), atol=1e-3)
 
 
-@pytest.mark.parametrize("plan", ["rows", "columns"])
+@pytest.mark.parametrize("plan", [pytest.param("rows", marks=pytest.mark.slow), "columns"])
 @pytest.mark.parametrize("groups", [None, np.arange(180) // 4], ids=["copies", "groups"])
 def test_copies_and_groups_are_held_out_together_on_a_cluster_as_in_one_process(workers, rng, plan, groups):
     X, Y = words(rng)

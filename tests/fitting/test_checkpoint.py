@@ -144,7 +144,7 @@ def test_a_fit_killed_after_every_state_ends_with_the_same_model(tmp_path, undis
 @pytest.mark.parametrize(
     ("loss", "moment", "counts"),
     [
-        ("squared", "torn", (2, 4)),
+        pytest.param("squared", "torn", (2, 4), marks=SLOW),
         pytest.param("squared", "unnamed", (1, 7), marks=SLOW),
         pytest.param("squared", "columns", (1, 2), marks=SLOW),
         pytest.param("logistic", "torn", (6,), marks=SLOW),

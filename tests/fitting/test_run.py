@@ -499,6 +499,7 @@ def fail_to_read(self):
     raise FileNotFoundError(self)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="other systems count the parent's memory too")
 def test_the_peak_of_a_child_is_its_own():
     held = np.ones(1 << 26)  # 512 MB
