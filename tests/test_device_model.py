@@ -235,7 +235,7 @@ def files(tmp_path_factory, pytestconfig):
 def test_predict_says_the_same_on_a_device(files, monkeypatch, asked):
     monkeypatch.setattr("smoothlink.data.predictions.DEVICE_ROWS", 7)
     rows = [
-        [line.split("\t") for line in succeed(*args, "--output-format", "tsv", *asked).out.splitlines()[1:]]
+        [line.split("\t") for line in succeed(*args, "--long", "--output-format", "tsv", *asked).out.splitlines()[1:]]
         for args in (["predict", files.model, files.test, *extra] for extra in ([], ["--device", "torch"]))
     ]
     assert [row[:2] for row in rows[0]] == [row[:2] for row in rows[1]]
