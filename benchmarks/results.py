@@ -253,13 +253,11 @@ def test_rows() -> list[str]:
 
 
 def sections() -> list[str]:
-    """What benchmarks/texts.py, calibration.py, tables.py and copies.py measured."""
+    """What benchmarks/texts.py and benchmarks/calibration.py measured."""
     import calibration
-    import copies
-    import tables
     import texts
 
-    return [*texts.section(), "", *calibration.section(), "", *tables.section(), "", *copies.section()]
+    return [*texts.section(), "", *calibration.section()]
 
 
 def fit_time() -> list[str]:

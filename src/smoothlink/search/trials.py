@@ -18,7 +18,6 @@ from smoothlink.fitting.input_kernel import worth_trying
 from smoothlink.fitting.link import Link, decoder_passes
 from smoothlink.fitting.prepare import make_problem, number_of_entries, start_settings
 from smoothlink.fitting.settings import Problem, Request, Settings, TrainingData
-from smoothlink.machines.copies import Groups, RowContents
 from smoothlink.metrics.evaluate import model_statistics
 from smoothlink.metrics.names import is_better
 from smoothlink.model import Model
@@ -55,7 +54,6 @@ class TrialRunner:
     metrics: tuple[str, ...]
     space: Space
     holdouts: int
-    groups: Groups | None = None
     plain: ValidationSet = field(init=False)
     ranks: dict[str, int] = field(init=False)
     kernels: list[str | None] = field(init=False)
@@ -77,8 +75,7 @@ class TrialRunner:
 
         request = SmoothLinkClassifier(rank="auto", random_state=seed)._request()
         scaling = choose_scaling(X)
-        groups = RowContents.of(X, Y).groups()
-        return cls(scaling(X), Y, scaling, request, multiclass, metrics, space, holdouts, groups)
+        return cls(scaling(X), Y, scaling, request, multiclass, metrics, space, holdouts)
 
     def __post_init__(self) -> None:
         self.plain = self.validation_set(replace(self.request, input_kernel=None))
@@ -97,10 +94,10 @@ class TrialRunner:
 
     def validation_set(self, request: Request) -> ValidationSet:
         """Returns the rows with the input kernel of a request, and its folds."""
-        data = TrainingData(self.A, self.Y, None, self.multiclass, groups=self.groups)
+        data = TrainingData(self.A, self.Y, None, self.multiclass)
         problem = make_problem(self.A, data, self.scaling, request, FitState())
         settings = start_settings(problem, request, number_of_entries(self.A))
-        held = hold_out(problem.rows.w, request.holdout, request.seed, self.holdouts, self.groups)
+        held = hold_out(problem.rows.w, request.holdout, request.seed, self.holdouts)
         return ValidationSet(problem, settings, [make_fold(problem.rows, self.Y, h, settings.embedder) for h in held])
 
     def with_input_kernel(self, drawn: Params) -> ValidationSet:
