@@ -253,11 +253,13 @@ def test_rows() -> list[str]:
 
 
 def sections() -> list[str]:
-    """What benchmarks/texts.py and benchmarks/calibration.py measured."""
+    """What benchmarks/texts.py, calibration.py, tables.py and copies.py measured."""
     import calibration
+    import copies
+    import tables
     import texts
 
-    return [*texts.section(), "", *calibration.section()]
+    return [*texts.section(), "", *calibration.section(), "", *tables.section(), "", *copies.section()]
 
 
 def fit_time() -> list[str]:

@@ -331,9 +331,9 @@ def test_whatever_goes_wrong_in_a_fit_is_one_message(files, tmp_path, monkeypatc
 def test_a_warning_is_one_line_and_quiet_hides_it(files, monkeypatch):
     fit = SmoothLinkClassifier.fit
 
-    def warn(self, X, y):
+    def warn(self, *data):
         np.float64(1) / np.float64(0)
-        return fit(self, X, y)
+        return fit(self, *data)
 
     monkeypatch.setattr(SmoothLinkClassifier, "fit", warn)
     args = ["train", files.train, "-o", files.folder / "other.safetensors", *FIXED]

@@ -467,6 +467,27 @@ def test_answers_do_not_depend_on_the_blocks_they_are_computed_in(rng, task):
     assert_same(found, expected, rtol=1e-4, atol=1e-5)
 
 
+# The size of values
+
+
+@pytest.mark.parametrize("device", ["cpu", "torch"])
+@pytest.mark.parametrize("store", [np.asarray, sp.csr_array, lambda X: np.round(X * 1e3).astype(np.int64)])
+def test_numbers_far_from_zero_are_learnt_from_as_if_they_were_near(rng, store, device):
+    if device == "torch":
+        pytest.importorskip("torch")
+    X, Y = multilabel(rng)
+    near = fixed(device=device).fit(X, Y).predict_proba(X)
+    there = fixed(device=device).fit(store(X + 1e8), Y)
+    np.testing.assert_allclose(there.predict_proba(store(X + 1e8)), near, atol=2e-3)
+
+
+@pytest.mark.parametrize("size", [1e-23, 1e20])
+def test_words_are_learnt_from_whatever_their_size(rng, size):
+    X, Y = words(rng)
+    near, there = (fixed().fit(A, Y).predict_proba(A) for A in (X, X * size))
+    np.testing.assert_allclose(there, near, atol=1e-4)
+
+
 # The story of a fit
 
 
@@ -479,6 +500,7 @@ def test_the_summary_tells_what_was_settled_and_what_it_took(rng):
     assert 0 < story["captured_share"] <= 1
     assert all(story[name] > 0 for name in ("ridge", "final_ridge", "bandwidth", "random_features"))
     assert set(story["chosen_by"]) >= {"ridge", "rank", "bandwidth", "final_ridge"}
+    assert story["chosen_by"]["scale"].startswith("X looks like a table, so columns have unit variance: 100 %")
     assert set(story["seconds"]) == set(story["peak_memory_mb"]) >= {"choose", "embed", "fit"}
     assert story["loss"] in story["held_out_criterion"]
 

@@ -39,8 +39,9 @@ from smoothlink.fitting.checks import check_task, check_weights, few_rows_notes
 from smoothlink.fitting.prepare import feature_count
 from smoothlink.fitting.run import run
 from smoothlink.fitting.settings import Notify, Request, TrainingData
-from smoothlink.fitting.summary import Fitted
+from smoothlink.fitting.summary import Fitted, with_contents
 from smoothlink.labels import matrix_and_names, read_classes, read_indicator, read_labels, read_targets, weigh
+from smoothlink.machines.copies import Groups, RowContents, group_numbers, row_hashes
 from smoothlink.machines.rows_in_files import MappedMatrix
 from smoothlink.machines.threads import single_thread
 from smoothlink.model import Model
@@ -57,7 +58,7 @@ from smoothlink.predict import (
 from smoothlink.solve import Cholesky, ConjugateGradient, DualCholesky
 from smoothlink.steps.thresholds import threshold_array
 from smoothlink.text.data_frames import ranked_frame
-from smoothlink.types import FilePath, Frame, LabelMatrix, Matrix, Seed, Targets, Weights
+from smoothlink.types import FilePath, Frame, LabelMatrix, Matrix, RowGroups, Seed, Targets, Weights
 
 if TYPE_CHECKING:
     from smoothlink.distributed.input_files import Files
@@ -89,6 +90,7 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
     label_directions_ : U (c, k), or None.
     label_names_ : names of the labels, of a data frame y its columns; or None.
     n_features_in_, feature_names_in_ : as usual.
+    training_rows_ : hashes of the rows it was trained on, which tell how many test rows are among them.
     zero_based_ : whether the svmlight files it was trained on count features from 0; None for other data.
     vocabulary_ : names of the labels in a controlled vocabulary (`set_vocabulary`), or None.
     """
@@ -162,7 +164,13 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
             self._device_copy.drop()
         return self
 
-    def fit(self, X: Matrix | Files, y: Targets | None = None, sample_weight: Weights | None = None) -> Self:
+    def fit(
+        self,
+        X: Matrix | Files,
+        y: Targets | None = None,
+        sample_weight: Weights | None = None,
+        groups: RowGroups | None = None,
+    ) -> Self:
         """Fits to X (n, d), CSR or dense, and y: class ids (n,), or a 0/1 matrix (n, c), sparse, dense or a data frame.
 
         Within `with smoothlink.cluster(...)` the fit runs on a cluster; there X may be `smoothlink.Files`, which the
@@ -170,6 +178,9 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
 
         Weights count rows: weight 2 is the row seen twice. So they should be about 1 on average, not sum to 1: label
         frequencies are smoothed by half a row, and propensities depend on how many rows there are.
+
+        Rows of the same features are held out together when settings are chosen and the model is calibrated. With
+        groups (n,), one value for each row, it is rows of the same group, such as an author or a patient.
         """
         cluster = current()
         request = self._request(cluster=cluster is not None)
@@ -178,15 +189,15 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
 
             check_shards(cluster, request)
         if hasattr(X, "sources"):
-            if y is not None or sample_weight is not None:
-                raise ValueError("Files hold their labels and have no weights: pass nothing but them.")
+            if y is not None or sample_weight is not None or groups is not None:
+                raise ValueError("Files hold their labels and have no weights or groups: pass nothing but them.")
             return self._fit_files(cast("Files", X), request)
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None.")
         if isinstance(X, MappedMatrix):  # looked through when it was read
             self.n_features_in_ = X.shape[1]
         else:
-            X = _tidy(validate_data(self, X, accept_sparse="csr", dtype=np.float32))
+            X = _tidy(validate_data(self, X, accept_sparse="csr", dtype=_value_types(X)))
         y, names = matrix_and_names(y)
         targets = read_targets(y, self.task)
         named: dict[str, Any] = {"names": names if targets.indicator else None}
@@ -197,16 +208,20 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
         w, label_weight = weigh(targets, w, self.class_weight)
         check_weights(w, targets.Y, label_weight, request)
         notify = getattr(self, "_notify", None) or (_to_stderr if self.verbose else None)
+        given = group_numbers(groups, X.shape[0])
         if cluster is not None:
             from smoothlink.distributed.distributed_fit import fit_partitioned, partition_arrays
 
             task, rows = "multiclass" if targets.multiclass else "multilabel", partition_arrays(cluster, X, targets.Y)
-            reports: dict[str, Any] = {"notify": notify, "note": self._noted()}
+            reports: dict[str, Any] = {"groups": given, "notify": notify, "note": self._noted()}
             trained = fit_partitioned(rows, w.astype(np.float32), request, task, label_weight, **reports)
             return self._keep(trained, targets.classes, indicator=targets.indicator, sparse=targets.sparse, **named)
-        data = TrainingData(X, targets.Y, w, targets.multiclass, label_weight)
+        contents = RowContents.of(X, targets.Y)
+        together = contents.groups(given)
+        self._say_copies(contents, together)
+        data = TrainingData(X, targets.Y, w, targets.multiclass, label_weight, together)
         with single_thread(_largest_product(X, targets.Y.shape[1], request)):
-            trained = self._train(data, request, notify)
+            trained = with_contents(self._train(data, request, notify), contents, together)
         return self._keep(trained, targets.classes, indicator=targets.indicator, sparse=targets.sparse, **named)
 
     def _train(self, data: TrainingData, request: Request, notify: Notify | None) -> Fitted:
@@ -233,6 +248,14 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
             self.feature_names_in_ = np.array(header.feature_names, dtype=object)
         return self
 
+    def _say_copies(self, contents: RowContents, groups: Groups | None) -> None:
+        """Notes how many rows repeat others; warns where nobody reads notes and all rows are the same."""
+        text, note = contents.describe(groups), self._noted()
+        if text is not None and note is not None:
+            note(text)
+        elif text is not None and contents.all_same:
+            warnings.warn(text, UserWarning, stacklevel=3)
+
     def _noted(self) -> Any:
         return getattr(self, "_note", None) or (_note_to_stderr if self.verbose else None)
 
@@ -248,6 +271,7 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
         self.label_names_ = names
         self.vocabulary_ = None
         self.zero_based_ = None
+        self.training_rows_ = trained.training_rows
         self._indicator, self._sparse = indicator, sparse
         if (note := self._noted()) is not None:
             for text in few_rows_notes(self.summary_["rows"], self.model_.counts):
@@ -270,7 +294,7 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
         ready = self._ready(X)
         if ready is None:
             check_is_fitted(self)
-            ready = validate_data(self, X, accept_sparse="csr", dtype=np.float32, reset=False)
+            ready = validate_data(self, X, accept_sparse="csr", dtype=_value_types(X), reset=False)
         return _tidy(ready)
 
     def _run_prediction(self, X: Any, prediction: Callable[..., Result], *args: Any, **given: Any) -> Result:
@@ -282,14 +306,12 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
     def _ready(self, X: Any) -> Any:
         """What `validate_data` returns of a few CSR rows that are as they should be, without the time it takes, which
         is longer than all else that one row needs; None of all others."""
-        if not (sp.issparse(X) and X.format == "csr" and X.ndim == 2 and X.nnz <= FEW_ENTRIES and X.dtype.kind == "f"):
+        if not (sp.issparse(X) and X.format == "csr" and X.ndim == 2 and X.nnz <= FEW_ENTRIES):
             return None
         fits = X.shape[0] > 0 and X.shape[1] == getattr(self, "n_features_in_", None) and hasattr(self, "model_")
         if not fits or hasattr(self, "feature_names_in_"):
             return None
-        with np.errstate(over="ignore"):
-            X = X if X.dtype == np.float32 else X.astype(np.float32)
-        return X if np.isfinite(X.data).all() else None
+        return X if X.dtype in (np.float32, np.float64) and np.isfinite(X.data).all() else None
 
     @property
     def thresholds_(self) -> Array:
@@ -387,23 +409,43 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
         bootstraps: int = 1000,
         seed: int = 0,
         rank_by: str = "probability",
+        groups: RowGroups | None = None,
     ) -> Evaluation:
         """All metrics with 90 % intervals; y as in `fit`, or with more columns than labels known.
 
-        threshold: of the label sets, as for `predict`.
+        threshold: of the label sets, as for `predict`. groups: as in `fit`; intervals are over draws of groups, or of
+        rows of the same features.
         """
         check_value("rank_by", rank_by, RANK_BY)
         X, truth = self._validated_rows(X), self._true_labels(y)
         if truth.shape[0] != X.shape[0]:
             raise ValueError(f"X has {X.shape[0]} rows and y has {truth.shape[0]}; they must be as many.")
-        given = {"rank_by": rank_by, "thresholds": self._thresholds(threshold)}
-        return self._evaluation(truth, self._run_prediction(X, predictions, truth, **given), bootstraps, seed)
+        given = group_numbers(groups, X.shape[0])
+        thresholds = self._thresholds(threshold)
+        predicted = self._run_prediction(X, predictions, truth, rank_by=rank_by, thresholds=thresholds)
+        return self._evaluation(truth, predicted, bootstraps, seed, row_hashes(X), given)
 
-    def _evaluation(self, truth: sp.csr_array, predicted: Predictions, bootstraps: int, seed: int) -> Evaluation:
-        """Returns the metrics of predictions for rows whose labels are known."""
+    def _evaluation(
+        self,
+        truth: sp.csr_array,
+        predicted: Predictions,
+        bootstraps: int,
+        seed: int,
+        features: Array,
+        groups: Array | None = None,
+    ) -> Evaluation:
+        """Returns the metrics of predictions for rows whose labels are known; features (n,) are hashes of the rows."""
         from smoothlink.metrics.evaluate import evaluation, model_statistics
 
-        return evaluation(model_statistics(self.model_, truth, predicted), truth, bootstraps, seed)
+        together = RowContents(features, row_hashes(truth)).groups(groups)
+        found = model_statistics(self.model_, truth, predicted)._replace(groups=together)
+        return evaluation(found, truth, bootstraps, seed)._replace(n_training_rows=self._count_training_rows(features))
+
+    def _count_training_rows(self, features: Array) -> int:
+        """Returns how many rows, by hashes of their features, are in the training data; 0 where that is not known."""
+        known = 0 if self.training_rows_ is None else self.training_rows_.overlap(features)
+        every = known > 0 and known == np.count_nonzero(features)  # of those that have features
+        return len(features) if every else known
 
     def _true_labels(self, y: Any) -> sp.csr_array:
         """y as a 0/1 matrix with at least a column for each label known; class ids unknown to the model come last."""
@@ -453,6 +495,14 @@ def _largest_product(X: Any, c: int, request: Request) -> float:
     kernel = 0 if request.input_features == "auto" else request.input_features
     inputs = n * kernel**2 if request.input_kernel else (X.nnz if sp.issparse(X) else n * d) * d
     return float(max(inputs, n * s * max(s, c)))
+
+
+def _value_types(X: Any) -> Any:
+    """Returns the types that values of X may have: float32 where it holds them exactly, else as they came or float64.
+
+    Scaling makes float32 of them.
+    """
+    return np.float32 if hasattr(X, "dtype") and np.can_cast(X.dtype, np.float32) else [np.float64, np.float32]
 
 
 def _tidy(X: Any) -> Any:

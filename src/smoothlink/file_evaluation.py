@@ -9,18 +9,20 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from smoothlink.data.matching import Reading, label_names, matched, matched_labels, truth, unnamed
+from smoothlink.data.matching import Reading, label_names, matched, matched_labels, read_groups, truth, unnamed
 from smoothlink.distributed import current
 from smoothlink.distributed.client import Cluster
 from smoothlink.distributed.decoder import split_labels
 from smoothlink.distributed.input_files import local_copy
 from smoothlink.errors import DataError, plural
 from smoothlink.file_prediction import FileRequest, check_workers, file_request
+from smoothlink.machines.copies import group_numbers, row_hashes
 from smoothlink.machines.rows import stack
 from smoothlink.metrics.evaluate import Evaluation
 from smoothlink.model import EmbeddedRows
 from smoothlink.parameters import RANK_BY, check_value
 from smoothlink.predict import Batch, LabelPart, label_part, merge_label_parts, predictions
+from smoothlink.text.documents import from_meta
 from smoothlink.types import FilePath, FilePaths
 
 Array = NDArray[Any]
@@ -40,6 +42,7 @@ class Tested(NamedTuple):
     rows: Any  # what `Model.embed_rows` returns, or X itself
     normalisers: Array | None  # (n,) multiclass: over all labels
     truth: Truth
+    features: Array | None = None  # (n,) hashes of the rows, where `rows` are embedded
 
 
 def evaluate_files(
@@ -53,6 +56,7 @@ def evaluate_files(
     device: str = "cpu",
     bootstraps: int = 1000,
     seed: int = 0,
+    groups: str | None = None,
     note: Callable[[str], None] | None = None,
 ) -> Evaluation:
     """Returns all metrics of a model, with 90 % intervals, over the rows of all files together.
@@ -63,7 +67,9 @@ def evaluate_files(
 
     model, paths: a model file; one data file or several, * in a name fitting anything. rank_by, threshold, strict,
     device, bootstraps, seed: as for the command `smoothlink evaluate`. how: `smoothlink.Reading`, where files do not
-    speak for themselves. note: called with what there is to say of the files.
+    speak for themselves. groups: column of texts, or file with a line for each row, whose rows of the same value are
+    drawn together for the intervals; without it, rows of the same features are. note: called with what there is to say
+    of the files.
     """
     check_value("rank_by", rank_by, RANK_BY)
     request, inputs = file_request(model, paths, rank_by, how, strict, device)
@@ -76,30 +82,36 @@ def evaluate_files(
         with unnamed():
             X = loaded._validated_rows(stack([tested.rows for tested in found]))
         predicted = loaded._run_prediction(X, predictions, Y, rank_by=rank_by, thresholds=thresholds)
+        features = row_hashes(X)
     else:
         check_workers(cluster, request, inputs)
-        Y, parts = evaluate_on_workers(cluster, request, inputs, loaded.model_.n_labels, note)
+        Y, features, parts = evaluate_on_workers(cluster, request, inputs, loaded.model_.n_labels, note)
         predicted = merge_label_parts(loaded.model_, parts, Y, rank_by=rank_by, thresholds=thresholds)
-    return loaded._evaluation(Y, predicted, bootstraps, seed)
+    given = None
+    if groups is not None:
+        trained = from_meta(getattr(request.model_in_file(), "source_", None))
+        names = read_groups([local_copy(path) for path in inputs], request.how, groups, Y.shape[0], trained)
+        given = group_numbers(names, Y.shape[0])
+    return loaded._evaluation(Y, predicted, bootstraps, seed, features, given)
 
 
 def evaluate_on_workers(
     cluster: Cluster, request: FileRequest, inputs: Sequence[str], c: int, note: Callable[[str], None] | None
-) -> tuple[sp.csr_array, list[LabelPart]]:
-    """Returns the labels of all rows, and what each part of the labels contributes to the metrics."""
+) -> tuple[sp.csr_array, Array, list[LabelPart]]:
+    """Returns the labels of all rows, hashes of their features, and what each part of the labels contributes."""
     cluster.step = "evaluate"
     files = [
         cluster.submit_checked(f"embed {i}/{len(inputs)}", embed_test, request, path)
         for i, path in enumerate(inputs, 1)
     ]
-    truths = cluster.results([cluster.submit("truth", truth_of, tested) for tested in files])
-    Y = all_labels(truths, inputs, note)
+    found = cluster.results([cluster.submit("truth", truth_of, tested) for tested in files])
+    Y, features = all_labels([truth for truth, _ in found], inputs, note), np.concatenate([part for _, part in found])
     parts = split_labels(c, len(cluster.workers))
     tasks = [
         cluster.submit_checked(f"labels {i}/{len(parts)}", evaluate_labels, request, files, labels)
         for i, labels in enumerate(parts, 1)
     ]
-    return Y, cluster.results(tasks)
+    return Y, features, cluster.results(tasks)
 
 
 def read_test(request: FileRequest, path: str) -> Tested:
@@ -126,12 +138,12 @@ def embed_test(request: FileRequest, path: str) -> Tested:
     if model.multiclass:
         parts = [model.all_normalisers(model.featurize(rows[part])) for part in model.feature_blocks(len(rows))]
         normalisers = np.concatenate(parts)
-    return Tested(rows, normalisers, found.truth)
+    return Tested(rows, normalisers, found.truth, row_hashes(X))
 
 
 def truth_of(tested: Any) -> Any:
-    """Returns the labels of a file, or the error that reading it gave."""
-    return tested.truth if isinstance(tested, Tested) else tested
+    """Returns the labels of a file and hashes of its rows, or the error that reading it gave."""
+    return (tested.truth, tested.features) if isinstance(tested, Tested) else tested
 
 
 def evaluate_labels(request: FileRequest, files: list[Tested], labels: slice) -> LabelPart:

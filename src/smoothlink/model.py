@@ -167,11 +167,7 @@ class Model:
         d, k = W.shape
         if not X.nnz:
             return np.full((1, k), np.nan, np.float32)
-        x = X.data.astype(np.float32)
-        if self.scaling.kind == "unit":
-            x = x / np.sqrt(x.astype(np.float64) @ x).astype(np.float32)
-        elif self.scaling.kind == "variance":
-            x = x * self.scaling.factor[X.indices]
+        x = self.scaling.scale_row(X.data, X.indices)
         H = (np.append(x, np.float32(1)) @ W.rows(np.append(X.indices, d - 1)))[None]
         return unit_rows(H) if self.normalize else H
 

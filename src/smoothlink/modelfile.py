@@ -17,6 +17,7 @@ from smoothlink import vocabulary
 from smoothlink.choices import from_former, from_json, to_json
 from smoothlink.device_model import DeviceCopy
 from smoothlink.errors import ModelFileError
+from smoothlink.machines.copies import TrainingRows
 from smoothlink.machines.sparse_weights import SparseWeights
 from smoothlink.model import Model
 from smoothlink.parameters import Values, check_value
@@ -108,6 +109,8 @@ def model_arrays(classifier: SmoothLinkClassifier, dtype: str | None = None) -> 
         arrays["input_points"] = model.input_features.points
     elif model.input_features is not None:
         arrays["input_R"], arrays["input_b"] = model.input_features
+    if classifier.training_rows_ is not None:
+        arrays["training_rows"] = np.ascontiguousarray(classifier.training_rows_.hashes).view(np.int32)
     if not classifier._indicator:
         arrays |= pack_classes(classifier.classes_)
     if classifier.label_names_ is not None:
@@ -153,6 +156,7 @@ def model_meta(classifier: SmoothLinkClassifier) -> dict[str, Any]:
         **({"first": list(model.calibration.top1)} if model.calibration.recalibrates_top1 else {}),
         "total": float(model.total),
         **({} if classifier.zero_based_ is None else {"zero_based": classifier.zero_based_}),
+        **({} if classifier.training_rows_ is None else {"training_rows_every": classifier.training_rows_.every}),
         "landmarks": None if not isinstance(inputs, Landmarks) else [str(inputs.kernel), float(inputs.length)],
         **({} if classifier.vocabulary_ is None else {"vocabulary": vocabulary.to_meta(classifier.vocabulary_)}),
         "summary": finite(classifier.summary_),
@@ -267,6 +271,7 @@ def classifier_of(
     classifier.zero_based_ = meta.get("zero_based")
     classifier._indicator, classifier._sparse = meta["indicator"], meta["sparse_labels"]
     classifier.label_directions_ = arrays.get("U")
+    classifier.training_rows_ = training_rows_of(arrays, meta)
     classifier.classes_ = unpack_classes(loaded, model.n_labels)
     classifier.label_names_ = unpack_count(arrays, "label_names", model.n_labels)
     classifier.vocabulary_ = vocabulary.from_file(arrays, meta["vocabulary"]) if "vocabulary" in meta else None
@@ -274,6 +279,17 @@ def classifier_of(
     if features is not None:
         classifier.feature_names_in_ = np.array(features, dtype=object)
     return classifier
+
+
+def training_rows_of(arrays: dict[str, Array], meta: dict[str, Any]) -> TrainingRows | None:
+    """Returns the sketch of the training rows; early files have none."""
+    if "training_rows" not in arrays and "training_rows_every" not in meta:
+        return None
+    hashes, every = arrays["training_rows"], meta["training_rows_every"]
+    fits = hashes.dtype == np.int32 and hashes.ndim == 1 and type(every) is int and every > 0
+    if not fits or every & (every - 1):
+        raise ModelFileError("its sketch of the training rows does not fit (training_rows). Save the model again.")
+    return TrainingRows(hashes.view(np.uint32), every)
 
 
 def unpack_count(arrays: dict[str, Array], key: str, count: int) -> list[str] | None:
@@ -302,8 +318,9 @@ def build_model(arrays: dict[str, Array], meta: dict[str, Any], V: Weights) -> M
     """Returns the model of a file's content; raises an error where that does not fit together."""
     check_meta(meta)
     check_arrays(arrays, meta, V)
+    shift, factor = (arrays[name].astype(np.float64) for name in ("scale_shift", "scale_factor"))
     return Model(
-        scaling=Scaling(meta["scale"], arrays["scale_shift"], arrays["scale_factor"], meta["dense"]),
+        scaling=Scaling(meta["scale"], shift, factor, meta["dense"]),
         input_features=input_features(arrays, meta),
         W=weights_of(arrays, "W") if "W" in arrays else None,
         classifier=None,
@@ -397,15 +414,20 @@ def check_arrays(arrays: dict[str, Array], meta: dict[str, Any], V: Weights) -> 
         "V": ((s or k) + 1, c),
         "R": (k, s),
         "b": (s,),
-        "scale_shift": scaled,
-        "scale_factor": scaled,
         "W": (inputs + 1, k),
         "U": (c, k),
         "input_R": (d, inputs),
         "input_b": (inputs,),
         "input_points": (inputs, d),
     }
-    double = {"counts": (c,), "thresholds": (c,), "calibration_knots": knots, "calibration_values": knots}
+    double: dict[str, tuple[int, ...]] = {
+        "counts": (c,),
+        "thresholds": (c,),
+        "calibration_knots": knots,
+        "calibration_values": knots,
+    }
+    for name in ("scale_shift", "scale_factor"):  # files before 0.3 have them in float32
+        (single if arrays[name].dtype == np.float32 else double)[name] = scaled
     optional = {"W", "U"} if meta["landmarks"] is not None else {"W", "U", "input_points"}
     if "input_points" in arrays and meta["landmarks"] is None:
         raise ModelFileError("it has landmarks, but not their kernel. Save the model again.")

@@ -448,7 +448,7 @@ PARAMETERS = (
         "scale",
         "auto",
         Values(("auto", "none", "unit", "variance")),
-        "Rows scaled to unit length (text), or dense columns to unit variance; the scaling is part of the model.",
+        "Rows scaled to unit length (text), or columns to unit variance (tables); the scaling is part of the model.",
         DATA,
     ),
     Parameter(

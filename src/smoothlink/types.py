@@ -42,5 +42,6 @@ Targets: TypeAlias = ArrayLike | sp.sparray | sp.spmatrix  # (n,) class ids, or 
 Labels: TypeAlias = Sequence[str] | Sequence[Sequence[str]] | Matrix | Table  # names of each document, or a 0/1 matrix
 LabelMatrix: TypeAlias = NDArray[Any] | sp.csr_array  # (n, c) 0/1, or (n,) class ids, as the labels were in training
 Weights: TypeAlias = ArrayLike  # (n,) one for each row
+RowGroups: TypeAlias = Iterable[Any]  # (n,) one value for each row, the same for rows that belong together
 Seed: TypeAlias = int | np.random.RandomState
 FittedModel: TypeAlias = "SmoothLinkClassifier | TextSmoothLink"

@@ -11,7 +11,7 @@ from smoothlink.data.read import Data, write
 from smoothlink.metrics.names import format_value, meaning, shown_keys
 
 KEYS = [key for key in shown_keys() if key != "error"]  # which multiclass models have
-COUNTS = ["rows", "unknown_labels", "unknown_pairs"]
+COUNTS = ["rows", "unknown_labels", "unknown_pairs", "training_rows"]
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def test_json_has_the_metrics_of_the_classifier_with_their_intervals(files):
     assert list(found) == [*KEYS, *COUNTS]
     for key, metric in expected.metrics.items():
         assert found[key] == pytest.approx(metric._asdict())
-    assert [found[key] for key in COUNTS] == [30, 0, 0]
+    assert [found[key] for key in COUNTS] == [30, 0, 0, expected.n_training_rows]
 
 
 def test_the_table_shows_each_metric_with_interval_and_meaning(files):
@@ -144,3 +144,27 @@ def test_wrong_usage_is_said(files, extra):
     ran = run("evaluate", files.model, files.test, *extra)
     assert ran.code == 2
     assert extra[0] in ran.err
+
+
+def test_test_rows_that_were_trained_on_are_counted_in_a_sentence(files, tmp_path):
+    ran = succeed("evaluate", files.model, files.train, "--bootstraps", 0)
+    assert "rows occur in the training data, as if it were the training file" in " ".join(ran.err.split())
+    trained = smoothlink.read(files.train).X.toarray()
+    known = sum(row.any() and (row == trained).all(axis=1).any() for row in files.tested.X.toarray())
+    ran = succeed("evaluate", files.model, files.test, "--bootstraps", 0)
+    assert f"{known} of 30 rows" in " ".join(ran.err.split())
+
+
+def test_groups_of_rows_of_numbers_are_the_lines_of_a_file(files, tmp_path):
+    groups = tmp_path / "groups.txt"
+    groups.write_text("".join(f"g{i // 10}\n" for i in range(30)))
+    given = succeed("evaluate", files.model, files.test, "--json", "--groups", groups).json
+    plain = succeed("evaluate", files.model, files.test, "--json").json
+    assert given["p@1"]["value"] == plain["p@1"]["value"]
+    assert given["p@1"] != plain["p@1"]
+    groups.write_text("a\nb\n")
+    ran = run("evaluate", files.model, files.test, "--groups", groups)
+    assert ran.code == 1
+    assert "has 2 lines, and there are 30 rows" in ran.err
+    ran = run("evaluate", files.model, files.test, "--groups", "author")
+    assert "no column author, and there is no file of this name" in ran.err

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from small import fixed, multilabel, words
 
 import smoothlink
@@ -16,7 +17,16 @@ def one_class_each(rng):
     return X, np.eye(6, dtype=int)[rng.integers(0, 6, len(Y))]
 
 
+def sparse_table(rng):
+    """Numbers of different size far from zero, beside one-hot columns."""
+    X, Y = multilabel(rng)
+    one_hot = np.eye(20)[rng.integers(0, 20, (len(X), 4))].reshape(len(X), -1)
+    return sp.csr_array(np.hstack([1e6 + X * 10.0 ** np.arange(-2, 8), one_hot])), Y
+
+
 FITS = {
+    "dense table": (multilabel, {}),
+    "sparse table": (sparse_table, {}),
     "squared": (words, {"calibrate": True}),
     "logistic": (words, {"loss": Logistic(passes=2)}),
     "softmax": (one_class_each, {"loss": Softmax(passes=2)}),
@@ -37,6 +47,7 @@ def test_a_fit_on_workers_is_that_of_one_process(workers, rng, make, settings):
     np.testing.assert_allclose(there.predict_proba(X), here.predict_proba(X), atol=2e-3)
     np.testing.assert_allclose(there.thresholds_, here.thresholds_, rtol=0.02)
     assert there.summary_["workers"] == len(workers.workers)
+    assert len({fitted.summary_["chosen_by"]["scale"].partition(":")[0] for fitted in (here, there)}) == 1
 
 
 def test_what_is_auto_is_chosen_on_a_cluster_as_in_one_process(workers, rng):
@@ -48,6 +59,19 @@ def test_what_is_auto_is_chosen_on_a_cluster_as_in_one_process(workers, rng):
     for name in ("rank", "ridge", "bandwidth", "final_ridge"):
         assert there.summary_[name] == here.summary_[name]
     np.testing.assert_allclose(there.predict_proba(X), here.predict_proba(X), atol=1e-3)
+
+
+@pytest.mark.parametrize("plan", [pytest.param("rows", marks=pytest.mark.slow), "columns"])
+@pytest.mark.parametrize("groups", [None, np.arange(180) // 4], ids=["copies", "groups"])
+def test_copies_and_groups_are_held_out_together_on_a_cluster_as_in_one_process(workers, rng, plan, groups):
+    X, Y = words(rng)
+    X, Y = sp.vstack([X, X], format="csr"), np.concatenate([Y, Y])  # a row and its copy are on different workers
+    here = fixed(calibrate=True, solver=ConjugateGradient(tol=1e-5)).fit(X, Y, groups=groups)
+    with smoothlink.cluster(workers.client, plan=plan):
+        there = fixed(calibrate=True, solver=ConjugateGradient(tol=1e-5)).fit(X, Y, groups=groups)
+    np.testing.assert_allclose(there.predict_proba(X), here.predict_proba(X), atol=1e-2)
+    assert there.summary_["copies"] == here.summary_["copies"] >= 80
+    np.testing.assert_array_equal(there.training_rows_.hashes, here.training_rows_.hashes)
 
 
 @pytest.mark.parametrize("plan", ["rows", "columns"])
@@ -85,14 +109,6 @@ def test_few_rows_with_many_features_are_solved_by_what_sums_allow(workers, rng)
         there = fixed().fit(X, Y)
     assert (here.summary_["solver"], there.summary_["solver"]) == ("DualCholesky", "ConjugateGradient")
     np.testing.assert_allclose(there.predict_proba(X), here.predict_proba(X), atol=2e-2)
-
-
-def test_a_dense_table_is_refused_with_what_to_do(workers, rng):
-    with (
-        smoothlink.cluster(workers.client),
-        pytest.raises(ValueError, match="scale is 'auto', and the columns of this dense table"),
-    ):
-        fixed().fit(*multilabel(rng))
 
 
 REFUSED = [

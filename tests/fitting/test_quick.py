@@ -8,6 +8,7 @@ from small import classes, multilabel, words
 from smoothlink import ConjugateGradient, Gaussian, Logistic, SmoothLinkClassifier
 from smoothlink.fitting.holdout import QUICK_ROWS, few_rows
 from smoothlink.fitting.quick import PASSES, TOLERANCE
+from smoothlink.machines.copies import RowContents
 
 
 @pytest.fixture(params=["dense", "sparse", "classes"])
@@ -20,6 +21,7 @@ def problem(request, rng):
 
 def test_nothing_is_tried_and_everything_is_told(problem):
     story = SmoothLinkClassifier(effort="quick").fit(*problem).summary_
+    assert story["chosen_by"].pop("scale").startswith("X looks like ")
     assert set(story["chosen_by"].values()) == {"rule of thumb"}
     assert story["loss"] == "squared"
     assert story["held_out_rows"] == 400
@@ -28,10 +30,10 @@ def test_nothing_is_tried_and_everything_is_told(problem):
 
 def test_given_settings_are_kept(problem):
     given = {"ridge": 0.3, "bandwidth": 1.5, "final_ridge": 0.2, "rank": 3}
-    asked = {name: value for name, value in given.items() if name != "bandwidth"}
+    asked = {name: value for name, value in given.items() if name != "bandwidth"} | {"scale": "unit"}
     story = SmoothLinkClassifier(effort="quick", kernel=Gaussian(1.5), **asked).fit(*problem).summary_
     assert {name: story[name] for name in given} == given
-    assert story["chosen_by"] == {**dict.fromkeys(given, "given"), "loss": "rule of thumb"}
+    assert story["chosen_by"] == {**dict.fromkeys([*given, "scale"], "given"), "loss": "rule of thumb"}
 
 
 @pytest.mark.parametrize("passes", ["auto", 2])
@@ -48,7 +50,7 @@ def test_few_rows_are_all_fitted_and_of_many_those_that_do_not_calibrate(rng, n)
     story = fast.summary_
     w = np.ones(n)
     if n > QUICK_ROWS:
-        w[few_rows(w, 0)] = 0
+        w[few_rows(w, 0, RowContents.of(X, Y).groups())] = 0
     settings = {name: story[name] for name in ("rank", "ridge", "final_ridge", "loss")}
     kernel = Gaussian(story["bandwidth"], story["random_features"])
     same = SmoothLinkClassifier(**settings, kernel=kernel, calibrate=False)

@@ -23,7 +23,10 @@ from problems import (
 from scipy.special import expit, softmax
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
+from smoothlink import SmoothLinkClassifier, Softmax
 from smoothlink.fitting.calibration import not_calibrated
 from smoothlink.fitting.link import fit_link
 from smoothlink.fitting.prepare import feature_count, largest_rank_of, resolve_solver
@@ -503,3 +506,23 @@ def test_the_peak_of_a_child_is_its_own():
     code = "from smoothlink.fitting.settings import peak_memory_mb; print(peak_memory_mb())"
     found = float(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
     assert 20 < found < held.nbytes / (1 << 20)
+
+
+LOGISTIC_REGRESSION = {"embedding": "none", "kernel": "linear", "loss": Softmax(passes=10), "final_ridge": 0.01}
+
+
+@pytest.mark.parametrize(
+    "given", [LOGISTIC_REGRESSION, pytest.param({}, marks=pytest.mark.slow)], ids=["given", "auto"]
+)
+@pytest.mark.parametrize("size", [1, 1000])
+def test_numbers_beside_one_hot_columns_are_predicted_as_well_as_by_logistic_regression(rng, size, given):
+    n, train = 4000, 1000
+    numbers, levels = rng.standard_normal((n, 5)), rng.integers(0, 6, (n, 10))
+    X = np.hstack([numbers, np.eye(6)[levels].reshape(n, -1)])
+    scores = StandardScaler().fit_transform(X) @ rng.standard_normal((65, 4)) / 3
+    y = (scores + rng.gumbel(size=scores.shape)).argmax(axis=1)
+    X[:, 2] *= size
+    fitted = SmoothLinkClassifier(**given).fit(sp.csr_array(X[:train]), y[:train])
+    peer = make_pipeline(StandardScaler(), LogisticRegression()).fit(X[:train], y[:train])
+    assert fitted.summary_["scale"] == "variance"
+    assert fitted.score(X[train:], y[train:]) > peer.score(X[train:], y[train:]) - 0.01

@@ -298,3 +298,13 @@ def test_settings_of_another_file_or_metric_are_refused(tmp_path):
     assert run("train", files.train, "--params", bad, "-o", tmp_path / "m").code == 2
     bad.write_text(json.dumps({"best": {"p@1": {"params": {"rigde": 1.0}}}}))
     assert "rigde" in run("train", files.train, "--params", bad, "-o", tmp_path / "m").err
+
+
+def test_trials_hold_copies_out_together(rng):
+    X, Y = sp.csr_array(rng.poisson(0.5, (60, 12)), dtype=np.float32), sp.csr_array(rng.random((60, 3)) < 0.4)
+    X, Y = (sp.vstack([A, A], format="csr") for A in (X, Y.astype(np.float32)))
+    runner = TrialRunner.of(X, Y, ("p@1",), Space(), 0, False)
+    (fold,) = runner.plain.folds
+    held = fold.train.w == 0
+    np.testing.assert_array_equal(held[:60], held[60:])
+    assert held.any()

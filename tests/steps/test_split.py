@@ -76,3 +76,28 @@ def test_a_dense_matrix_is_split_as_its_sparse_twin():
 def test_shares_that_do_not_sum_to_one_are_refused(shares):
     with pytest.raises(ValueError, match="sum to 1"):
         stratified_split(labels(10, 2), shares)
+
+
+def test_a_group_is_in_one_part_and_labels_keep_their_shares(rng):
+    Y = labels(600, 8)
+    groups = rng.integers(0, 150, 600)
+    parts = stratified_split(Y, (0.7, 0.3), groups=groups)
+    assert not set(groups[parts[0]]) & set(groups[parts[1]])
+    np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(600))
+    assert len(parts[0]) == pytest.approx(420, abs=8)
+    assert off(Y, parts[1], 0.3).max() <= 8
+
+
+def test_groups_of_one_row_each_change_nothing_and_copies_go_where_their_rows_went():
+    Y = labels(200, 6)
+    plain = stratified_split(Y, (0.8, 0.2), seed=3)
+    alone = stratified_split(Y, (0.8, 0.2), seed=3, groups=np.arange(200))
+    thrice = stratified_split(sp.vstack([Y] * 3), (0.8, 0.2), seed=3, groups=np.tile(np.arange(200), 3))
+    for part, same, copies in zip(plain, alone, thrice, strict=True):
+        np.testing.assert_array_equal(same, part)
+        np.testing.assert_array_equal(copies, np.concatenate([part, part + 200, part + 400]))
+
+
+def test_groups_of_another_length_are_refused():
+    with pytest.raises(ValueError, match="groups has 3 values, and there are 10 rows"):
+        stratified_split(labels(10, 2), groups=[1, 2, 3])

@@ -238,7 +238,7 @@ def test_valid_shows_what_to_expect_and_fits_all_rows(folder, tmp_path):
 
 def test_valid_of_rows_of_numbers_shows_what_to_expect(tmp_path):
     rng = np.random.default_rng(0)
-    rows = [f"{label} {label}:1 {2 + rng.integers(4)}:1" for label in rng.integers(0, 2, 100)]
+    rows = [f"{label} {label}:1 {2 + rng.integers(4)}:{rng.random():.4f}" for label in rng.integers(0, 2, 100)]
     (tmp_path / "rows.txt").write_text("\n".join(["100 6 2", *rows]))
     given = ("--effort", "quick", "--task", "multilabel", "--loss", "squared")
     ran = succeed("train", tmp_path / "rows.txt", *out(tmp_path), *given, "--valid", 0.2, "--json")
@@ -429,3 +429,76 @@ def test_a_wrong_value_is_wrong_usage(folder, wrong):
     command, *options = wrong
     output = () if command == "split" else ("-o", folder / "x.safetensors")
     assert run(command, folder / "docs.jsonl", *output, *options).code == 2
+
+
+def grouped_file(path, count=60):
+    """Documents of authors who each wrote three, beginning with exact copies."""
+    texts, labels = documents(count)
+    texts = [texts[i % 20] for i in range(40)] + texts[40:]
+    labels = [labels[i % 20] for i in range(40)] + labels[40:]
+    rows = [
+        {"text": t, "labels": n, "author": f"a{i // 3}"} for i, (t, n) in enumerate(zip(texts, labels, strict=True))
+    ]
+    path.write_text("\n".join(json.dumps(row) for row in rows))
+    return rows
+
+
+def rows_in(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize(("options", "key"), [((), "text"), (("--groups", "author"), "author")])
+def test_split_keeps_copies_or_groups_in_one_part(tmp_path, options, key):
+    rows = grouped_file(tmp_path / "docs.jsonl")
+    succeed("split", tmp_path / "docs.jsonl", "--parts", "0.6,0.4", *options)
+    parts = [rows_in(tmp_path / f"docs-{name}.jsonl") for name in ("train", "test")]
+    assert sum(map(len, parts)) == len(rows)
+    assert not {row[key] for row in parts[0]} & {row[key] for row in parts[1]}
+
+
+def test_train_notes_copies_and_takes_groups(tmp_path):
+    grouped_file(tmp_path / "docs.jsonl")
+    ran = succeed("train", tmp_path / "docs.jsonl", *out(tmp_path), *FAST)
+    assert "repeat the features of another: copies are held out together" in " ".join(ran.err.split())
+    plain = smoothlink.load(tmp_path / "model.safetensors")
+    ran = succeed(
+        "train", tmp_path / "docs.jsonl", *out(tmp_path), *FAST, "--groups", "author", "--valid", 0.3, "--force"
+    )
+    grouped = smoothlink.load(tmp_path / "model.safetensors")
+    texts = [row["text"] for row in rows_in(tmp_path / "docs.jsonl")]
+    assert np.abs(grouped.predict_proba(texts) - plain.predict_proba(texts)).max() > 0
+    ran = succeed("evaluate", tmp_path / "model.safetensors", tmp_path / "docs.jsonl", "--groups", "author")
+    assert "all 60 rows occur in the training data" in " ".join(ran.err.split())
+
+
+def test_what_is_wrong_with_groups_is_said_in_a_sentence(tmp_path):
+    path = tmp_path / "docs.jsonl"
+    rows = grouped_file(path)
+    model = out(tmp_path)
+    ran = run("train", path, *model, *FAST, "--groups", "writer")
+    assert "has no column writer; it has text, labels, author" in ran.err
+    rows[4]["author"] = None
+    path.write_text("\n".join(json.dumps(row) for row in rows))
+    for command in (("train", path, *model, *FAST), ("split", path)):
+        ran = run(*command, "--groups", "author")
+        assert ran.code == 1
+        assert "line 5: the column author has no value, as in 1 of 60 rows" in ran.err
+
+
+def test_the_same_text_with_other_numbers_is_no_copy(tmp_path):
+    path = tmp_path / "docs.jsonl"
+    rows = [{"text": "a sample", "size": i % 15, "labels": ["fruit"]} for i in range(30)]
+    path.write_text("\n".join(json.dumps(row) for row in rows))
+    succeed("split", path, "--numbers", "size", "--parts", "0.6,0.4")
+    parts = [rows_in(tmp_path / f"docs-{name}.jsonl") for name in ("train", "test")]
+    assert not {row["size"] for row in parts[0]} & {row["size"] for row in parts[1]}
+
+
+def test_a_file_of_one_row_again_and_again_is_said_to_be_one(tmp_path):
+    path = tmp_path / "docs.jsonl"
+    path.write_text("\n".join([json.dumps({"text": "an apple and a pear", "labels": ["fruit"]})] * 30))
+    ran = run("split", path)
+    assert ran.code == 1
+    assert "all its rows are the same" in ran.err
+    ran = run("train", path, *out(tmp_path), *FAST)
+    assert "All 30 rows have the same features" in " ".join(ran.err.split())

@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smoothlink.check.languages import languages_of
-from smoothlink.check.near_duplicates import SIMILAR, find_near_duplicates
 from smoothlink.errors import plural
 from smoothlink.text.label_cells import SEPARATORS, Guess, guess_separator, shown
+from smoothlink.text.near_duplicates import SIMILAR, find_near_duplicates
+from smoothlink.text.numbers import Document
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -348,12 +348,11 @@ def beginning(text: str) -> str:
     return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
 
 
-def text_keys(texts: Iterable[str]) -> Array:
-    """Returns a key (n,) for each text that others share only if they differ by case and spaces at most."""
-    return np.array([hash(" ".join(text.lower().split())) for text in texts], np.int64)
-
-
-def row_keys(X: csr_array) -> Array:
-    """Returns a key (n,) for each row of vectors that only its copies share."""
-    ends = X.indptr.tolist()
-    return np.array([hash(X.indices[a:b].tobytes() + X.data[a:b].tobytes()) for a, b in pairwise(ends)], np.int64)
+def text_keys(texts: Sequence[str]) -> Array:
+    """Returns a key (n,) for each text that others share only if they differ by case and spaces at most, and have the
+    same numbers beside them."""
+    numbers = [text.numbers if isinstance(text, Document) else None for text in texts]
+    beside = (None if row is None else row.tobytes() for row in numbers)
+    return np.array(
+        [hash((" ".join(text.lower().split()), row)) for text, row in zip(texts, beside, strict=True)], np.int64
+    )

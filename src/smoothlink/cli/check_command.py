@@ -58,11 +58,12 @@ def read_part(path: str, how: Reading, screen: Screen) -> Part:
 def read_vectors(path: str, how: Reading, screen: Screen) -> Part:
     import numpy as np
 
-    from smoothlink.check.findings import Part, row_keys
+    from smoothlink.check.findings import Part
+    from smoothlink.machines.copies import row_hashes
 
     data = read_data(path, how, screen)
     names = data.label_names or [str(j) for j in range(data.Y.shape[1])]
-    return Part(path, data.Y, names, row_keys(data.X), np.diff(data.X.indptr) == 0)
+    return Part(path, data.Y, names, row_hashes(data.X), np.diff(data.X.indptr) == 0)
 
 
 def read_texts(path: str, how: Reading, screen: Screen) -> Part:

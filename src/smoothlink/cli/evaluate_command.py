@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from smoothlink.cli.data_options import reading
 from smoothlink.cli.screen import Screen, print_json, table
 from smoothlink.cli.shared_options import (
     AsJson,
     Cluster,
+    Groups,
     Measuring,
     Model,
     Quiet,
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 def evaluate(
     model: Model,
     data: Tests,
+    groups: Groups = None,
     cluster: Cluster = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -45,16 +49,21 @@ def evaluate(
     from smoothlink.file_evaluation import evaluate_files
 
     screen = Screen(quiet)
+    if groups is not None and cluster is not None:
+        raise typer.BadParameter("a cluster reads no groups; leave one of them out.", param_hint="--groups, --cluster")
     measuring.check(model)
     paths = expanded(data)
     intervals: dict[str, Any] = {"bootstraps": measuring.bootstraps, "seed": measuring.seed}
     with on_cluster(cluster, screen):
         dashboard(screen)
         with screen.working("evaluating"):
-            result = evaluate_files(model, paths, how=reading, note=screen.note, **intervals, **measuring.predicting)
+            given: dict[str, Any] = {"how": reading, "groups": groups, "note": screen.note}
+            result = evaluate_files(model, paths, **given, **intervals, **measuring.predicting)
+    where = paths[0] if len(paths) == 1 else f"{paths[0]} and {plural(len(paths) - 1, 'other')}"
+    if text := result.training_rows_note:
+        screen.note(f"{where}: {text}")
     if result.n_unknown_labels:
         labels, pairs = plural(result.n_unknown_labels, "label"), plural(result.n_unknown_pairs, "pair")
-        where = paths[0] if len(paths) == 1 else f"{paths[0]} and {plural(len(paths) - 1, 'other')}"
         screen.note(f"{where}: {labels} unknown to the model, in {pairs} of row and label: they count as misses.")
     if as_json:
         print_json(as_object(result))
@@ -69,6 +78,7 @@ def as_object(result: Evaluation) -> dict[str, Any]:
         "rows": result.n_rows,
         "unknown_labels": result.n_unknown_labels,
         "unknown_pairs": result.n_unknown_pairs,
+        "training_rows": result.n_training_rows,
     }
 
 

@@ -57,6 +57,14 @@ Cluster = Annotated[
         help="A Dask cluster to run on: tcp://HOST:8786, or local:4 for four processes of this machine.",
     ),
 ]
+Groups = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMN|FILE",
+        help="Column of texts whose rows of the same value, such as an author, stay on one side of every split; for "
+        "rows of numbers, a file with one value per line. Without it, copies do.",
+    ),
+]
 
 Tests = Annotated[
     list[str], typer.Argument(metavar="TEST", help="Data files with the true labels; * in a name stands for any text.")

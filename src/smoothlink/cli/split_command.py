@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -12,8 +13,8 @@ import typer
 from smoothlink.cli.convert_command import files_of
 from smoothlink.cli.data_options import read_data, reading
 from smoothlink.cli.screen import Screen, number, print_json, table
-from smoothlink.cli.shared_options import AsJson, Force, Quiet, grouped
-from smoothlink.data.matching import Reading
+from smoothlink.cli.shared_options import AsJson, Force, Groups, Quiet, grouped
+from smoothlink.data.matching import Reading, read_groups
 from smoothlink.data.overwrite import writable
 from smoothlink.errors import DataError
 
@@ -39,6 +40,7 @@ def split(
         typer.Option(metavar="FOLDER", help="Folder to write the parts to; without it, the folder of the data."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the split.")] = 0,
+    groups: Groups = None,
     force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -47,7 +49,8 @@ def split(
 ) -> None:
     """Split a data file into parts that have each label, also a rare one, in the same share.
 
-    docs.jsonl becomes docs-train.jsonl and docs-test.jsonl, in the same format and compression.
+    docs.jsonl becomes docs-train.jsonl and docs-test.jsonl, in the same format and compression. Copies of a row, and
+    texts that are nearly the same, stay in one part.
 
     Example: smoothlink split docs.jsonl --labels tags --parts 0.8,0.1,0.1
     """
@@ -65,7 +68,12 @@ def split(
     screen = Screen(quiet)
     opened = open_text(data, reading, screen) if texts else open_rows(data, reading, screen)
     began = time.perf_counter()
-    rows = stratified_split(opened.Y, shares, seed)
+    if groups is None:
+        together = groups_to_split(data, shares, opened.Y, opened.texts if opened.data is None else opened.data.X)
+    else:
+        together = read_groups([data], reading, groups, opened.Y.shape[0])
+        check_count(data, len(set(together)), shares, "all its rows are of one group")
+    rows = stratified_split(opened.Y, shares, seed, together)
     seconds = time.perf_counter() - began
     with screen.working("writing"):
         opened.write(rows, targets)
@@ -85,6 +93,7 @@ class Opened(NamedTuple):
     Y: Any  # (n, c)
     data: Data | None  # of rows of numbers
     source: DocumentSource | None  # of texts
+    texts: list[str] | None = None
 
     def write(self, parts: list[Any], targets: list[str]) -> None:
         from smoothlink.data.read import write
@@ -112,9 +121,43 @@ def open_text(path: str, how: Reading, screen: Screen) -> Opened:
     from smoothlink.text.documents import describe, read_documents
 
     source = how.source(path)
-    found = read_documents(path, source, text_matters=False)
+    try:
+        found = read_documents(path, source)
+    except DataError:
+        if how.text or how.numbers:
+            raise
+        found = read_documents(path, source, text_matters=False)
+        screen.note(f"{path} has no column {source.columns[0]}: name those of the text with --text to find copies.")
+    found = found._replace(without_text=0)
     screen.note(describe(path, found, without_labels="split at random"))
-    return Opened(path, how, read_labels(found.labels).Y, None, found.source)
+    return Opened(path, how, read_labels(found.labels).Y, None, found.source, found.texts)
+
+
+def groups_to_split(path: str, shares: Sequence[float], Y: Any, X: Any) -> Any:
+    """Returns the group (n,) of each row: rows of the same features, or of a list of texts those that are nearly the
+    same; None where all are alone."""
+    import numpy as np
+
+    from smoothlink.check.findings import text_keys
+    from smoothlink.machines.copies import RowContents, row_hashes
+    from smoothlink.text.near_duplicates import groups_of_texts
+
+    if not isinstance(X, list):
+        together = RowContents.of(X, Y).groups()
+        found = None if together is None else together.first
+    else:
+        keys = np.where([bool(text.strip()) for text in X], text_keys(X).view(np.uint64), 0)
+        found = groups_of_texts(X, RowContents(keys, row_hashes(Y)))
+    if found is not None:
+        check_count(path, len(np.unique(found)), shares, "all its rows are the same")
+    return found
+
+
+def check_count(path: str, count: int, shares: Sequence[float], one: str) -> None:
+    """Raises an error where there are fewer groups than parts."""
+    if count < len(shares):
+        what = one if count == 1 else f"its rows are of {count} groups"
+        raise DataError(f"{path} cannot be split into {len(shares)} parts: {what}, and a group stays in one part.")
 
 
 def parsed(text: str) -> list[float]:

@@ -119,9 +119,11 @@ def hold_texts(paths: list[str], how: Reading, asked: Texts) -> bool:
     return all(kinds)
 
 
-def read_texts(paths: list[str], how: Reading, asked: Texts, screen: Screen) -> tuple[Documents, DocumentSource]:
-    """The documents of files that can be learnt from, and a note on the others."""
-    from smoothlink.text.documents import describe, join_documents, read_documents
+def read_texts(
+    paths: list[str], how: Reading, asked: Texts, screen: Screen, groups: str | None = None
+) -> tuple[Documents, DocumentSource]:
+    """The documents of files that can be learnt from, with their groups, and a note on the others."""
+    from smoothlink.text.documents import column_of, describe, join_documents, read_documents
 
     found: list[Documents] = []
     fate = "left out" if asked.drop_unlabelled else "kept as rows that have none (--drop-unlabelled leaves them out)"
@@ -131,6 +133,8 @@ def read_texts(paths: list[str], how: Reading, asked: Texts, screen: Screen) -> 
             source = source._replace(separator=found[-1].separator)
         with screen.working(f"reading {os.path.basename(path)}"):
             documents = read_documents(path, source)
+            if groups is not None:
+                documents = documents._replace(groups=column_of(path, source, groups))
         screen.note(describe(path, documents, without_labels=fate))
         found.append(documents.usable(drop_unlabelled=asked.drop_unlabelled))
     whole = join_documents(found)
@@ -150,7 +154,7 @@ def fit_texts(
     model = TextSmoothLink(label_separator=NONE, **asked.options, **parameters)  # labels are lists by now
     with screen.steps() as notify:
         model._notify, model._note = None if model.verbose else notify, None if model.verbose else screen.note
-        model.fit(found.texts, found.labels)
+        model.fit(found.texts, found.labels, groups=found.groups)
     del model._notify, model._note
     model.label_separator, model.source_ = source.separator or "auto", as_meta(source)
     return model

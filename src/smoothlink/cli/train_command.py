@@ -15,9 +15,9 @@ from smoothlink.cli.evaluate_command import as_object
 from smoothlink.cli.evaluate_command import show as show_metrics
 from smoothlink.cli.parameter_options import HelpAll, chosen
 from smoothlink.cli.screen import Screen, number, print_json, size, table
-from smoothlink.cli.shared_options import AsJson, Cluster, Force, Naming, Quiet, grouped, naming, on_cluster
+from smoothlink.cli.shared_options import AsJson, Cluster, Force, Groups, Naming, Quiet, grouped, naming, on_cluster
 from smoothlink.cli.text_options import Texts, fit_texts, hold_texts, read_texts, texts
-from smoothlink.data.matching import Reading, inside, label_names, names_in, one_based_guess
+from smoothlink.data.matching import Reading, inside, label_names, names_in, one_based_guess, read_groups
 from smoothlink.data.overwrite import writable
 from smoothlink.errors import DataError, plural
 from smoothlink.metrics.names import format_value, meaning, shown_keys
@@ -64,6 +64,7 @@ def train(
             show_default=False,
         ),
     ] = 0.0,
+    groups: Groups = None,
     half: Annotated[bool, typer.Option("--half", help="Store weights in half precision, in half the space.")] = False,
     cluster: Cluster = None,
     cluster_plan: Annotated[
@@ -97,7 +98,7 @@ def train(
     from smoothlink.data.files_on_disk import expanded
     from smoothlink.vocabulary import checked
 
-    check_together(cluster, cluster_plan, shards=shards, half=half, valid=valid)
+    check_together(cluster, cluster_plan, shards=shards, half=half, valid=valid, groups=groups)
     paths = expanded(data)
     writable(output, *paths, kind="model", force=force)
     screen = Screen(quiet)
@@ -118,9 +119,9 @@ def train(
     if hold_texts(paths, reading, texts):
         if cluster is not None:
             raise DataError("Texts cannot be read on a cluster.\nLeave --cluster out.")
-        model, expected = fit_documents(paths, reading, texts, settings, screen, valid, name_labels)
+        model, expected = fit_documents(paths, reading, texts, settings, screen, valid, name_labels, groups)
     elif cluster is None:
-        model, expected = fit_here(paths, reading, settings, screen, valid, name_labels)
+        model, expected = fit_here(paths, reading, settings, screen, valid, name_labels, groups)
     else:
         with on_cluster(cluster, screen, cluster_plan, output if shards else None):
             model = fit_there(paths, reading, settings, screen)
@@ -151,7 +152,9 @@ def train(
         show_settings(model.summary_, screen)
 
 
-def check_together(cluster: str | None, plan: str | None, *, shards: bool, half: bool, valid: float) -> None:
+def check_together(
+    cluster: str | None, plan: str | None, *, shards: bool, half: bool, valid: float, groups: str | None
+) -> None:
     """Whether the options go together."""
     for option, asked in (("--cluster-plan", plan is not None), ("--shards", shards)):
         if asked and cluster is None:
@@ -160,6 +163,8 @@ def check_together(cluster: str | None, plan: str | None, *, shards: bool, half:
         raise typer.BadParameter("shards stay in full precision; leave one of them out.", param_hint="--half, --shards")
     if valid and cluster is not None:
         raise typer.BadParameter("a cluster holds no rows out; leave one of them out.", param_hint="--valid, --cluster")
+    if groups is not None and cluster is not None:
+        raise typer.BadParameter("a cluster reads no groups; leave one of them out.", param_hint="--groups, --cluster")
 
 
 def fit_documents(
@@ -170,18 +175,22 @@ def fit_documents(
     screen: Screen,
     valid: float,
     name_labels: NameLabels,
+    groups: str | None = None,
 ) -> tuple[TextSmoothLink, Evaluation | None]:
     """A text model of the documents in files, and what to expect of it."""
+    from smoothlink.cli.split_command import groups_to_split
     from smoothlink.labels import read_labels
     from smoothlink.steps.split import stratified_split
 
-    found, source = read_texts(paths, how, asked, screen)
+    found, source = read_texts(paths, how, asked, screen, groups)
     name_labels(sorted({name for row in found.labels for name in row}))
     expected = None
     if valid:
-        kept, held = stratified_split(read_labels(found.labels).Y, (1 - valid, valid))
+        Y, shares = read_labels(found.labels).Y, (1 - valid, valid)
+        together = found.groups or groups_to_split(paths[0], shares, Y, found.texts)
+        kept, held = stratified_split(Y, shares, groups=together)
         model, test = fit_texts(found.rows(kept), source, asked, parameters, screen), found.rows(held)
-        expected = model.evaluate(test.texts, test.labels)
+        expected = model.evaluate(test.texts, test.labels, groups=test.groups)
     model = fit_texts(found, source, asked, parameters, screen)
     if parameters.get("task", "auto") == "auto" and model.classifier_.model_.multiclass:
         screen.note(ONE_LABEL)
@@ -195,6 +204,7 @@ def fit_here(
     screen: Screen,
     valid: float,
     name_labels: NameLabels,
+    groups: str | None = None,
 ) -> tuple[SmoothLinkClassifier, Evaluation | None]:
     """A classifier fitted to files that this process reads, and what to expect of it."""
     import numpy as np
@@ -210,24 +220,32 @@ def fit_here(
         check_reading(paths[0], budget)
     if parameters.get("task", "auto") == "auto" and is_multiclass(data.Y):
         screen.note(ONE_LABEL)
-    expected = held_out(data, parameters, screen, valid) if valid else None
-    model = fit(parameters, screen, data.X, data.Y)
+    together = None if groups is None else read_groups(paths, how, groups, data.X.shape[0])
+    expected = held_out(data, parameters, screen, valid, together) if valid else None
+    model = fit(parameters, screen, data.X, data.Y, None, together)
     model.label_names_, model.zero_based_ = data.label_names, data.zero_based
     if data.feature_names is not None:
         model.feature_names_in_ = np.array(data.feature_names, dtype=object)
     return model, expected
 
 
-def held_out(data: Data, parameters: dict[str, Any], screen: Screen, valid: float) -> Evaluation:
+def held_out(
+    data: Data, parameters: dict[str, Any], screen: Screen, valid: float, groups: list[str] | None
+) -> Evaluation:
     """The metrics of a model on rows that it was fitted without."""
+    from smoothlink.cli.split_command import groups_to_split
     from smoothlink.machines.rows_in_files import MappedMatrix
     from smoothlink.steps.split import stratified_split
 
     if isinstance(data.X, MappedMatrix):
         raise DataError("--valid needs rows in memory, and these are mapped.\nUse `smoothlink split` on the text file.")
-    kept, held = stratified_split(data.Y, (1 - valid, valid))
+    shares = 1 - valid, valid
+    together = groups or groups_to_split("The data", shares, data.Y, data.X)
+    kept, held = stratified_split(data.Y, shares, groups=together)
     apart = {**parameters, "checkpoint": None}
-    return fit(apart, screen, data.X[kept], data.Y[kept]).evaluate(data.X[held], data.Y[held])
+    some, others = ([groups[i] for i in part] if groups else None for part in (kept, held))
+    model = fit(apart, screen, data.X[kept], data.Y[kept], None, some)
+    return model.evaluate(data.X[held], data.Y[held], groups=others)
 
 
 def fit_there(paths: list[str], how: Reading, parameters: dict[str, Any], screen: Screen) -> SmoothLinkClassifier:

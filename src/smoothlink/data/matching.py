@@ -228,6 +228,28 @@ def read_for(
     return RowsToPredict(Data(model.features_.transform(found.texts), given.Y, given.names, None), found.kept)
 
 
+def read_groups(
+    paths: Sequence[str], how: Reading, name: str, n: int, trained: DocumentSource | None = None
+) -> list[str]:
+    """Returns the group of each of the n rows of files: a column of texts; of rows of numbers, the lines of a file."""
+    if how.text_format(paths[0]) is not None:
+        from smoothlink.text.documents import column_of
+
+        return [group for path in paths for group in column_of(path, how.source(path, trained), name)]
+    if not os.path.exists(name):
+        raise DataError(
+            f"{paths[0]} holds rows of numbers, which have no column {name}, and there is no file of this name.\n"
+            "Pass a file with the group of each row on a line of its own: --groups groups.txt"
+        )
+    found = names_in(name, None, "group")
+    empty = [number for number, line in enumerate(found, 1) if not line.strip()]
+    if len(found) != n or empty:
+        what = f"{name} has {plural(len(found), 'line')}, and there are {plural(n, 'row')}"
+        what = what if not empty else f"{name}, line {empty[0]}: the line is empty, as are {len(empty):,} in all"
+        raise DataError(f"{what}.\nWrite the group of each row on a line of its own.")
+    return found
+
+
 def names_in(path: str, count: int | None, noun: str) -> list[str]:
     """Returns the lines of a file of names, as many as there are columns; None: any number."""
     from smoothlink.data.files_on_disk import load

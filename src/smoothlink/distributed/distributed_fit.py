@@ -6,7 +6,9 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import reduce
 from itertools import pairwise
+from operator import add
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,10 +36,11 @@ from smoothlink.fitting.memory import Plan, size
 from smoothlink.fitting.prepare import largest_rank, resolve_solver, start_settings
 from smoothlink.fitting.run import fit_posed
 from smoothlink.fitting.settings import Clock, Inputs, Note, Notify, Problem, Request, Settings
-from smoothlink.fitting.summary import Fitted
+from smoothlink.fitting.summary import Fitted, with_contents
 from smoothlink.labels import choose_multiclass
+from smoothlink.machines.copies import Groups, RowContents
 from smoothlink.solve import EXPECTED_ITERATIONS, ConjugateGradient
-from smoothlink.steps.scale import choose_scaling
+from smoothlink.steps.scale import ColumnStatistics, fit_variance, resolve_scaling
 
 Array = NDArray[Any]
 
@@ -74,16 +77,26 @@ class PartitionedData(NamedTuple):
                 parts.append(cluster.submit("partition", tasks.select_partition, *rows, worker=workers[at]))
         return ClusterRows(cluster, parts, self.starts, header.rows, header.features + 1, header.labels, w, all_rows)
 
-    def describe_fit(self, w: Array | None, label_weight: Array | None, request: Request) -> dict[str, Any]:
+    def describe_fit(
+        self, w: Array | None, label_weight: Array | None, request: Request, groups: Groups | None
+    ) -> dict[str, Any]:
         """Returns what makes two fits the same, on any number of workers."""
         counts = {noun: getattr(self.header, noun) for noun in ("rows", "features", "labels")}
         where = {"on": "a cluster", "shards": None if self.cluster.shards is None else str(self.cluster.shards)}
-        return {**where, **counts, **self.checksums(), **describe_request(w, label_weight, request)}
+        return {**where, **counts, **self.checksums(), **describe_request(w, label_weight, request, groups)}
 
     def first_rows(self) -> Any:
         """Returns X of a few rows."""
         piece = next(piece for pieces in self.pieces for piece in pieces)
         return self.cluster.results([self.cluster.submit_checked("look", tasks.first_rows, piece, SCALING_ROWS)])[0]
+
+    def column_statistics(self, w: Array | None) -> ColumnStatistics:
+        """Returns what scaling to unit variance is made of, of all rows with weights w (n,)."""
+        edges, workers, parts = [*self.starts.tolist(), self.header.rows], self.cluster.workers, []
+        for i, (start, stop) in enumerate(pairwise(edges)):
+            given = tasks.column_statistics, self.pieces[i], None if w is None else w[start:stop]
+            parts.append(self.cluster.submit_checked("measure", *given, worker=workers[i % len(workers)]))
+        return reduce(add, self.cluster.results(parts))
 
 
 def partition_arrays(cluster: Cluster, X: Any, Y: sp.csr_array) -> PartitionedData:
@@ -153,6 +166,7 @@ def fit_partitioned(
     task: str,
     label_weight: Array | None = None,
     *,
+    groups: Array | None = None,
     notify: Notify | None = None,
     note: Note | None = None,
 ) -> Fitted:
@@ -160,23 +174,30 @@ def fit_partitioned(
     cluster, clock = data.cluster, ClusterClock(data.cluster, notify)
     cluster.moved.clear()
     with clock.step("scale"):
-        scaling = choose_scaling(data.first_rows(), request.scale, None)
+        sample = data.first_rows()
+        sample = ColumnStatistics.of(sample, np.ones(sample.shape[0]))
+        scaling = resolve_scaling(sample, request.scale, data.header.rows)
         if scaling.kind == "variance":
-            raise ValueError(
-                f"scale is {request.scale!r}, and the columns of this dense table would be scaled to unit variance, "
-                "which a cluster cannot do; scale them before and say scale='none', or 'unit' for rows of length 1."
-            )
+            scaling = fit_variance(data.column_statistics(w), scaling)
     plan = plan_partitions(data, request, cluster.plan)
     if note is not None:
         note(f"{plan} Dashboard: {cluster.dashboard}")
     with clock.step("read"):
         rows = data.load(scaling.__call__, w, request.block_rows, columns=plan.by == "columns")
         counts = cluster.results([cluster.submit("check", tasks.count_partition, part) for part in rows.parts])
+    contents = RowContents(
+        *(np.concatenate(hashes) for hashes in zip(*(part.contents for part in counts), strict=True))
+    )
+    rows.groups = contents.groups(groups)
+    if note is not None and (text := contents.describe(rows.groups)) is not None:
+        note(text)
     multiclass = is_multiclass_on_workers(counts, task, rows.c)
     check_task(request, multiclass=multiclass)
     label_scale = None if label_weight is None else np.sqrt(label_weight).astype(np.float32)
     entries = sum(part.entries for part in counts)
-    with open_state(request.checkpoint, lambda: data.describe_fit(w, label_weight, request), Plan) as state:
+    with open_state(
+        request.checkpoint, lambda: data.describe_fit(w, label_weight, request, rows.groups), Plan
+    ) as state:
 
         def pose(request: Request) -> tuple[Problem, Settings]:
             problem = Problem(rows, RemoteLabels(rows), multiclass, scaling, Inputs(), False, label_scale, state)
@@ -184,7 +205,7 @@ def fit_partitioned(
 
         fitted = fit_posed(pose, replace(request, input_kernel=None), clock, state, rows.c)
     fitted.summary.update(workers=len(cluster.workers), partitioned=plan.by, bytes_moved=dict(cluster.moved))
-    return fitted
+    return with_contents(fitted, contents, rows.groups)
 
 
 def is_multiclass_on_workers(counts: list[tasks.PartitionCounts], task: str, labels: int) -> bool:

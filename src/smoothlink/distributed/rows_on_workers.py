@@ -105,7 +105,9 @@ class ClusterRows(Rows):
 
     def _with_parts(self, parts: list[Any], d: int) -> ClusterRows:
         """Returns rows with other partitions, and d inputs, under the same weights."""
-        return ClusterRows(self.cluster, parts, self.starts, self.n, d, self.c, self._w)
+        found = ClusterRows(self.cluster, parts, self.starts, self.n, d, self.c, self._w)
+        found.groups = self.groups
+        return found
 
     @property
     def w(self) -> Array:
@@ -114,7 +116,7 @@ class ClusterRows(Rows):
     def weighted(self, w: Array) -> ClusterRows:
         w = np.asarray(w, np.float32)
         found = ClusterRows(self.cluster, self.parts, self.starts, self.n, self.d, self.c, w, self.all_rows)
-        found.table = self.table
+        found.table, found.groups = self.table, self.groups
         return found
 
     def with_inputs(self, H: Any) -> ClusterRows:
@@ -133,7 +135,7 @@ class ClusterRows(Rows):
     def take(self, numbers: Array) -> Rows:
         """Returns some of the rows, by number ascending, on the client."""
         X, Y = self.gather_rows("rows", tasks.take_rows_and_labels, numbers, 2)
-        return Rows.of(X, Y, self.w[numbers])
+        return Rows.of(X, Y, self.w[numbers], groups=self.groups_of(numbers))
 
     def gather_rows(self, what: str, f: Callable[..., Any], numbers: Array, count: int = 1) -> list[Any]:
         """Returns what f takes of some rows, ascending, from each partition, stacked."""

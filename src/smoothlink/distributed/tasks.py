@@ -5,7 +5,9 @@ Tasks never change their arguments: a task whose worker dies is run again on ano
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import add
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,9 +15,11 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from smoothlink.errors import SmoothLinkError
+from smoothlink.machines.copies import RowContents
 from smoothlink.machines.host_and_device import BLOCK_ROWS
 from smoothlink.machines.matrices import Sparse, matrix
 from smoothlink.machines.rows import Block, Rows, stack
+from smoothlink.steps.scale import ColumnStatistics
 from smoothlink.steps.squared import add_link_sums
 
 Array = NDArray[Any]
@@ -42,6 +46,7 @@ class Partition(NamedTuple):
     blocks: list[Block]
     start: int  # number of the first row among all
     rows: int
+    contents: Sequence[RowContents] = ()  # of each block
 
     def weighted(self, w: Array | None) -> list[Block]:
         """Returns the blocks with these weights of the rows of the partition; None: with those that they have."""
@@ -77,19 +82,32 @@ def first_rows(piece: Any, count: int) -> Any:
     return piece.first_rows(count)
 
 
+def column_statistics(pieces: list[Any], w: Array | None) -> ColumnStatistics:
+    """Returns the statistics of the rows of pieces, with weights w (n,)."""
+    parts, before = [], 0
+    for source in (piece.load() for piece in pieces):
+        for start in range(0, source.rows, BLOCK_ROWS):
+            X, _ = source.between(start, min(source.rows, start + BLOCK_ROWS))
+            weights = np.ones(X.shape[0]) if w is None else w[before : before + X.shape[0]]
+            parts.append(ColumnStatistics.of(X, weights))
+            before += X.shape[0]
+    return reduce(add, parts)
+
+
 def load_partition(pieces: list[Any], start: int, scaling: Callable[[Any], Any], block_rows: int | None) -> Partition:
     """Reads rows and scales them, a block at a time: where a file can be read in parts, X is never in memory twice."""
     sources = [piece.load() for piece in pieces]
     edges = np.cumsum([0, *(source.rows for source in sources)])
     n, step = int(edges[-1]), block_rows or BLOCK_ROWS
-    blocks = []
+    blocks, contents = [], []
     for a in range(0, n, step):
         b = min(n, a + step)
         inside = [i for i in range(len(sources)) if edges[i] < b and edges[i + 1] > a]
         parts = [sources[i].between(max(0, a - edges[i]), min(edges[i + 1], b) - edges[i]) for i in inside]
         X, Y = (stack(list(kind)) for kind in zip(*parts, strict=True))
+        contents.append(RowContents.of(X, Y))
         blocks.append(Block(matrix(scaling(X)), matrix(Y), np.ones(b - a, np.float32), start + a))
-    return Partition(blocks, start, n)
+    return Partition(blocks, start, n, contents)
 
 
 def load_all_partitions(
@@ -97,14 +115,17 @@ def load_all_partitions(
 ) -> Partition:
     """Reads the rows of all partitions as one."""
     found = [load_partition(p, start, scaling, block_rows) for p, start in zip(pieces, starts, strict=True)]
-    return Partition([block for part in found for block in part.blocks], 0, sum(part.rows for part in found))
+    blocks = [block for part in found for block in part.blocks]
+    return Partition(blocks, 0, sum(part.rows for part in found), [one for part in found for one in part.contents])
 
 
 def select_partition(all_rows: Any, start: int, stop: int) -> Any:
     """Returns one of the partitions that `load_all_partitions` read, in the same memory; an error as it is."""
     if isinstance(all_rows, Exception):
         return all_rows
-    return Partition([b for b in all_rows.blocks if start <= b.start < stop], start, stop - start)
+    at = [i for i, block in enumerate(all_rows.blocks) if start <= block.start < stop]
+    blocks, contents = ([found[i] for i in at] for found in (all_rows.blocks, all_rows.contents))
+    return Partition(blocks, start, stop - start, contents)
 
 
 class PartitionCounts(NamedTuple):
@@ -113,6 +134,7 @@ class PartitionCounts(NamedTuple):
     fewest_labels: int  # of a row
     most_labels: int
     entries: int  # of X
+    contents: RowContents
 
 
 def count_partition(partition: Any) -> Any:
@@ -121,7 +143,8 @@ def count_partition(partition: Any) -> Any:
         return partition
     labels = np.concatenate([np.diff(b.Y.csr.indptr) for b in partition.blocks])
     entries = sum(b.X.csr.nnz if isinstance(b.X, Sparse) else b.X.array.size for b in partition.blocks)
-    return PartitionCounts(int(labels.min(initial=1 << 30)), int(labels.max(initial=0)), int(entries))
+    contents = RowContents(*(np.concatenate(hashes) for hashes in zip(*partition.contents, strict=True)))
+    return PartitionCounts(int(labels.min(initial=1 << 30)), int(labels.max(initial=0)), int(entries), contents)
 
 
 # Sums and maps over a partition

@@ -305,7 +305,8 @@ def search_trials(
     settings = replace(settings, features=min(settings.features, SEARCH_FEATURES))
     if isinstance(settings.embedder.solver, ConjugateGradient):
         settings = with_tolerance(settings, SEARCH_TOLERANCE)
-    folds = [make_fold(rows, Y, held, settings.embedder) for held in holdouts(rows.w, request)[:most_folds]]
+    held_out = holdouts(rows.w, request, rows.groups)[:most_folds]
+    folds = [make_fold(rows, Y, held, settings.embedder) for held in held_out]
     return Trials(folds, settings) if folds else None
 
 

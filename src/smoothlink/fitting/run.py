@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from smoothlink.fitting.calibration import Calibrated, HeldOut, calibrate, not_calibrated
 from smoothlink.fitting.checkpoint import FitState, describe_fit, open_state
+from smoothlink.fitting.choose import Point, choose, climb
 from smoothlink.fitting.embedding import Convergence, Embedded
 from smoothlink.fitting.holdout import (
     FOLD_SHARE,
@@ -50,7 +51,7 @@ from smoothlink.fitting.train_jointly import (
     scaled_rows,
     trains_jointly,
 )
-from smoothlink.fitting.validate import Validation, saved_validation
+from smoothlink.fitting.validate import Validation, saved_validation, validate
 from smoothlink.machines.arrays import take_rows, to_host
 from smoothlink.machines.host_and_device import Machine, find_machine, retry_with_smaller_blocks
 from smoothlink.machines.rows import Rows
@@ -60,6 +61,11 @@ from smoothlink.steps.scale import choose_scaling
 from smoothlink.steps.thresholds import Aim
 
 Array = NDArray[Any]
+
+LINEAR_COLUMNS = 1000  # of a table up to which "auto" tries logistic regression of x itself
+LINEAR_ROWS = 500  # from which it is tried: few held-out rows say little
+LINEAR_RIDGES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
+LINEAR_GAIN = 0.005  # of the criterion that it must bring
 
 
 def run(data: TrainingData, request: Request, *, notify: Notify | None = None, note: Note | None = None) -> Fitted:
@@ -84,7 +90,7 @@ def run_on(data: TrainingData, request: Request, notify: Notify | None, note: No
         scaling = choose_scaling(data.X, request.scale, data.w)
     with open_state(
         request.checkpoint,
-        lambda: describe_fit(data.X, data.Y, data.w, data.label_weight, request),
+        lambda: describe_fit(data.X, data.Y, data.w, data.label_weight, request, data.groups),
         lambda: plan_memory(data, request, dense=scaling.dense, resident=lambda: loaded_bytes(request, data)),
     ) as state:
         if state.plan.memory is not None and note is not None:
@@ -136,7 +142,47 @@ def choose_fully(pose: Pose, request: Request, clock: Clock, state: FitState) ->
         warnings.simplefilter("ignore", RuntimeWarning)
         with clock.step("choose"):
             choice = saved_choice(pose, request, state, partial(clock.progress, "choose"))
-    return choice, validate_held_out(choice, request, clock)
+        with clock.step("calibrate"):
+            validation = saved_validation(choice, request, partial(clock.progress, "calibrate"))
+            return linear_in_x(choice, validation, request, pose) or (choice, validation)
+
+
+def linear_in_x(
+    choice: ChosenSettings, validation: Validation, request: Request, pose: Pose
+) -> tuple[ChosenSettings, Validation] | None:
+    """Returns logistic regression of x itself, where X is a table and held-out rows clearly prefer that to the choice.
+
+    Columns with a meaning of their own often act linearly, which random features of an embedding only approximate.
+    """
+    free = ("rank", "ridge", "kernel", "bandwidth", "n_features", "final_ridge", "loss", "passes", "input_kernel")
+    if any(getattr(request, name) != "auto" for name in free) or request.embedding != "randomized":
+        return None
+    problem = choice.problem
+    distinct = np.count_nonzero(problem.rows.distinct)
+    fits = len(problem.scaling.factor) <= LINEAR_COLUMNS and distinct >= LINEAR_ROWS
+    if not (problem.table and validation.criteria and fits):
+        return None
+    loss = "softmax" if problem.multiclass else "logistic"
+    tried: dict[float, tuple[ChosenSettings, Validation]] = {}
+
+    def criterion(point: Point) -> float:
+        ridge = float(point[0])
+        plain = replace(request, embedding="none", kernel="linear", input_kernel=None, loss=loss, final_ridge=ridge)
+        other = choose(*pose(plain), plain)
+        tried[ridge] = other, validate(other, plain)
+        return tried[ridge][1].criteria[loss]
+
+    best = climb(criterion, [LINEAR_RIDGES], (0.1,))
+    if not best.loss < (1 - LINEAR_GAIN) * min(validation.criteria.values()):
+        return None
+    other, found = tried[float(best.point[0])]
+    by = {
+        "rank": "every column",
+        "ridge": "not used",
+        **dict.fromkeys(("kernel", "input_kernel", "final_ridge"), "held-out rows"),
+    }
+    criteria = {f"{loss} of x itself": best.loss, **validation.criteria}
+    return other._replace(chosen_by=other.chosen_by | by), found._replace(criteria=criteria)
 
 
 def validate_held_out(choice: ChosenSettings, request: Request, clock: Clock) -> Validation:
@@ -216,7 +262,7 @@ def fit_quickly(choice: ChosenSettings, request: Request, clock: Clock) -> Fitte
         chosen = {name: getattr(choice.settings, name) for name in ("final_ridge", "loss", "passes")}
         folds = replace(request, **chosen, holdout=FOLD_SHARE)
         return fit_validated(choice, validate_held_out(choice, folds, clock), request, clock)
-    held = few_rows(problem.rows.w, request.seed) if request.calibrate else NOTHING
+    held = few_rows(problem.rows.w, request.seed, problem.rows.groups) if request.calibrate else NOTHING
 
     def fit(rows: Rows) -> OneFit:
         model, embedded = fit_link(problem, rows, choice.settings, not_calibrated(rows.c), clock)
@@ -228,7 +274,8 @@ def fit_quickly(choice: ChosenSettings, request: Request, clock: Clock) -> Fitte
 
 def fit_jointly(choice: ChosenSettings, request: Request, clock: Clock) -> Fitted:
     """Trains W, V and sparse weights together, with sampled negatives."""
-    held = rows_for_one_fit(choice.problem.rows.w, request) if request.calibrate else NOTHING
+    rows = choice.problem.rows
+    held = rows_for_one_fit(rows.w, request, rows.groups) if request.calibrate else NOTHING
     names = iter(("held", "fit"))
 
     def fit(rows: Rows) -> tuple[Model, Embedded]:
@@ -255,7 +302,8 @@ def fit_finetuned(pose: Pose, request: Request, clock: Clock, state: FitState) -
         choice = choice._replace(settings=validation.settings)
     problem = choice.problem
     select = request.training_passes == "auto"
-    held = rows_for_one_fit(problem.rows.w, request) if select or request.calibrate else NOTHING
+    rows = problem.rows
+    held = rows_for_one_fit(rows.w, request, rows.groups) if select or request.calibrate else NOTHING
     stop: list[int] = []  # after how many passes held-out rows gained no more
 
     def fit(rows: Rows) -> tuple[Model, Embedded]:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from smoothlink.choices import FineTune, InputKernel, Joint, Logistic, Matern, Randomized, Softmax, as_choice
 from smoothlink.fitting.checkpoint import FitState
 from smoothlink.fitting.embedding import Embedder
+from smoothlink.machines.copies import Groups
 from smoothlink.machines.rows import Rows
 from smoothlink.parameters import CHOICES, JOINT, chosen_word, conflict, parse_aim
 from smoothlink.steps.featurize import Features, Kernel
@@ -211,6 +212,7 @@ class TrainingData(NamedTuple):
     w: Array | None  # (n,)
     multiclass: bool
     label_weight: Array | None = None  # (c,)
+    groups: Groups | None = None  # rows that are held out together; None: every row alone
 
 
 @dataclass

@@ -11,6 +11,7 @@ from smoothlink.errors import plural
 from smoothlink.fitting.calibration import Calibrated
 from smoothlink.fitting.embedding import Embedded
 from smoothlink.fitting.settings import ChosenSettings, Clock
+from smoothlink.machines.copies import Groups, RowContents, TrainingRows
 from smoothlink.model import Model
 
 Array = NDArray[Any]
@@ -22,6 +23,13 @@ class Fitted(NamedTuple):
     model: Model
     U: Array | None  # (c, k)
     summary: dict[str, Any]
+    training_rows: TrainingRows | None = None
+
+
+def with_contents(fitted: Fitted, contents: RowContents, groups: Groups | None) -> Fitted:
+    """Returns the fit with a sketch of the rows that it learnt, and how many of them repeat others."""
+    fitted.summary["copies"] = 0 if groups is None else int(np.count_nonzero(groups.copies))
+    return fitted._replace(training_rows=TrainingRows.of(contents.features))
 
 
 def summarise(
@@ -55,7 +63,7 @@ def summarise(
         "final_ridge": settings.final_ridge,
         "loss": settings.loss,
         "passes": settings.passes,
-        "chosen_by": choice.chosen_by,
+        "chosen_by": {"scale": problem.scaling.reason or "given", **choice.chosen_by},
         "held_out_rows": calibrated.rows,
         "held_out_metrics": calibrated.metrics,
         "held_out_criterion": criteria,

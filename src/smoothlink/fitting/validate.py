@@ -57,7 +57,8 @@ def validate(
     problem, settings, state = choice.problem, choice.settings, choice.problem.state
     losses = candidate_losses(problem, settings, request)
     complete = request.loss != "auto" and (request.loss == "squared" or request.passes != "auto")
-    held = [] if complete and not request.calibrate else holdouts(problem.rows.w, request)
+    rows = problem.rows
+    held = [] if complete and not request.calibrate else holdouts(rows.w, request, rows.groups)
     if not held:
         passes = 0 if losses[0] == "squared" else DEFAULT_PASSES if request.passes == "auto" else int(request.passes)
         return Validation(replace(settings, loss=losses[0], passes=passes), not_calibrated(problem.rows.c), {})

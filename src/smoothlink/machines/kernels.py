@@ -1,6 +1,8 @@
-"""Numba kernels: sparse @ dense on all cores, and the vector updates of conjugate gradients. Every loop over rows is
-parallel and no two write to one output row, so results repeat exactly. Imported at the first product, never by
-`import smoothlink`."""
+"""Numba kernels: sparse @ dense on all cores, the vector updates of conjugate gradients, hashes of rows.
+
+Every parallel loop is over rows and no two write to one output row, so results repeat exactly. Imported at the first
+product, never by `import smoothlink`.
+"""
 
 from __future__ import annotations
 
@@ -231,3 +233,34 @@ def cg_direction(P: Array, R: Array, M: Array, beta: Array) -> None:
     for i in prange(d):
         for j in range(m):
             P[i, j] = M[i] * R[i, j] + beta[j] * P[i, j]
+
+
+@compiled()
+def hash_sparse_rows(indptr: Array, indices: Array, data: Array, out: Array) -> None:
+    """Puts the hash of each row into `out`: a sum over its entries, so that their order does not matter."""
+    for i in range(len(out)):
+        total = np.uint64(0)
+        for at in range(indptr[i], indptr[i + 1]):
+            if data[at] != 0:
+                total += entry_hash(indices[at], data[at])
+        out[i] = total
+
+
+@compiled()
+def hash_dense_rows(X: Array, out: Array) -> None:
+    """Puts the hash of each row of a dense array into `out`."""
+    for i in range(len(out)):
+        total = np.uint64(0)
+        for j in range(X.shape[1]):
+            if X[i, j] != 0:
+                total += entry_hash(j, X[i, j])
+        out[i] = total
+
+
+@compiled()
+def entry_hash(column: int, value: float) -> Any:
+    """Returns a well-mixed hash of a column and its value: splitmix64's finaliser."""
+    x = np.float64(value).view(np.uint64) + np.uint64(column + 1) * np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))

@@ -2,6 +2,7 @@
 
 A statistic gives its metric as `at(weights)`; at weights 1 that is the metric's value, so value and interval cannot
 drift apart. Weights depend on (seed, n) alone: two models on one test set have the same draws and can be compared.
+Rows of one group, such as copies, have one weight: they are one observation.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
+
+from smoothlink.machines.copies import Groups
 
 Array = NDArray[Any]
 
@@ -89,11 +92,15 @@ def poisson_weights(n: int, draws: int, at_once: int, seed: int) -> Iterator[Arr
         yield weights
 
 
-def draw(statistics: Mapping[str, Statistic], n: int, *, widest: int, draws: int, seed: int) -> dict[str, Array]:
+def draw(
+    statistics: Mapping[str, Statistic], n: int, *, widest: int, draws: int, seed: int, groups: Groups | None = None
+) -> dict[str, Array]:
     """Returns each metric's (1 + draws,) values: at weights 1, then at each draw. `widest`: the largest array side."""
+    index = None if groups is None else groups.numbered
     at_once = max(1, ENTRIES_AT_ONCE // max(n, widest))
     found = {key: [statistic.at(np.ones((n, 1)))] for key, statistic in statistics.items()}
-    for weights in poisson_weights(n, draws, at_once, seed):
+    for weights in poisson_weights(n if index is None else int(index.max()) + 1, draws, at_once, seed):
+        weights = weights if index is None else weights[index]
         for key, statistic in statistics.items():
             found[key].append(statistic.at(weights))
     return {key: np.concatenate(values) for key, values in found.items()}

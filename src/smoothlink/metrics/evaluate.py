@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse
 
 from smoothlink.errors import DataError, plural
+from smoothlink.machines.copies import Groups
 from smoothlink.metrics.bootstrap import BinnedGap, MeanLabelF1, Metric, Ratio, Statistic, divide, draw, interval
 from smoothlink.metrics.names import KS, format_value, interval_text, meaning, metric_of
 from smoothlink.metrics.reliability import EQUAL_MASS_BINS, equal_mass_bins
@@ -47,6 +48,7 @@ class Evaluation(NamedTuple):
     n_rows: int
     n_unknown_labels: int  # labels that occur in the test rows but not among the c of training
     n_unknown_pairs: int  # (row, label) pairs of these
+    n_training_rows: int = 0  # test rows that occur in the training data, as far as the model can tell
 
     def table(self) -> list[tuple[str, str, str]]:
         """Returns name, value and 90 % interval of each metric as text; the interval is empty where none was drawn."""
@@ -58,7 +60,24 @@ class Evaluation(NamedTuple):
     def caption(self) -> str:
         """Returns what was measured: how many rows, and how many of their labels the model does not know."""
         unknown = f", {plural(self.n_unknown_labels, 'label')} unknown to the model" if self.n_unknown_labels else ""
-        return f"{plural(self.n_rows, 'row')}{unknown}"
+        known = f", {self.n_training_rows:,} of them in the training data" if self.n_training_rows else ""
+        return f"{plural(self.n_rows, 'row')}{known}{unknown}"
+
+    @property
+    def training_rows_note(self) -> str:
+        """Returns a sentence on rows that occur in the training data; empty where there are none."""
+        count, n = self.n_training_rows, self.n_rows
+        if not count:
+            return ""
+        if count == n:
+            return (
+                f"all {n:,} rows occur in the training data, as if it were the training file: "
+                "metrics say how well the model remembers them, not how it does on new rows."
+            )
+        return (
+            f"{count:,} of {n:,} rows ({100 * count / n:.2g} %) occur in the training data: "
+            "metrics on them say little about new rows."
+        )
 
     def __repr__(self) -> str:
         """Returns the metrics as a table of text."""
@@ -81,13 +100,14 @@ class MetricStatistics(NamedTuple):
     by_key: dict[str, Statistic]
     n: int  # rows
     c: int  # labels of training
+    groups: Groups | None = None  # rows that are drawn together
 
     def draw(self, bootstraps: int, seed: int) -> dict[str, Array]:
         """Returns (1 + bootstraps,) values of each metric: its own, then one per draw of rows.
 
-        Draws depend on (seed, n) alone, so those of two models on the same rows can be subtracted.
+        Draws depend on (seed, n, groups) alone, so those of two models on the same rows can be subtracted.
         """
-        return draw(self.by_key, self.n, widest=self.c, draws=bootstraps, seed=seed)
+        return draw(self.by_key, self.n, widest=self.c, draws=bootstraps, seed=seed, groups=self.groups)
 
 
 def statistics(
@@ -208,8 +228,8 @@ def paired(
             have = ", ".join(side.by_key)
             raise DataError(f"The {name} predictions have no metric {missing[0]!r}. They have: {have}.")
     wanted = [key for key in first.by_key if key in second.by_key] if keys is None else keys
-    x, y = (
-        side._replace(by_key={key: side.by_key[key] for key in wanted}).draw(bootstraps, seed)
+    x, y = (  # models of other features may see other copies: both get the draws of the first
+        side._replace(by_key={key: side.by_key[key] for key in wanted}, groups=first.groups).draw(bootstraps, seed)
         for side in (first, second)
     )
     return {key: Paired(bounded(key, x[key]), bounded(key, y[key]), interval(x[key] - y[key])) for key in wanted}

@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from smoothlink.data.matching import label_names
+from smoothlink.machines.copies import RowContents
 from smoothlink.metrics.bootstrap import Metric, divide
 from smoothlink.metrics.evaluate import (
     Evaluation,
@@ -126,7 +127,9 @@ def measure(rows: LabelledRows, *, bootstraps: int = 1000, seed: int = 0) -> Mea
     given: dict[str, Any] = {"k": max(ks), "rank_by": rows.rank_by}
     given["thresholds"] = rows.classifier._thresholds(rows.threshold)
     found = rows.classifier._run_prediction(rows.X, predictions, Y, watch=pairs, **given)
-    statistics = model_statistics(model, Y, found, sorted({*ks, *KS}))
+    contents = RowContents.of(rows.X, Y)
+    statistics = model_statistics(model, Y, found, sorted({*ks, *KS}))._replace(groups=contents.groups())
+    known = rows.classifier._count_training_rows(contents.features)
     assert found.topk is not None
     assert found.top_probability is not None
     ranked = ranked_labels(found.topk, max(ks))
@@ -137,7 +140,7 @@ def measure(rows: LabelledRows, *, bootstraps: int = 1000, seed: int = 0) -> Mea
         Y=Y,
         predictions=found,
         statistics=statistics,
-        evaluation=evaluation(statistics, Y, bootstraps, seed),
+        evaluation=evaluation(statistics, Y, bootstraps, seed)._replace(n_training_rows=known),
         ks=ks,
         top=reliability(found.top_probability, hit[:, 0]),
         pairs=pairs.reliability(),

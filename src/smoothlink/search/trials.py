@@ -18,6 +18,7 @@ from smoothlink.fitting.input_kernel import worth_trying
 from smoothlink.fitting.link import Link, decoder_passes
 from smoothlink.fitting.prepare import make_problem, number_of_entries, start_settings
 from smoothlink.fitting.settings import Problem, Request, Settings, TrainingData
+from smoothlink.machines.copies import Groups, RowContents
 from smoothlink.metrics.evaluate import model_statistics
 from smoothlink.metrics.names import is_better
 from smoothlink.model import Model
@@ -54,6 +55,7 @@ class TrialRunner:
     metrics: tuple[str, ...]
     space: Space
     holdouts: int
+    groups: Groups | None = None
     plain: ValidationSet = field(init=False)
     ranks: dict[str, int] = field(init=False)
     kernels: list[str | None] = field(init=False)
@@ -75,7 +77,8 @@ class TrialRunner:
 
         request = SmoothLinkClassifier(rank="auto", random_state=seed)._request()
         scaling = choose_scaling(X)
-        return cls(scaling(X), Y, scaling, request, multiclass, metrics, space, holdouts)
+        groups = RowContents.of(X, Y).groups()
+        return cls(scaling(X), Y, scaling, request, multiclass, metrics, space, holdouts, groups)
 
     def __post_init__(self) -> None:
         self.plain = self.validation_set(replace(self.request, input_kernel=None))
@@ -94,10 +97,10 @@ class TrialRunner:
 
     def validation_set(self, request: Request) -> ValidationSet:
         """Returns the rows with the input kernel of a request, and its folds."""
-        data = TrainingData(self.A, self.Y, None, self.multiclass)
+        data = TrainingData(self.A, self.Y, None, self.multiclass, groups=self.groups)
         problem = make_problem(self.A, data, self.scaling, request, FitState())
         settings = start_settings(problem, request, number_of_entries(self.A))
-        held = hold_out(problem.rows.w, request.holdout, request.seed, self.holdouts)
+        held = hold_out(problem.rows.w, request.holdout, request.seed, self.holdouts, self.groups)
         return ValidationSet(problem, settings, [make_fold(problem.rows, self.Y, h, settings.embedder) for h in held])
 
     def with_input_kernel(self, drawn: Params) -> ValidationSet:

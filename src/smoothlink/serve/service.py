@@ -216,7 +216,7 @@ def stack_vectors(vectors: Sequence[Vector], d: int) -> sp.csr_array:
     """Returns vectors as sparse rows (n, d); values whose squares underflow float32 are zero."""
     lengths = [len(vector.indices) for vector in vectors]
     indices = np.fromiter((j for vector in vectors for j in vector.indices), np.int32, sum(lengths))
-    values = np.fromiter((x for vector in vectors for x in vector.values), np.float32, sum(lengths))
+    values = np.fromiter((x for vector in vectors for x in vector.values), np.float64, sum(lengths))
     values[np.abs(values) < UNDERFLOW] = 0
     X = sp.csr_array((values, indices, np.cumsum([0, *lengths], dtype=np.int32)), (len(vectors), d))
     X.sum_duplicates()

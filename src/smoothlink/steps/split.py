@@ -10,23 +10,39 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from smoothlink.machines.compiled import compiled
-from smoothlink.types import Matrix
+from smoothlink.machines.copies import group_numbers
+from smoothlink.types import Matrix, RowGroups
 
 Array = NDArray[Any]
 
 IMPROVING_PASSES = 3  # over the rows, which move the last few
 
 
-def stratified_split(Y: Matrix, shares: Sequence[float] = (0.8, 0.2), seed: int = 0) -> list[Array]:
+def stratified_split(
+    Y: Matrix, shares: Sequence[float] = (0.8, 0.2), seed: int = 0, groups: RowGroups | None = None
+) -> list[Array]:
     """Returns the rows of Y (n, c), a 0/1 matrix, in parts of these shares, each a sorted array of row numbers.
 
     As Sechidis, Tsoumakas and Vlahavas (2011): the rarest label's rows are assigned first, each to the part that wants
     most of that label, since rare labels have the fewest rows to correct a mistake with. Rows without labels fill the
     parts up, and rows that fit another part better move. The time is linear in rows and labels of rows.
+
+    groups: one value for each row; rows of the same group are in the same part.
     """
     share = checked_shares(shares)
     Y = sp.csr_array(Y)
-    n, c = Y.shape
+    Y = sp.csr_array((np.ones(Y.nnz), Y.indices, Y.indptr), Y.shape)
+    n, group = Y.shape[0], group_numbers(groups, Y.shape[0])
+    if group is None:
+        return split_units(Y, np.ones(n), share, seed)
+    of_group = sp.csr_array((np.ones(n), (group, np.arange(n))), (int(group.max(initial=-1)) + 1, n))
+    parts = split_units(sp.csr_array(of_group @ Y), np.bincount(group).astype(float), share, seed)
+    return [np.flatnonzero(np.isin(group, part)) for part in parts]
+
+
+def split_units(Y: sp.csr_array, size: Array, share: Array, seed: int) -> list[Array]:
+    """Returns the parts of units of `size` (m,) rows each; Y (m, c) counts their rows with each label."""
+    (n, c), counts, total = Y.shape, Y.data, size.sum()
     rng = np.random.default_rng(seed)
     indptr, labels = Y.indptr.astype(np.int64), Y.indices.astype(np.int64)
     order = rng.permutation(n)
@@ -35,19 +51,20 @@ def stratified_split(Y: Matrix, shares: Sequence[float] = (0.8, 0.2), seed: int 
     by_label = np.argsort(shuffled.indices, kind="stable")
     rows = np.repeat(order, np.diff(shuffled.indptr))[by_label]
     rows_ptr = np.concatenate([[0], np.cumsum(np.bincount(labels, minlength=c))]).astype(np.int64)
-    room = share * n
-    wanted = np.diff(rows_ptr)[:, None] * share
+    room = share * total
+    wanted = np.bincount(labels, counts, minlength=c)[:, None] * share
     part = np.full(n, -1, np.int64)
     if c:
-        assign(indptr, labels, rows_ptr, rows, wanted, room, part)
+        assign(indptr, labels, counts, size, rows_ptr, rows, wanted, room, part)
     rest = order[part[order] < 0]
     free = np.maximum(room, 0)
     free = np.ones(len(room)) if not free.sum() else free
-    ends = np.round(np.cumsum(free) / free.sum() * len(rest)).astype(np.int64)
-    part[rest] = np.repeat(np.arange(len(room)), np.diff(ends, prepend=0))
-    room = share * n - np.bincount(part, minlength=len(share))
+    ends = np.round(np.cumsum(free) / free.sum() * size[rest].sum())
+    begins = np.cumsum(size[rest]) - size[rest]
+    part[rest] = np.minimum(np.searchsorted(ends, begins, side="right"), len(room) - 1)
+    room = share * total - np.bincount(part, size, minlength=len(share))
     for _ in range(IMPROVING_PASSES):
-        if not improve(indptr, labels, order, wanted, room, part):
+        if not improve(indptr, labels, counts, size, order, wanted, room, part):
             break
     return [np.flatnonzero(part == p) for p in range(len(share))]
 
@@ -61,14 +78,25 @@ def checked_shares(shares: Sequence[float]) -> Array:
     return share / share.sum()
 
 
-# Compiled loops. indptr, labels: the labels of each row.
+# Compiled loops. A row here is a unit of size[row] rows that stay together; indptr, labels, counts: the labels of each,
+# and how many of its rows have them.
 
 
 @compiled()
-def assign(indptr: Array, labels: Array, rows_ptr: Array, rows: Array, wanted: Array, room: Array, part: Array) -> None:
+def assign(
+    indptr: Array,
+    labels: Array,
+    counts: Array,
+    size: Array,
+    rows_ptr: Array,
+    rows: Array,
+    wanted: Array,
+    room: Array,
+    part: Array,
+) -> None:
     """Gives each row that has a label its part, the rarest label's rows first; adds to part (n,), -1 where none yet.
 
-    indptr, labels: the labels of each row; rows_ptr, rows: the rows of each label, in the order of assignment;
+    rows_ptr, rows: the rows of each label, in the order of assignment;
     wanted (c, parts): rows of each label that each part still wants; room (parts,): rows that each still wants.
     """
     left, head, after, before, lowest = _queue(rows_ptr)
@@ -83,9 +111,10 @@ def assign(indptr: Array, labels: Array, rows_ptr: Array, rows: Array, wanted: A
                 continue
             best = _neediest(wanted[j], room)
             part[row] = best
-            room[best] -= 1
-            for other in labels[indptr[row] : indptr[row + 1]]:
-                wanted[other, best] -= 1
+            room[best] -= size[row]
+            for at_label in range(indptr[row], indptr[row + 1]):
+                other = labels[at_label]
+                wanted[other, best] -= counts[at_label]
                 _unlink(head, after, before, left[other], other)
                 left[other] -= 1
                 if left[other] > 0:
@@ -94,7 +123,9 @@ def assign(indptr: Array, labels: Array, rows_ptr: Array, rows: Array, wanted: A
 
 
 @compiled()
-def improve(indptr: Array, labels: Array, order: Array, wanted: Array, room: Array, part: Array) -> int:
+def improve(
+    indptr: Array, labels: Array, counts: Array, size: Array, order: Array, wanted: Array, room: Array, part: Array
+) -> int:
     """Moves each row, in this order, to the part where the squares of what is wanted are least; returns the moves.
 
     Assigning looks at one label of a row; frequent labels that come with many rare ones are left some rows off.
@@ -102,25 +133,26 @@ def improve(indptr: Array, labels: Array, order: Array, wanted: Array, room: Arr
     moves = 0
     for row in order:
         old = part[row]
-        own = labels[indptr[row] : indptr[row + 1]]
+        s = size[row]
         best, least = old, 0.0
         for p in range(len(room)):
             if p == old:
                 continue
-            # A row that goes from old to p adds 1 to what old wants and takes 1 from what p wants.
-            change = 2 * (room[old] - room[p]) + 2
-            for j in own:
-                change += 2 * (wanted[j, old] - wanted[j, p]) + 2
+            # s rows that go from old to p add s to what old wants and take s from what p wants.
+            change = 2 * s * (room[old] - room[p]) + 2 * s * s
+            for at in range(indptr[row], indptr[row + 1]):
+                j, k = labels[at], counts[at]
+                change += 2 * k * (wanted[j, old] - wanted[j, p]) + 2 * k * k
             if change < least - 1e-9:
                 best, least = p, change
         if best != old:
             moves += 1
             part[row] = best
-            room[old] += 1
-            room[best] -= 1
-            for j in own:
-                wanted[j, old] += 1
-                wanted[j, best] -= 1
+            room[old] += s
+            room[best] -= s
+            for at in range(indptr[row], indptr[row + 1]):
+                wanted[labels[at], old] += counts[at]
+                wanted[labels[at], best] -= counts[at]
     return moves
 
 

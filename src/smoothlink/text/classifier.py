@@ -19,6 +19,7 @@ from smoothlink.choices import ShortHtml, check_names
 from smoothlink.errors import DataError, plural
 from smoothlink.estimator import SmoothLinkClassifier
 from smoothlink.labels import NamedLabels, names_of, read_labels
+from smoothlink.machines.copies import RowContents
 from smoothlink.metrics.evaluate import Evaluation
 from smoothlink.parameters import Values, check_value
 from smoothlink.text.data_frames import TextColumns, column_names, list_names, ranked_frame, read_texts, values_of
@@ -27,7 +28,7 @@ from smoothlink.text.examples import TrainingExample, some_examples
 from smoothlink.text.features import TextFeatures
 from smoothlink.text.label_cells import NONE, guess_separator, shown, unlikely_labels
 from smoothlink.text.model_section import section
-from smoothlink.types import FilePath, Frame, LabelMatrix, Labels, Texts, Weights
+from smoothlink.types import FilePath, Frame, LabelMatrix, Labels, RowGroups, Texts, Weights
 from smoothlink.vocabulary import Vocabulary
 
 Array = NDArray[Any]
@@ -92,12 +93,17 @@ class TextSmoothLink(ShortHtml, BaseEstimator):
             self.classifier_.set_params(device=params["device"])
         return self
 
-    def fit(self, texts: Texts, labels: Labels, sample_weight: Weights | None = None) -> Self:
+    def fit(
+        self, texts: Texts, labels: Labels, sample_weight: Weights | None = None, groups: RowGroups | None = None
+    ) -> Self:
         """Fits to texts and their labels.
 
         Texts are a list, a column, or a table of nothing but columns of text, which are joined by line ends. Labels
         are a list of names for each text, one name each, names in one text (`label_separator`), or a 0/1 matrix; the
         columns of a data frame of 0 and 1 name the labels.
+
+        Texts that are nearly the same are held out together when settings are chosen and the model is calibrated. With
+        groups (n,), one value for each text, it is texts of the same group, such as an author.
         """
         if type(self.examples) is not int or self.examples < 0:
             raise ValueError(f"examples is {self.examples!r}; possible are 0 and more.")
@@ -121,10 +127,14 @@ class TextSmoothLink(ShortHtml, BaseEstimator):
             )
         features = TextFeatures(**{name: getattr(self, name) for name in _options(TextFeatures)})
         X = features.fit_transform(texts)
+        if groups is None:
+            from smoothlink.text.near_duplicates import groups_of_texts  # numba takes time to load
+
+            groups = groups_of_texts(texts, RowContents.of(X, given.Y))
         classifier = SmoothLinkClassifier(**{name: getattr(self, name) for name in _options(SmoothLinkClassifier)})
         for hook in ("_notify", "_note"):
             setattr(classifier, hook, getattr(self, hook, None))
-        classifier.fit(X, given.Y, sample_weight=sample_weight)
+        classifier.fit(X, given.Y, sample_weight=sample_weight, groups=groups)
         classifier.label_names_ = given.names
         source = DocumentSource(TABLE, found.columns, separator=separator)
         self._keep(classifier, features, some_examples(texts, given, self.examples))
@@ -287,10 +297,14 @@ class TextSmoothLink(ShortHtml, BaseEstimator):
         bootstraps: int = 1000,
         seed: int = 0,
         rank_by: str = "probability",
+        groups: RowGroups | None = None,
     ) -> Evaluation:
-        """All metrics with 90 % intervals; labels as in `fit`, those unknown to the model count as misses."""
+        """All metrics with 90 % intervals; labels as in `fit`, those unknown to the model count as misses.
+
+        groups: as in `fit`; intervals are over draws of groups, or of texts of the same features.
+        """
         X, Y = self.transform(texts), self._read_labels(labels).Y
-        given: dict[str, Any] = {"bootstraps": bootstraps, "seed": seed, "rank_by": rank_by}
+        given: dict[str, Any] = {"bootstraps": bootstraps, "seed": seed, "rank_by": rank_by, "groups": groups}
         return self.classifier_.evaluate(X, Y, threshold=threshold, **given)
 
     def score(self, texts: Texts, labels: Labels) -> float:

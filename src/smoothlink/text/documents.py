@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from smoothlink.data.files_on_disk import SUFFIXES, bare_name, displayed, load_bytes, replacing
 from smoothlink.data.formats import FASTTEXT_MARK, documents_in
 from smoothlink.errors import DataError, plural
+from smoothlink.machines.copies import is_missing
 from smoothlink.text.data_frames import list_names
 from smoothlink.text.label_cells import LIST, NONE, Guess, guess_separator, names_in, shown, text_of, unlikely_labels
 from smoothlink.text.numbers import Document, numbers_in
@@ -109,6 +110,7 @@ class Documents(NamedTuple):
     source: DocumentSource  # as it was read: columns by name where there is a header, the separator as given or guessed
     notes: tuple[str, ...] = ()  # on how it was read
     kept: KeptColumns = KeptColumns([], [])
+    groups: list[str] | None = None  # of documents that stay on one side of every split
 
     @property
     def separator(self) -> str | None:
@@ -127,7 +129,9 @@ class Documents(NamedTuple):
         """Returns the documents of these rows."""
         at = list(rows)
         kept = self.kept._replace(rows=[self.kept.rows[i] for i in at]) if self.kept.names else self.kept
-        return self._replace(texts=[self.texts[i] for i in at], labels=[self.labels[i] for i in at], kept=kept)
+        groups = None if self.groups is None else [self.groups[i] for i in at]
+        texts, labels = [self.texts[i] for i in at], [self.labels[i] for i in at]
+        return self._replace(texts=texts, labels=labels, kept=kept, groups=groups)
 
     def usable(self, *, drop_unlabelled: bool) -> Documents:
         """Returns the documents that can be learnt from."""
@@ -146,6 +150,7 @@ def join_documents(parts: Sequence[Documents]) -> Documents:
         parts[-1].source,
         tuple(note for part in parts for note in part.notes),
         KeptColumns(names, [cells for part in parts for cells in part.kept.rows] if names else []),
+        None if parts[-1].groups is None else [group for part in parts for group in part.groups or ()],
     )
 
 
@@ -262,6 +267,26 @@ def place_of(table: Table, source: DocumentSource, name: str) -> int | None:
         return table.columns.index(name)
     fits = source.format in POSITIONAL and name.isdecimal() and 0 < int(name) <= len(table.columns)
     return int(name) - 1 if fits else None
+
+
+def column_of(path: str, source: DocumentSource, name: str) -> list[str]:
+    """Returns the values of a column of groups, as text; raises an error where a document has none."""
+    table = open_documents(path, source)
+    place = place_of(table, source, name)
+    if place is None:
+        raise DataError(
+            f"{table.name} has no column {name}; it has {list_names(table.columns)}.\nName one of these with --groups."
+        )
+    found, missing = [], []
+    for where, values in table.rows:
+        found.append(str(values[place]))
+        missing += [where] if is_missing(values[place]) else []
+    if missing:
+        raise DataError(
+            f"{table.name}, {missing[0]}: the column {name} has no value, as in {len(missing):,} of {len(found):,} "
+            "rows.\nGive each of these rows a group of its own, such as its number, or leave --groups out."
+        )
+    return found
 
 
 def find_id(table: Table, source: DocumentSource) -> int | None:

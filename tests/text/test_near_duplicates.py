@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pytest
 
-from smoothlink.check.near_duplicates import find_near_duplicates, signatures
+from smoothlink.text.near_duplicates import find_near_duplicates, signatures
 
 
 def runs(text):

@@ -17,6 +17,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from smoothlink.machines.compiled import compiled
+from smoothlink.machines.copies import RowContents, first_equal
 
 Array = NDArray[Any]
 
@@ -27,6 +28,9 @@ RUN = 3  # words
 BANDS, BAND_ROWS = 24, 5
 PERMUTATIONS = BANDS * BAND_ROWS
 COMPARED_AT_A_TIME = 1 << 16  # pairs
+# Up to here near-duplicates cost little beside a fit: some two seconds, and 480 bytes of signature per text.
+MOST_TEXTS, MOST_CHARACTERS = 100_000, 50_000_000
+LARGEST_SHARE = 0.1  # of the texts that are taken for copies of one another: forms that all fill in are not
 OWN_WORD = 0xE3  # from this first byte on a character is a word: Chinese, Japanese and Korean
 
 
@@ -52,6 +56,21 @@ def find_near_duplicates(texts: Sequence[str], least: float = SIMILAR) -> NearDu
     pairs, share = pairs[share >= least], share[share >= least]
     linked = coo_array((np.ones(len(pairs), bool), (pairs[:, 0], pairs[:, 1])), (n, n))
     return NearDuplicates(pairs[:, 0], pairs[:, 1], share, connected_components(linked, directed=False)[1])
+
+
+def groups_of_texts(texts: Sequence[str], contents: RowContents) -> Array | None:
+    """Returns the group (n,) of each text: those that are nearly the same, or have the same features; None where all
+    are alone. Where texts are too many to compare, only the same features count."""
+    if contents.few_kinds:
+        return None
+    n, near = len(texts), np.arange(len(texts))
+    if n <= MOST_TEXTS and sum(map(len, texts)) <= MOST_CHARACTERS:
+        found = first_equal(find_near_duplicates(texts).group)
+        near = np.where(np.bincount(found, minlength=n)[found] > max(2, LARGEST_SHARE * n), near, found)
+    ends = np.concatenate([near, contents.first_copies])
+    linked = coo_array((np.ones(2 * n, bool), (np.tile(np.arange(n), 2), ends)), (n, n))
+    count, group = connected_components(linked, directed=False)
+    return group if count < n else None
 
 
 def candidates(band: Array) -> Array:
