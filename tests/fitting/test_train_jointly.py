@@ -197,7 +197,7 @@ def test_auto_trains_jointly_where_passes_over_many_labels_would_be_long(change,
 def test_the_defaults_of_joint_training_are_in_the_summary(data):
     summary = SmoothLinkClassifier(training="joint", calibrate=False).fit(*data).summary_
     assert {name: summary[name] for name in ("negatives", "kernel", "passes", "rank")} == {
-        "negatives": 500,
+        "negatives": 300,
         "kernel": "linear",
         "passes": 4,
         "rank": 512,

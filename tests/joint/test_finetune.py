@@ -12,8 +12,8 @@ import torch
 from cards import pretend
 
 from smoothlink.joint.batches import RowBatch
-from smoothlink.joint.finetune import FineTuneStep, LearningRates, rescale, row_weights
-from smoothlink.joint.joint_training import JointRows, JointWeights, sparse_pattern
+from smoothlink.joint.finetune import FineTuneStep, LearningRates, rescale
+from smoothlink.joint.joint_training import JointRows, JointWeights, row_weights, sparse_pattern
 from smoothlink.machines.host_and_device import find_machine
 from smoothlink.steps.featurize import Features
 
@@ -26,7 +26,8 @@ DROP_ALL = SimpleNamespace(random=lambda count, dtype: np.zeros(count, dtype))  
 
 
 def batch(rows, rng=None):
-    return RowBatch(rows, np.arange(len(rows)), rng or np.random.default_rng(0))
+    numbers = np.arange(len(rows))
+    return RowBatch(rows, numbers, numbers, rng or np.random.default_rng(0))
 
 
 class Problem:

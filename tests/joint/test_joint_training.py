@@ -105,9 +105,10 @@ def test_both_steps_are_the_same_where_every_label_is_scored_and_nothing_dropped
     W, V = (rng.standard_normal(shape).astype(np.float32) for shape in ((d, k), (c, k)))
     intercepts = rng.standard_normal(c).astype(np.float32)
     batches = RowBatches.of_groups([np.arange(n)], n, seed=0)
-    state = SampledState.begin(W.copy(), intercepts, pattern)
+    state = SampledState.begin(W.copy(), intercepts, pattern, groups=1)
     state.V[:] = V
-    sampled = SampledStep(JointRows(X[:, :-1], Y, w, softmax), pattern, batches, state, negatives=c)
+    data = JointRows(X[:, :-1], Y, w, softmax)
+    sampled = SampledStep(data, pattern, batches, state, negatives=c, small_gradient=0)
     start = JointWeights(
         np.vstack([W, np.zeros((1, k), np.float32)]),
         Features(np.zeros((k, 0), np.float32), np.zeros(0, np.float32)),
@@ -120,7 +121,7 @@ def test_both_steps_are_the_same_where_every_label_is_scored_and_nothing_dropped
         JointRows(X, Y, w, softmax), pattern, start, rates, find_machine("torch"), dropout=0, softmax_weight=0
     )
     for step in (sampled, tuned):
-        step(RowBatch(np.arange(n), np.zeros(n, np.int64), np.random.default_rng(0)), 0.5)
+        step(RowBatch(np.arange(n), np.zeros(n, np.int64), np.zeros(1, np.int64), np.random.default_rng(0)), 0.5)
     ours, theirs = sampled.weights(), tuned.weights()
     np.testing.assert_allclose(ours.W[:-1], theirs.W[:-1], atol=2e-5)  # the host's has no intercept
     np.testing.assert_allclose(ours.V[:-1], theirs.V[:-1], atol=1e-4)

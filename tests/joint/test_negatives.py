@@ -14,7 +14,10 @@ from smoothlink.joint.negatives import (
     SampledStep,
     batch_labels,
     by_feature,
+    labels_of_groups,
     log_inclusion,
+    sample_entries,
+    sigmoid,
     start_weights,
 )
 from smoothlink.steps.squared import prior_scores
@@ -39,14 +42,17 @@ def start(rng, d=60, k=8):
 class Training:
     """Joint training of all rows, which can be stopped after a pass."""
 
-    def __init__(self, X, Y, W, groups, *, passes, batch, negatives=5, w=None, softmax=False, sparse=False, seed=0):
+    def __init__(
+        self, X, Y, W, groups, *, passes, batch, negatives=5, w=None, softmax=False, sparse=False, seed=0, small=0.05
+    ):
         w = np.ones(X.shape[0], np.float32) if w is None else w
         with_intercept = sp.csr_array(sp.hstack([X, np.ones((X.shape[0], 1), np.float32)], format="csr"))
         self.pattern = sparse_pattern(with_intercept, Y, np.arange(X.shape[0]), 1.0 if sparse else None)
         intercepts = prior_scores(w @ Y, float(w.sum()), softmax=softmax)
-        self.state = SampledState.begin(W.copy(), intercepts, self.pattern)
+        self.state = SampledState.begin(W.copy(), intercepts, self.pattern, len(groups))
         self.batches = RowBatches.of_groups(groups, batch, seed)
-        self.step = SampledStep(JointRows(X, Y, w, softmax), self.pattern, self.batches, self.state, negatives)
+        rows = JointRows(X, Y, w, softmax)
+        self.step = SampledStep(rows, self.pattern, self.batches, self.state, negatives, small)
         self.passes, self.done = passes, 0
 
     def run(self, stop=None):
@@ -71,22 +77,64 @@ def in_groups(n, size):
     return np.array_split(np.arange(n), n // size)
 
 
-def test_a_batch_has_the_labels_of_its_rows_and_some_more(rng):
-    _, Y = problem(rng)
-    place = np.full(30, -1, np.int32)
-    rows = np.array([5, 17, 3])
-    labels, at, row = batch_labels(rows, Y, 4, np.random.default_rng(0), place)
-    assert set(labels) >= set(Y[rows].indices)
-    assert len(labels) <= len(set(Y[rows].indices)) + 4
-    found = np.zeros((3, 30))
-    found[row, labels[at]] = 1
-    np.testing.assert_array_equal(found, Y[rows].toarray())
+def test_a_batch_has_the_labels_of_its_groups_and_some_more(rng):
+    own = np.array([3, 8, 3, 20])
+    labels = batch_labels(own, 30, 4, np.random.default_rng(0))
+    assert set(labels) >= set(own)
+    assert len(labels) <= 3 + 4
+    assert (np.diff(labels) > 0).all()
+    np.testing.assert_array_equal(batch_labels(own, 30, 30, rng), np.arange(30))
+
+
+def test_the_labels_of_a_group_are_those_of_its_rows_and_its_hard_negatives(rng):
+    _, Y = problem(rng, n=40)
+    groups = [rng.permutation(40)[:15], np.zeros(0, np.int64), np.arange(3)]
+    hard = rng.integers(0, 30, (3, 2))
+    found = labels_of_groups(RowBatches.of_groups(groups, 18, seed=0), Y, hard).toarray() > 0
+    for rows, some, row in zip(groups, hard, found, strict=True):
+        assert set(np.flatnonzero(row)) == set(Y[rows].indices) | set(some)
+
+
+def test_hard_negatives_have_the_highest_scores_at_the_mean_of_a_group(rng):
+    X, Y = problem(rng)
+    groups = in_groups(400, 16)
+    training = Training(X, Y, start(rng), groups, passes=2, batch=64).run(stop=1)
+    training.step.find_hard_negatives()
+    H = X @ training.state.W
+    H *= EMBEDDING_LENGTH / np.maximum(np.linalg.norm(H, axis=1, keepdims=True), 1e-30)
+    for rows, found in zip(groups, training.state.hard, strict=True):
+        scores = training.state.V @ H[rows].mean(axis=0) + training.state.b[:, 0]
+        np.testing.assert_allclose(scores[found], np.sort(scores)[::-1][:10], atol=1e-4)
+    before = training.step.log_inclusion
+    again = SampledStep(training.step.rows, training.pattern, training.batches, training.state, 5)
+    np.testing.assert_array_equal(again.log_inclusion, before)  # as after a checkpoint
+
+
+def test_sampled_gradients_are_right_on_average_and_exact_where_they_are_large(rng):
+    G = (rng.standard_normal((6, 40)) * rng.choice([0.01, 1], (6, 40))).astype(np.float32)
+    draws = 4000
+    total = sum(sample_entries(G, 0.05, rng.random(6, np.float32)).toarray() for _ in range(draws))
+    np.testing.assert_allclose(total / draws, G, atol=5 * 0.05 * 0.5 / np.sqrt(draws))
+    one = sample_entries(G, 0.05, rng.random(6, np.float32)).toarray()
+    large = np.abs(G) >= 0.05
+    np.testing.assert_array_equal(one[large], G[large])
+    assert set(np.unique(np.abs(one[~large]))) <= {np.float32(0), np.float32(0.05)}
+    np.testing.assert_array_equal(sample_entries(G, 0, np.zeros(6, np.float32)).toarray(), G)
+
+
+def test_the_sigmoid_without_a_call_is_the_sigmoid():
+    z = np.linspace(-40, 40, 801).astype(np.float32)
+    found = np.array([sigmoid(x) for x in z])
+    np.testing.assert_allclose(found, expit(z.astype(float)), atol=1e-6)
+    np.testing.assert_allclose(found[abs(z) <= 10], expit(z.astype(float))[abs(z) <= 10], rtol=1e-4)
 
 
 def test_a_label_is_scored_as_often_as_its_log_says(rng):
     _, Y = problem(rng, n=120)
     groups = in_groups(120, 6)
-    expected = np.exp(log_inclusion(RowBatches.of_groups(groups, 18, seed=0), Y, 10))
+    batches = RowBatches.of_groups(groups, 18, seed=0)
+    none = np.zeros((len(groups), 0), np.int32)
+    expected = np.exp(log_inclusion(labels_of_groups(batches, Y, none), batches.per_batch, 10))
     scored, tries = np.zeros(30), 4000
     has = np.array([np.asarray(Y[g].sum(axis=0)).ravel() > 0 for g in groups])
     for _ in range(tries):
@@ -113,7 +161,8 @@ def test_one_group_that_has_every_label_takes_the_exact_gradient_step(rng, multi
     Y = sp.csr_array(Y[:, np.asarray(Y.sum(axis=0)).ravel() > 0])
     w = rng.random(50).astype(np.float32) + 0.5
     W, groups = start(rng), [np.arange(50)]
-    training = Training(X, Y, W, groups, passes=1, batch=50, negatives=3, w=w, softmax=multiclass, sparse=True).run()
+    options = {"negatives": 3, "w": w, "softmax": multiclass, "sparse": True, "small": 0}
+    training = Training(X, Y, W, groups, passes=1, batch=50, **options).run()
     state, y = training.state, Y.toarray()
     p = (w @ y + 0.5) / (w.sum() + (0.5 * y.shape[1] if multiclass else 1))
     b = np.log(p / p.sum()) if multiclass else np.log(p / (1 - p))
@@ -134,7 +183,8 @@ def test_the_gradient_of_w_is_that_of_the_loss_by_finite_differences(rng):
     X, Y = problem(rng, n=30, d=12, c=5)
     X = X[np.diff(X.indptr) > 0]
     Y = Y[: X.shape[0]]
-    training = Training(X, Y, start(rng, 12, 4), [np.arange(X.shape[0])], passes=4, batch=30).run(stop=2)
+    training = Training(X, Y, start(rng, 12, 4), [np.arange(X.shape[0])], passes=4, batch=30, small=0)
+    training.run(stop=2)
     state = training.state
     before = state.W.astype(np.float64), state.V.astype(np.float64), state.b.astype(np.float64)
     squares = state.w_squares.copy()

@@ -15,7 +15,15 @@ from smoothlink.fitting.link import label_totals
 from smoothlink.fitting.settings import ChosenSettings, Clock, Problem, Request, Settings
 from smoothlink.fitting.validate import LOGISTIC_FLOPS
 from smoothlink.joint.batches import RowBatches, cluster_rows
-from smoothlink.joint.joint_training import FINETUNE, NEGATIVES, JointRows, JointWeights, sparse_pattern, train
+from smoothlink.joint.joint_training import (
+    FINETUNE,
+    NEGATIVES,
+    JointRows,
+    JointWeights,
+    row_weights,
+    sparse_pattern,
+    train,
+)
 from smoothlink.machines.arrays import to_host
 from smoothlink.machines.host_and_device import HOST, find_machine
 from smoothlink.machines.matrices import Sparse
@@ -23,6 +31,7 @@ from smoothlink.machines.rows import Rows, stack
 from smoothlink.model import Model
 from smoothlink.solve import ConjugateGradient
 from smoothlink.steps.calibrate import no_calibration
+from smoothlink.steps.embed import embed_rows
 from smoothlink.steps.featurize import parse_kernel
 from smoothlink.steps.squared import prior_scores
 from smoothlink.weights import ArrayWeights
@@ -31,8 +40,9 @@ Array = NDArray[Any]
 
 MANY_LABELS = 2000  # from here on "auto" considers it
 JOINT_RANK = 512
-SAMPLED_LABELS = 500  # for each batch
+SAMPLED_LABELS = 300  # for each batch
 CLUSTER_RANK = 96  # directions by which rows are clustered
+CLUSTER_FIT_ROWS = 100_000  # that these directions are fitted to
 CLUSTER_ROWS = 17  # rows per cluster; 8 to 34 are as good, 69 and 276 worse
 LOOSE_SOLVER = ConjugateGradient(tol=5e-2, iterations=20)  # of those directions: the SGD goes on from there
 IDLE_PASSES = 2  # passes without a gain end fine-tuning
@@ -69,10 +79,18 @@ def joint_choice(problem: Problem, settings: Settings, request: Request) -> Chos
         bandwidth=1.0,
         final_ridge=0.0,
         loss="softmax" if problem.multiclass else "logistic",
-        passes=NEGATIVES.passes if request.training_passes == "auto" else int(request.training_passes),
+        passes=joint_passes(problem.rows.n) if request.training_passes == "auto" else int(request.training_passes),
     )
     given = {"rank": request.rank, "passes": request.training_passes}
     return ChosenSettings(problem, settings, {name: "rule" for name, value in given.items() if value == "auto"})
+
+
+def joint_passes(n: int) -> int:
+    """Returns how many passes over n rows sampled negatives train for.
+
+    On held-out rows of 567,000 library titles 6 passes gained 0.3 of P@1 over 4, and of 18,800 articles they lost 0.9.
+    """
+    return 6 if n >= 100_000 else NEGATIVES.passes
 
 
 def number_of_negatives(request: Request) -> int:
@@ -90,24 +108,32 @@ def fit_joint(choice: ChosenSettings, rows: Rows, name: str, request: Request, c
     with clock.step("embed"):
         rank = min(CLUSTER_RANK, settings.embedder.rank)
         embedder = replace(settings.embedder, rank=rank, solver=LOOSE_SOLVER, adaptive=False, share=None)
-        first = embedder.fit(rows, embedder.prepare(rows), settings.ridge)
-        groups = cluster_rows(first.H, live, CLUSTER_ROWS, request.seed)
+        some = rows
+        if len(live) > CLUSTER_FIT_ROWS:
+            chosen = np.random.default_rng([request.seed, 13]).choice(live, CLUSTER_FIT_ROWS, replace=False)
+            some = rows.take(np.sort(chosen))
+        directions, _ = embedder.directions(some, embedder.prepare(some), settings.ridge)
+        H = rows.map(embed_rows, directions.W)
+        groups = cluster_rows(H, live, CLUSTER_ROWS, request.seed)
     with clock.step("fit"):
         pattern = sparse_pattern(X, problem.Y, live, NEGATIVES.frequent if request.sparse_weights else None)
         saved = problem.state.load(saved_as)
         if saved is None:
-            W = start_weights(first.W[:-1], first.H[live], settings.rank, np.random.default_rng([request.seed, 9]))
+            W = start_weights(directions.W[:-1], H[live], settings.rank, np.random.default_rng([request.seed, 9]))
             intercepts = prior_scores(**label_totals(rows), softmax=problem.multiclass)
-            state, done = SampledState.begin(W, intercepts, pattern), 0
+            state, done = SampledState.begin(W, intercepts, pattern, len(groups)), 0
         else:
             state, done = SampledState(**saved[1]), int(saved[0]["done"])
         batches = RowBatches.of_groups(groups, request.training_batch or NEGATIVES.batch_rows, request.seed)
+        w = w if problem.multiclass else row_weights(w, problem.Y)
         data = JointRows(X[:, :-1], problem.Y, w, problem.multiclass)
         step = SampledStep(data, pattern, batches, state, number_of_negatives(request))
-        del X, pattern, first
+        del X, pattern, directions, H
         progress = partial(clock.progress, "fit")
         passes = train(step, batches, settings.passes, request.training_rate, NEGATIVES.warm_up, progress, done)
         for done in passes:
+            if done in (1, settings.passes // 2):
+                step.find_hard_negatives()
             problem.state.save(saved_as, {"done": done}, **vars(state))
     return joint_model(step.weights(), problem, settings, rows)
 
@@ -138,7 +164,7 @@ def finetune(
             "training is 'finetune', which needs torch, and torch is not installed.\n"
             "pip install 'smoothlink[gpu]', or leave training 'auto'."
         ) from None
-    from smoothlink.joint.finetune import FineTuneStep, rescale, row_weights
+    from smoothlink.joint.finetune import FineTuneStep, rescale
 
     X, w = scaled_rows(rows), np.asarray(rows.w, np.float32)
     live = np.flatnonzero(w > 0)

@@ -18,6 +18,7 @@ class RowBatch(NamedTuple):
 
     rows: Array  # (b,) numbers
     group: Array  # (b,) the group of each, numbered within the batch
+    groups: Array  # the numbers of its groups
     rng: np.random.Generator  # for what the step samples
 
 
@@ -59,7 +60,7 @@ class RowBatches(NamedTuple):
         for i, (start, end) in enumerate(zip([0, *self.ends], self.ends, strict=False)):
             groups = order[start:end]
             group, at = ranges(self.starts[groups], self.starts[groups + 1])
-            yield RowBatch(self.rows[at], group, np.random.default_rng(self.step_seed(number, i)))
+            yield RowBatch(self.rows[at], group, groups, np.random.default_rng(self.step_seed(number, i)))
 
 
 def ranges(starts: Array, ends: Array) -> tuple[Array, Array]:

@@ -31,7 +31,6 @@ W_RATE = 1.0  # of the root mean square of W
 R_RATE = 4.5e-4  # of the root mean square of R, and of the phases
 INTERCEPT_RATE = 0.35  # of V's intercepts, over the same as V's
 SOFTMAX_WEIGHT = 0.3  # of the softmax loss beside the logistic one
-LABELS_POWER = -0.5  # of a row's number of labels in its weight: rows of many labels would decide most
 ADAM_BETAS = (0.9, 0.999)
 ADAM_EPSILON = 1e-10
 LEAST_LENGTH = 1e-10  # of h, and of the root of mean squared gradients
@@ -70,12 +69,6 @@ def rescale(weights: JointWeights, X: Any) -> tuple[JointWeights, LearningRates]
 
 def root_mean_square(A: HostArray) -> float:
     return float(np.sqrt(np.mean(np.square(A, dtype=np.float64)))) if A.size else 0.0
-
-
-def row_weights(w: HostArray, Y: sp.csr_array) -> HostArray:
-    """Returns weights (n,) that are smaller for rows of many labels; where each row has one label they stay."""
-    counts = np.maximum(np.diff(Y.indptr), 1)
-    return np.asarray(w * (counts / max(1.0, float(np.average(counts, weights=w)))) ** LABELS_POWER, np.float32)
 
 
 class DeviceRows:

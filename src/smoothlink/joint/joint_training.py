@@ -25,6 +25,7 @@ Array = NDArray[Any]
 
 SPARSE_SQUARES = 3.0  # that the squared gradients of sparse weights start at
 MOST_COOCCURRENCES = 200_000_000  # of a feature and a label in one row: more would fill memory
+LABELS_POWER = -0.5  # of a row's number of labels in its weight: rows of many labels would decide most
 FREQUENT_ROWS = 500  # a feature of fewer rows is never frequent
 
 
@@ -42,7 +43,7 @@ class Learner(NamedTuple):
 
 
 # More passes with sampled negatives overfit: on 24,000 package descriptions 10 cost a point of P@1, 30 three.
-NEGATIVES = Learner(passes=4, batch_rows=544, warm_up=1, sparse_rate=2.0, frequent=0.002)
+NEGATIVES = Learner(passes=4, batch_rows=544, warm_up=1, sparse_rate=2.0, frequent=0.004)
 # Rates twice or half as high and 3 or 6 passes of fine-tuning were no better with all 25,147 labels.
 FINETUNE = Learner(passes=4, batch_rows=512, warm_up=100, sparse_rate=3.0, frequent=0.05)
 
@@ -116,6 +117,12 @@ def train(
 def rate_factor(step: int, steps: int, warm_up: int) -> float:
     """Returns the factor of the rates at a step: it rises to 1 within a few steps and falls to 0 along a line."""
     return min(1.0, (step + 1) / min(warm_up, steps // 10 + 1)) * (1 - step / steps)
+
+
+def row_weights(w: Array, Y: sp.csr_array) -> Array:
+    """Returns weights (n,) that are smaller for rows of many labels; where each row has one label they stay."""
+    counts = np.maximum(np.diff(Y.indptr), 1)
+    return np.asarray(w * (counts / max(1.0, float(np.average(counts, weights=w)))) ** LABELS_POWER, np.float32)
 
 
 def sparse_pattern(
