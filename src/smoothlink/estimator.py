@@ -41,7 +41,7 @@ from smoothlink.fitting.run import run
 from smoothlink.fitting.settings import Notify, Request, TrainingData
 from smoothlink.fitting.summary import Fitted, with_contents
 from smoothlink.labels import matrix_and_names, read_classes, read_indicator, read_labels, read_targets, weigh
-from smoothlink.machines.copies import Groups, RowContents, group_numbers, row_hashes
+from smoothlink.machines.copies import RowContents, group_numbers, notable, row_hashes
 from smoothlink.machines.rows_in_files import MappedMatrix
 from smoothlink.machines.threads import single_thread
 from smoothlink.model import Model
@@ -179,8 +179,9 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
         Weights count rows: weight 2 is the row seen twice. So they should be about 1 on average, not sum to 1: label
         frequencies are smoothed by half a row, and propensities depend on how many rows there are.
 
-        Rows of the same features are held out together when settings are chosen and the model is calibrated. With
-        groups (n,), one value for each row, it is rows of the same group, such as an author or a patient.
+        Where more than 3 % of the rows are copies of others, features and labels the same, they count as one row of
+        that weight. With groups (n,), one value for each row, rows of the same group, such as an author or a patient,
+        are held out together when settings are chosen and the model is calibrated.
         """
         cluster = current()
         request = self._request(cluster=cluster is not None)
@@ -217,11 +218,11 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
             trained = fit_partitioned(rows, w.astype(np.float32), request, task, label_weight, **reports)
             return self._keep(trained, targets.classes, indicator=targets.indicator, sparse=targets.sparse, **named)
         contents = RowContents.of(X, targets.Y)
-        together = contents.groups(given)
-        self._say_copies(contents, together)
-        data = TrainingData(X, targets.Y, w, targets.multiclass, label_weight, together)
-        with single_thread(_largest_product(X, targets.Y.shape[1], request)):
-            trained = with_contents(self._train(data, request, notify), contents, together)
+        first = notable(contents.first_copies())
+        self._say_copies(contents, first)
+        data = TrainingData(X, targets.Y, w, targets.multiclass, label_weight, given).merged(first, request)
+        with single_thread(_largest_product(data.X, targets.Y.shape[1], request)):
+            trained = with_contents(self._train(data, request, notify), contents, first)
         return self._keep(trained, targets.classes, indicator=targets.indicator, sparse=targets.sparse, **named)
 
     def _train(self, data: TrainingData, request: Request, notify: Notify | None) -> Fitted:
@@ -248,9 +249,9 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
             self.feature_names_in_ = np.array(header.feature_names, dtype=object)
         return self
 
-    def _say_copies(self, contents: RowContents, groups: Groups | None) -> None:
-        """Notes how many rows repeat others; warns where nobody reads notes and all rows are the same."""
-        text, note = contents.describe(groups), self._noted()
+    def _say_copies(self, contents: RowContents, first: Array | None) -> None:
+        """Notes how many rows are copies of others; warns where nobody reads notes and all rows are the same."""
+        text, note = contents.describe(first), self._noted()
         if text is not None and note is not None:
             note(text)
         elif text is not None and contents.all_same:
@@ -414,7 +415,7 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
         """All metrics with 90 % intervals; y as in `fit`, or with more columns than labels known.
 
         threshold: of the label sets, as for `predict`. groups: as in `fit`; intervals are over draws of groups, or of
-        rows of the same features.
+        rows that are not copies of others.
         """
         check_value("rank_by", rank_by, RANK_BY)
         X, truth = self._validated_rows(X), self._true_labels(y)
@@ -437,8 +438,9 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
         """Returns the metrics of predictions for rows whose labels are known; features (n,) are hashes of the rows."""
         from smoothlink.metrics.evaluate import evaluation, model_statistics
 
-        together = RowContents(features, row_hashes(truth)).groups(groups)
-        found = model_statistics(self.model_, truth, predicted)._replace(groups=together)
+        if groups is None:
+            groups = notable(RowContents(features, row_hashes(truth)).first_copies())
+        found = model_statistics(self.model_, truth, predicted)._replace(groups=groups)
         return evaluation(found, truth, bootstraps, seed)._replace(n_training_rows=self._count_training_rows(features))
 
     def _count_training_rows(self, features: Array) -> int:

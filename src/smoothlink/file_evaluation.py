@@ -68,8 +68,7 @@ def evaluate_files(
     model, paths: a model file; one data file or several, * in a name fitting anything. rank_by, threshold, strict,
     device, bootstraps, seed: as for the command `smoothlink evaluate`. how: `smoothlink.Reading`, where files do not
     speak for themselves. groups: column of texts, or file with a line for each row, whose rows of the same value are
-    drawn together for the intervals; without it, rows of the same features are. note: called with what there is to say
-    of the files.
+    drawn together for the intervals; without it, copies are. note: called with what there is to say of the files.
     """
     check_value("rank_by", rank_by, RANK_BY)
     request, inputs = file_request(model, paths, rank_by, how, strict, device)

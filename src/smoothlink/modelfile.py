@@ -426,7 +426,7 @@ def check_arrays(arrays: dict[str, Array], meta: dict[str, Any], V: Weights) -> 
         "calibration_knots": knots,
         "calibration_values": knots,
     }
-    for name in ("scale_shift", "scale_factor"):  # files before 0.3 have them in float32
+    for name in ("scale_shift", "scale_factor"):  # files before 0.4 have them in float32
         (single if arrays[name].dtype == np.float32 else double)[name] = scaled
     optional = {"W", "U"} if meta["landmarks"] is not None else {"W", "U", "input_points"}
     if "input_points" in arrays and meta["landmarks"] is None:

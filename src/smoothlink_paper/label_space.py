@@ -162,7 +162,7 @@ def fit_space(method: str, settings: Settings, rows: Rows, ridge: float) -> Line
 def choose_ridge(method: str, problem: Problem, settings: Settings, request: Request) -> tuple[float, Calibrated]:
     """Returns the ridge of the least held-out Brier score, and the thresholds that held-out rows give there."""
     ridges = [float(ridge) for ridge in grid(request.ridge, RIDGES)]
-    folds = holdouts(problem.rows.w, request, problem.rows.groups)
+    folds = holdouts(problem.rows.w, request, problem.groups)
     if not folds:
         return (START["ridge"] if len(ridges) > 1 else ridges[0]), not_calibrated(problem.rows.c)
     tried = {ridge: [held_out(method, problem, settings, held, ridge) for held in folds] for ridge in ridges}

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.neighbors import KNeighborsClassifier
 from small import FIXED, documents, fixed, multilabel, words
 
 import smoothlink
-from smoothlink import Joint, SmoothLinkClassifier, TextSmoothLink
-from smoothlink.fitting import holdout
+from smoothlink import Joint, PerLabel, SmoothLinkClassifier, TextSmoothLink
 
 
 def stacked(X, Y, numbers):
@@ -17,46 +17,36 @@ def stacked(X, Y, numbers):
 
 LEARNERS = {
     "full": {},
-    "quick": {"effort": "quick", "calibrate": True},
+    "quick": {"effort": "quick"},
     "given": {**FIXED, "calibrate": True},
+    "logistic": {"loss": "logistic", "rank": 4},
     "joint": {"training": Joint(passes=2), "rank": 4},
+    "in blocks": {"memory": "1G", **FIXED, "calibrate": True},
 }
 
 
+@pytest.mark.parametrize("order", [lambda a: np.arange(len(a)), np.argsort], ids=["at the end", "one after the other"])
 @pytest.mark.parametrize("parameters", LEARNERS.values(), ids=LEARNERS)
-def test_no_learner_holds_out_a_row_whose_copy_it_learns(rng, parameters, monkeypatch):
-    X, Y = words(rng, 70)
-    X, Y = stacked(X, Y, np.arange(70))
-    seen, plain = [], holdout.fold_numbers
-
-    def watched(n, share, seed, groups=None):
-        fold = plain(n, share, seed, groups)
-        seen.append((n, groups, fold))
-        return fold
-
-    monkeypatch.setattr(holdout, "fold_numbers", watched)
-    SmoothLinkClassifier(**parameters).fit(X, Y)
-    assert seen
-    rows = X.toarray()
-    for n, groups, fold in seen:
-        assert n == 140
-        same = (rows[:, None] == rows[None]).all(axis=2) & rows.any(axis=1)[:, None]
-        assert (fold[:, None] == fold[None])[same].all()
-        assert groups.copies.sum() >= 60
-
-
-@pytest.mark.parametrize("make", [multilabel, words])
-def test_weight_two_is_the_row_twice_where_everything_is_auto(rng, make):
-    X, Y = make(rng, 120)
+def test_weight_two_is_the_row_twice_for_every_learner(rng, parameters, order):
+    X, Y = words(rng, 120)
     some = np.arange(50)
     w = np.ones(120)
     w[some] = 2
-    weighted = SmoothLinkClassifier(loss="squared").fit(X, Y, sample_weight=w)
-    twice = SmoothLinkClassifier(loss="squared").fit(*stacked(X, Y, some))
-    for name in ("ridge", "rank", "bandwidth", "final_ridge", "random_features"):
-        assert twice.summary_[name] == pytest.approx(weighted.summary_[name])
-    np.testing.assert_allclose(twice.decision_function(X), weighted.decision_function(X), atol=1e-3)
-    assert np.abs(twice.predict_proba(X) - weighted.predict_proba(X)).mean() < 5e-3
+    weighted = SmoothLinkClassifier(**parameters).fit(X, Y, sample_weight=w)
+    XX, YY = stacked(X, Y, some)
+    numbers = order(np.concatenate([np.arange(120), some]))
+    twice = SmoothLinkClassifier(**parameters).fit(XX[numbers], YY[numbers])
+    np.testing.assert_allclose(twice.predict_proba(X), weighted.predict_proba(X), atol=1e-5)
+    assert twice.summary_["copies"] >= 50
+
+
+def test_a_classifier_that_takes_no_weights_learns_all_rows_whose_copies_are_a_group(rng):
+    X, Y = stacked(*multilabel(rng, 60), np.arange(60))
+    made = {"embedding": PerLabel(KNeighborsClassifier(1)), "loss": "squared"}
+    copies = SmoothLinkClassifier(**made).fit(X, Y)
+    groups = SmoothLinkClassifier(**made).fit(X, Y, groups=np.tile(np.arange(60), 2))
+    np.testing.assert_array_equal(copies.predict_proba(X), groups.predict_proba(X))
+    assert copies.predict_proba(X).max() < 0.99
 
 
 def test_three_copies_of_every_row_leave_probabilities_modest(rng):
@@ -131,20 +121,16 @@ def words_with_features(X):
     return int(((X != 0).sum(axis=1) > 0).sum())
 
 
-def test_a_text_model_holds_near_duplicates_out_together_and_knows_its_texts(monkeypatch):
+def test_a_text_model_holds_near_duplicates_out_together_and_knows_its_texts():
     texts, names = documents(60)
     long = [
         f"{text} a report on {i} and on what else there is to say of number {i} of them" for i, text in enumerate(texts)
     ]
-    near = [f"{text} again" for text in long[:20]]
-    seen, plain = [], holdout.fold_numbers
-
-    def watched(n, share, seed, groups=None):
-        seen.append(plain(n, share, seed, groups))
-        return seen[-1]
-
-    monkeypatch.setattr(holdout, "fold_numbers", watched)
+    near, names = [f"{text} again" for text in long[:20]], [*names[7:], *names[:7]]  # labels that no word tells
     model = TextSmoothLink(**{**FIXED, "calibrate": True}).fit([*long, *near], [*names, *names[:20]])
-    assert seen
-    np.testing.assert_array_equal(seen[0][60:], seen[0][:20])
+    groups = [*range(60), *range(20)]
+    same = TextSmoothLink(**{**FIXED, "calibrate": True}).fit([*long, *near], [*names, *names[:20]], groups=groups)
+    np.testing.assert_array_equal(model.predict_proba(long), same.predict_proba(long))
+    alone = TextSmoothLink(**{**FIXED, "calibrate": True}).fit([*long, *near], [*names, *names[:20]], groups=range(80))
+    assert np.abs(model.predict_proba(long) - alone.predict_proba(long)).max() > 1e-4
     assert model.evaluate(long, names, bootstraps=0).n_training_rows == 60

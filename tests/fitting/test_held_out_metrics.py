@@ -8,14 +8,13 @@ from small import classes, words
 from smoothlink import SmoothLinkClassifier
 from smoothlink.fitting.held_out_metrics import HeldOutRanking
 from smoothlink.fitting.holdout import few_rows
-from smoothlink.machines.copies import RowContents
 
 
 def test_they_are_those_of_evaluate_on_the_rows_that_a_quick_fit_does_without(rng):
     X, Y = words(rng, 5200, 40, 8)  # more than are calibrated by folds
     X = X + sp.csr_array(np.eye(1, 40).repeat(5200, axis=0))  # no row is empty: labels of equal frequency tie there
     model = SmoothLinkClassifier(effort="quick", random_state=3).fit(sp.csr_array(X), Y)
-    held = few_rows(np.ones(5200), 3, RowContents.of(sp.csr_array(X), Y).groups())
+    held = few_rows(np.ones(5200), 3)
     expected = model.evaluate(sp.csr_array(X[held]), Y[held], bootstraps=0).metrics
     found = dict(model.summary_["held_out_metrics"])
     assert found.pop("rows") == len(held) == model.summary_["held_out_rows"]

@@ -5,7 +5,6 @@ import pytest
 from problems import complete, request
 
 from smoothlink.fitting.holdout import ONE_FIT_ROWS, few_rows, fold_numbers, hold_out, holdouts, rows_for_one_fit
-from smoothlink.machines.copies import Groups, first_equal
 
 
 @pytest.mark.parametrize("n", [2, 3, 19, 400])
@@ -61,43 +60,38 @@ def test_no_more_folds_are_held_out_than_there_are():
     assert len(hold_out(np.ones(30), 0.5, 0, 7)) == 2
 
 
-def copied(n, times):
-    """n rows, then the same rows again and again."""
-    first = np.tile(np.arange(n), times)
-    return Groups(first, first != np.arange(n * times))
-
-
 @pytest.mark.parametrize("n", [19, 400, 4000])
-def test_copies_are_held_out_with_their_first_row_which_is_held_out_as_without_them(n, seed):
+def test_rows_of_weight_zero_change_no_fold_of_the_others(n, seed):
     asked = request(seed=seed)
-    plain, groups = holdouts(np.ones(n), asked), copied(n, 3)
-    for held, expected in zip(holdouts(np.ones(3 * n), asked, groups), plain, strict=True):
-        np.testing.assert_array_equal(held, np.concatenate([expected, expected + n, expected + 2 * n]))
+    w = np.concatenate([np.ones(n), np.zeros(2 * n)])
+    for held, expected in zip(holdouts(w, asked), holdouts(np.ones(n), asked), strict=True):
+        np.testing.assert_array_equal(held, expected)
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5])
 def test_no_group_is_on_both_sides_of_a_fold(rng, share):
-    first = first_equal(rng.integers(0, 60, 300))
-    groups = Groups(first, np.zeros(300, bool))
+    groups = rng.integers(0, 60, 300)
     for held in (*hold_out(np.ones(300), share, 0, 9, groups), few_rows(np.ones(300), 0, groups)):
-        assert not set(first[held]) & set(np.delete(first, held))
+        assert not set(groups[held]) & set(np.delete(groups, held))
         assert 0 < len(held) <= 150
 
 
 def test_one_group_cannot_be_held_out():
-    one = Groups(np.zeros(50, np.int64), np.arange(50) > 0)
+    one = np.zeros(50, np.int64)
     assert holdouts(np.ones(50), request(), one) == []
     assert len(few_rows(np.ones(50), 0, one)) == 0
     assert len(rows_for_one_fit(np.ones(50), request(), one)) == 0
 
 
 def test_groups_of_one_row_each_leave_the_folds_as_they_are(seed):
-    alone = Groups(np.arange(700), np.zeros(700, bool))
-    np.testing.assert_array_equal(fold_numbers(700, 0.1, seed, alone), fold_numbers(700, 0.1, seed))
+    for held, expected in zip(
+        hold_out(np.ones(700), 0.1, seed, 9, np.arange(700)), hold_out(np.ones(700), 0.1, seed, 9), strict=True
+    ):
+        np.testing.assert_array_equal(held, expected)
 
 
 def test_a_single_fit_does_without_no_large_group():
-    first = np.repeat([0, 100, 200], 100)  # three groups of a third of the rows each
-    assert len(few_rows(np.ones(300), 0, Groups(first, np.zeros(300, bool)))) == 0
-    first[200:] = np.arange(200, 300)
-    assert first[few_rows(np.ones(300), 0, Groups(first, np.zeros(300, bool)))].min() >= 200
+    groups = np.repeat([0, 100, 200], 100)  # three groups of a third of the rows each
+    assert len(few_rows(np.ones(300), 0, groups)) == 0
+    groups[200:] = np.arange(200, 300)
+    assert groups[few_rows(np.ones(300), 0, groups)].min() >= 200

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smoothlink.data.read import Data, read, write
-from smoothlink.machines.copies import Groups, RowContents, TrainingRows, first_equal, group_numbers, row_hashes
+from smoothlink.machines.copies import RowContents, TrainingRows, first_equal, group_numbers, notable, row_hashes
 
 
 def table(rng, n=60, d=9):
@@ -45,36 +45,28 @@ def contents(X, Y=None):
     return RowContents.of(X, np.ones((len(X), 1), np.float32) if Y is None else np.asarray(Y, np.float32))
 
 
-@given(st.lists(st.integers(0, 5), min_size=1, max_size=40))
-def test_a_group_is_known_by_its_first_row_and_rows_without_features_are_alone(values):
-    X = np.array(values, np.float32)[:, None]
-    expected = [i if v == 0 else values.index(v) for i, v in enumerate(values)]
-    groups = contents(X).groups()
-    if groups is None:
-        assert expected == list(range(len(values)))
-    else:
-        assert groups.first.tolist() == expected
-        assert groups.copies.tolist() == [first != i for i, first in enumerate(expected)]
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 1)), min_size=1, max_size=40))
+def test_a_copy_has_the_features_of_its_first_row_where_no_row_of_these_has_other_labels(rows):
+    values, labels = (list(column) for column in zip(*rows, strict=True))
+    kinds = {v: {label for value, label in rows if value == v} for v in values}
+    expected = [i if v == 0 or len(kinds[v]) > 1 else values.index(v) for i, v in enumerate(values)]
+    found = contents(np.array(values)[:, None], np.array(labels)[:, None]).first_copies()
+    assert found.tolist() == expected
 
 
-def test_the_groups_of_some_rows_are_numbered_anew():
-    groups = Groups(np.array([0, 1, 0, 3, 1, 1]), np.array([0, 0, 1, 0, 1, 1], bool))
-    assert groups.take(np.array([2, 3, 4, 5])).first.tolist() == [0, 1, 2, 2]
+def test_few_copies_and_tables_of_few_categories_are_left_as_they_are():
+    n = np.arange(100)
+    assert notable(n) is None
+    assert notable(np.minimum(n, 96)) is None  # three of a hundred
+    assert notable(np.minimum(n, 95)).tolist() == np.minimum(n, 95).tolist()
+    assert notable(n % 9) is None
+    assert notable(n % 13) is not None
+    assert notable(n[:20] % 5) is not None  # few rows, each four times
+    assert notable(np.minimum(n, 98), 0) is not None
+
+
+def test_equal_keys_have_the_place_of_the_first():
     assert first_equal(np.array([7, 3, 7, 3])).tolist() == [0, 1, 0, 1]
-
-
-def test_given_groups_decide_alone_and_copies_are_still_known():
-    groups = contents([[1], [1], [2], [3]]).groups(group_numbers(["a", "b", "b", "c"], 4))
-    assert groups.first.tolist() == [0, 1, 1, 3]
-    assert groups.copies.tolist() == [False, True, False, False]
-
-
-def test_rows_of_a_few_kinds_with_labels_of_their_own_are_no_copies(rng):
-    kinds, labels = np.arange(1, 5).repeat(30)[:, None], rng.permutation(120)[:, None] % 2
-    assert contents(kinds, labels).groups() is None
-    assert contents(kinds, kinds).groups().copies.sum() == 116  # with the same labels they are
-    few = np.arange(1, 61).repeat(2)[:, None]
-    assert contents(few, labels).groups().copies.sum() == 60  # and so are pairs
 
 
 @pytest.mark.parametrize(

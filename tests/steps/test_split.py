@@ -88,8 +88,11 @@ def test_a_group_is_in_one_part_and_labels_keep_their_shares(rng):
     assert off(Y, parts[1], 0.3).max() <= 8
 
 
-def test_groups_of_one_row_each_change_nothing_and_copies_go_where_their_rows_went():
+@pytest.mark.parametrize("ties", [False, True])
+def test_groups_of_one_row_each_change_nothing_and_copies_go_where_their_rows_went(ties):
     Y = labels(200, 6)
+    if ties:  # all labels are as frequent
+        Y = sp.csr_array(np.eye(10)[(np.arange(200)[:, None] + [0, 3, 7]) % 10].sum(axis=1))
     plain = stratified_split(Y, (0.8, 0.2), seed=3)
     alone = stratified_split(Y, (0.8, 0.2), seed=3, groups=np.arange(200))
     thrice = stratified_split(sp.vstack([Y] * 3), (0.8, 0.2), seed=3, groups=np.tile(np.arange(200), 3))

@@ -459,7 +459,7 @@ def test_split_keeps_copies_or_groups_in_one_part(tmp_path, options, key):
 def test_train_notes_copies_and_takes_groups(tmp_path):
     grouped_file(tmp_path / "docs.jsonl")
     ran = succeed("train", tmp_path / "docs.jsonl", *out(tmp_path), *FAST)
-    assert "repeat the features of another: copies are held out together" in " ".join(ran.err.split())
+    assert "are copies of others: copies count as one row" in " ".join(ran.err.split())
     plain = smoothlink.load(tmp_path / "model.safetensors")
     ran = succeed(
         "train", tmp_path / "docs.jsonl", *out(tmp_path), *FAST, "--groups", "author", "--valid", 0.3, "--force"

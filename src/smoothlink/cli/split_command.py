@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -16,7 +15,7 @@ from smoothlink.cli.screen import Screen, number, print_json, table
 from smoothlink.cli.shared_options import AsJson, Force, Groups, Quiet, grouped
 from smoothlink.data.matching import Reading, read_groups
 from smoothlink.data.overwrite import writable
-from smoothlink.errors import DataError
+from smoothlink.errors import DataError, plural
 
 if TYPE_CHECKING:
     from smoothlink.data.read import Data
@@ -69,10 +68,12 @@ def split(
     opened = open_text(data, reading, screen) if texts else open_rows(data, reading, screen)
     began = time.perf_counter()
     if groups is None:
-        together = groups_to_split(data, shares, opened.Y, opened.texts if opened.data is None else opened.data.X)
+        together = groups_to_split(data, opened.Y, opened.texts if opened.data is None else opened.data.X)
     else:
         together = read_groups([data], reading, groups, opened.Y.shape[0])
-        check_count(data, len(set(together)), shares, "all its rows are of one group")
+        if (count := len(set(together))) < len(shares):
+            what = f"its rows are of {plural(count, 'group')}, which stay in one part each"
+            raise DataError(f"{data} cannot be split into {len(shares)} parts: {what}.")
     rows = stratified_split(opened.Y, shares, seed, together)
     seconds = time.perf_counter() - began
     with screen.working("writing"):
@@ -133,31 +134,23 @@ def open_text(path: str, how: Reading, screen: Screen) -> Opened:
     return Opened(path, how, read_labels(found.labels).Y, None, found.source, found.texts)
 
 
-def groups_to_split(path: str, shares: Sequence[float], Y: Any, X: Any) -> Any:
-    """Returns the group (n,) of each row: rows of the same features, or of a list of texts those that are nearly the
-    same; None where all are alone."""
+def groups_to_split(path: str, Y: Any, X: Any) -> Any:
+    """Returns the group (n,) of each row: copies of one another, or of a list of texts those that are nearly the same;
+    None where all are alone."""
     import numpy as np
 
     from smoothlink.check.findings import text_keys
-    from smoothlink.machines.copies import RowContents, row_hashes
+    from smoothlink.machines.copies import RowContents, notable, row_hashes
     from smoothlink.text.near_duplicates import groups_of_texts
 
     if not isinstance(X, list):
-        together = RowContents.of(X, Y).groups()
-        found = None if together is None else together.first
+        found = RowContents.of(X, Y).first_copies()
     else:
         keys = np.where([bool(text.strip()) for text in X], text_keys(X).view(np.uint64), 0)
         found = groups_of_texts(X, RowContents(keys, row_hashes(Y)))
-    if found is not None:
-        check_count(path, len(np.unique(found)), shares, "all its rows are the same")
-    return found
-
-
-def check_count(path: str, count: int, shares: Sequence[float], one: str) -> None:
-    """Raises an error where there are fewer groups than parts."""
-    if count < len(shares):
-        what = one if count == 1 else f"its rows are of {count} groups"
-        raise DataError(f"{path} cannot be split into {len(shares)} parts: {what}, and a group stays in one part.")
+    if len(found) > 1 and not found.any():
+        raise DataError(f"{path} cannot be split: all its rows are the same.")
+    return notable(found, 0)
 
 
 def parsed(text: str) -> list[float]:

@@ -187,7 +187,7 @@ def fit_documents(
     expected = None
     if valid:
         Y, shares = read_labels(found.labels).Y, (1 - valid, valid)
-        together = found.groups or groups_to_split(paths[0], shares, Y, found.texts)
+        together = found.groups or groups_to_split(paths[0], Y, found.texts)
         kept, held = stratified_split(Y, shares, groups=together)
         model, test = fit_texts(found.rows(kept), source, asked, parameters, screen), found.rows(held)
         expected = model.evaluate(test.texts, test.labels, groups=test.groups)
@@ -240,7 +240,7 @@ def held_out(
     if isinstance(data.X, MappedMatrix):
         raise DataError("--valid needs rows in memory, and these are mapped.\nUse `smoothlink split` on the text file.")
     shares = 1 - valid, valid
-    together = groups or groups_to_split("The data", shares, data.Y, data.X)
+    together = groups or groups_to_split("The data", data.Y, data.X)
     kept, held = stratified_split(data.Y, shares, groups=together)
     apart = {**parameters, "checkpoint": None}
     some, others = ([groups[i] for i in part] if groups else None for part in (kept, held))

@@ -15,7 +15,7 @@ from scipy.sparse import csr_array, hstack
 
 from smoothlink.fitting.calibration import HeldOut, criterion
 from smoothlink.fitting.holdout import hold_out
-from smoothlink.machines.copies import RowContents
+from smoothlink.machines.copies import RowContents, notable
 from smoothlink.metrics.evaluate import Predictions
 from smoothlink.steps.calibrate import Calibration, row_logloss
 from smoothlink.steps.infer import above_half, f1_thresholds, sets_at, top_k, topk_csr
@@ -51,7 +51,7 @@ class Independent(NamedTuple):
 def fit_independent(X: csr_array, Y: csr_array, seed: int = 0) -> Independent:
     """Returns classifiers of the ridge that is best on held-out rows, which calibrate too, fitted to all rows."""
     A, w = with_intercept(X), np.ones(X.shape[0])
-    (held,) = hold_out(w, HELD_OUT, seed, 1, RowContents.of(X, Y).groups())
+    (held,) = hold_out(w, HELD_OUT, seed, 1, notable(RowContents.of(X, Y).first_copies()))
     rest = np.setdiff1d(np.arange(len(w)), held)
     frequency = np.bincount(Y.indices, minlength=Y.shape[1]) / len(w)
     found = {}  # the Brier score and the calibration, by ridge

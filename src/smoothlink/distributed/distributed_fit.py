@@ -38,7 +38,7 @@ from smoothlink.fitting.run import fit_posed
 from smoothlink.fitting.settings import Clock, Inputs, Note, Notify, Problem, Request, Settings
 from smoothlink.fitting.summary import Fitted, with_contents
 from smoothlink.labels import choose_multiclass
-from smoothlink.machines.copies import Groups, RowContents
+from smoothlink.machines.copies import RowContents, notable
 from smoothlink.solve import EXPECTED_ITERATIONS, ConjugateGradient
 from smoothlink.steps.scale import ColumnStatistics, fit_variance, resolve_scaling
 
@@ -78,7 +78,7 @@ class PartitionedData(NamedTuple):
         return ClusterRows(cluster, parts, self.starts, header.rows, header.features + 1, header.labels, w, all_rows)
 
     def describe_fit(
-        self, w: Array | None, label_weight: Array | None, request: Request, groups: Groups | None
+        self, w: Array | None, label_weight: Array | None, request: Request, groups: Array | None
     ) -> dict[str, Any]:
         """Returns what makes two fits the same, on any number of workers."""
         counts = {noun: getattr(self.header, noun) for noun in ("rows", "features", "labels")}
@@ -188,24 +188,27 @@ def fit_partitioned(
     contents = RowContents(
         *(np.concatenate(hashes) for hashes in zip(*(part.contents for part in counts), strict=True))
     )
-    rows.groups = contents.groups(groups)
-    if note is not None and (text := contents.describe(rows.groups)) is not None:
+    first = notable(contents.first_copies())
+    if first is not None:
+        w = np.bincount(first, w, len(first))
+        rows = rows.weighted(w)
+    if note is not None and (text := contents.describe(first)) is not None:
         note(text)
     multiclass = is_multiclass_on_workers(counts, task, rows.c)
     check_task(request, multiclass=multiclass)
     label_scale = None if label_weight is None else np.sqrt(label_weight).astype(np.float32)
     entries = sum(part.entries for part in counts)
-    with open_state(
-        request.checkpoint, lambda: data.describe_fit(w, label_weight, request, rows.groups), Plan
-    ) as state:
+    with open_state(request.checkpoint, lambda: data.describe_fit(w, label_weight, request, groups), Plan) as state:
 
         def pose(request: Request) -> tuple[Problem, Settings]:
-            problem = Problem(rows, RemoteLabels(rows), multiclass, scaling, Inputs(), False, label_scale, state)
+            problem = Problem(
+                rows, RemoteLabels(rows), multiclass, scaling, Inputs(), False, label_scale, state, groups
+            )
             return problem, start_settings(problem, request, entries)
 
         fitted = fit_posed(pose, replace(request, input_kernel=None), clock, state, rows.c)
     fitted.summary.update(workers=len(cluster.workers), partitioned=plan.by, bytes_moved=dict(cluster.moved))
-    return with_contents(fitted, contents, rows.groups)
+    return with_contents(fitted, contents, first)
 
 
 def is_multiclass_on_workers(counts: list[tasks.PartitionCounts], task: str, labels: int) -> bool:

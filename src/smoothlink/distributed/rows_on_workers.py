@@ -105,9 +105,7 @@ class ClusterRows(Rows):
 
     def _with_parts(self, parts: list[Any], d: int) -> ClusterRows:
         """Returns rows with other partitions, and d inputs, under the same weights."""
-        found = ClusterRows(self.cluster, parts, self.starts, self.n, d, self.c, self._w)
-        found.groups = self.groups
-        return found
+        return ClusterRows(self.cluster, parts, self.starts, self.n, d, self.c, self._w)
 
     @property
     def w(self) -> Array:
@@ -116,7 +114,7 @@ class ClusterRows(Rows):
     def weighted(self, w: Array) -> ClusterRows:
         w = np.asarray(w, np.float32)
         found = ClusterRows(self.cluster, self.parts, self.starts, self.n, self.d, self.c, w, self.all_rows)
-        found.table, found.groups = self.table, self.groups
+        found.table = self.table
         return found
 
     def with_inputs(self, H: Any) -> ClusterRows:
@@ -135,7 +133,7 @@ class ClusterRows(Rows):
     def take(self, numbers: Array) -> Rows:
         """Returns some of the rows, by number ascending, on the client."""
         X, Y = self.gather_rows("rows", tasks.take_rows_and_labels, numbers, 2)
-        return Rows.of(X, Y, self.w[numbers], groups=self.groups_of(numbers))
+        return Rows.of(X, Y, self.w[numbers])
 
     def gather_rows(self, what: str, f: Callable[..., Any], numbers: Array, count: int = 1) -> list[Any]:
         """Returns what f takes of some rows, ascending, from each partition, stacked."""

@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 
 from smoothlink.data.atomic import replace_file
 from smoothlink.fitting.memory import Plan, size
-from smoothlink.machines.copies import Groups
 from smoothlink.machines.rows import SavedSums
 from smoothlink.machines.rows_in_files import FileArray, new_file_array
 
@@ -194,7 +193,7 @@ def check_same_fit(folder: Path, fit: dict[str, Any]) -> None:
 
 
 def describe_fit(
-    X: Any, Y: sp.csr_array, w: Array | None, label_weight: Array | None, request: Any, groups: Groups | None = None
+    X: Any, Y: sp.csr_array, w: Array | None, label_weight: Array | None, request: Any, groups: Array | None = None
 ) -> dict[str, Any]:
     """Returns what makes two fits the same: the data by size and checksum, every parameter, and versions."""
     data = {
@@ -207,16 +206,14 @@ def describe_fit(
     return data | describe_request(w, label_weight, request, groups)
 
 
-def describe_request(
-    w: Array | None, label_weight: Array | None, request: Any, groups: Groups | None
-) -> dict[str, Any]:
+def describe_request(w: Array | None, label_weight: Array | None, request: Any, groups: Array | None) -> dict[str, Any]:
     """Returns what makes two fits of the same rows the same."""
     asked = {name: repr(value) for name, value in vars(request).items() if name != "checkpoint"}
     asked["random_state"] = asked.pop("seed")
     return {
         **asked,
         "checksum of weights": 0 if w is None else zlib.crc32(np.ascontiguousarray(w).data),
-        **({} if groups is None else {"checksum of groups": zlib.crc32(groups.first.data)}),
+        **({} if groups is None else {"checksum of groups": zlib.crc32(groups.data)}),
         "checksum of label weights": 0 if label_weight is None else zlib.crc32(np.ascontiguousarray(label_weight).data),
         "version of smoothlink": importlib.metadata.version("smoothlink"),
         "version of NumPy": np.__version__,

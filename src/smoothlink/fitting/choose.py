@@ -297,15 +297,16 @@ def search_trials(
     problem: Problem, settings: Settings, request: Request, most_folds: int | None = None
 ) -> Trials | None:
     """Returns trials on as many rows as the plan says and `most_folds` folds, with fewer features."""
-    rows, Y = problem.rows, problem.Y
+    rows, Y, groups = problem.rows, problem.Y, problem.groups
     most = problem.state.plan.search_rows
     if rows.n > most or rows.remote:
         numbers = rows.sample(most, request.seed)
         rows, Y = rows.take(numbers).compact(), Y[numbers]
+        groups = None if groups is None else groups[numbers]
     settings = replace(settings, features=min(settings.features, SEARCH_FEATURES))
     if isinstance(settings.embedder.solver, ConjugateGradient):
         settings = with_tolerance(settings, SEARCH_TOLERANCE)
-    held_out = holdouts(rows.w, request, rows.groups)[:most_folds]
+    held_out = holdouts(rows.w, request, groups)[:most_folds]
     folds = [make_fold(rows, Y, held, settings.embedder) for held in held_out]
     return Trials(folds, settings) if folds else None
 

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothlink.fitting.settings import Request
-from smoothlink.machines.copies import Groups
 from smoothlink.machines.rows import Rows, row_hash
 
 Array = NDArray[Any]
@@ -22,16 +21,12 @@ MANY_ROWS = 50_000  # from here on a joint or fine-tuned fit does without the ro
 NOTHING = np.zeros(0, np.int64)
 
 
-def fold_numbers(n: int, share: float, seed: int, groups: Groups | None = None) -> Array:
-    """Returns the fold (n,) of each row, of round(1/share) folds of equal size, by a hash of (seed, row number).
-
-    Rows of one group, such as copies, are in the fold of the first of them; a copy moves no other row.
-    """
-    count, numbers = max(2, round(1 / share)), np.arange(n)
-    first = numbers if groups is None else np.flatnonzero(groups.first == numbers)
+def fold_numbers(n: int, share: float, seed: int) -> Array:
+    """Returns the fold (n,) of each row, of round(1/share) folds of equal size, by a hash of (seed, row number)."""
+    count = max(2, round(1 / share))
     fold = np.empty(n, np.int64)
-    fold[first[np.argsort(row_hash(first, seed), kind="stable")]] = np.arange(len(first)) % count
-    return fold if groups is None else fold[groups.first]
+    fold[np.argsort(row_hash(np.arange(n), seed), kind="stable")] = np.arange(n) % count
+    return fold
 
 
 def fold_count(n: int, request: Request) -> int:
@@ -41,25 +36,27 @@ def fold_count(n: int, request: Request) -> int:
     return int(np.clip(-(-wanted // held), 1, min(n, max(2, round(1 / request.holdout)))))
 
 
-def hold_out(w: Array, share: float, seed: int, folds: int, groups: Groups | None = None) -> list[Array]:
+def hold_out(w: Array, share: float, seed: int, folds: int, groups: Array | None = None) -> list[Array]:
     """Returns the numbers of the held-out rows of each fold; rows of weight 0 are in none.
 
-    A fold of groups that has more than half of the rows is left out: too few would be left to learn from.
+    Rows of one group are in one fold. A fold of groups that has more than half of the rows is left out: too few would
+    be left to learn from.
     """
-    if len(w) < 2:
+    live = np.flatnonzero(w > 0)
+    if len(live) < 2:
         return []
-    fold, live = fold_numbers(len(w), share, seed, groups), int(np.count_nonzero(w))
-    held = [np.flatnonzero((fold == f) & (w > 0)) for f in range(int(fold.max()) + 1)]
-    return [h for h in held if 0 < len(h) <= (live - 1 if groups is None else live // 2)][:folds]
+    unit = np.arange(len(live)) if groups is None else np.unique(groups[live], return_inverse=True)[1]
+    fold = fold_numbers(int(unit.max()) + 1, share, seed)[unit]
+    held = [live[fold == f] for f in range(int(fold.max()) + 1)]
+    return [h for h in held if 0 < len(h) <= (len(live) - 1 if groups is None else len(live) // 2)][:folds]
 
 
-def holdouts(w: Array, request: Request, groups: Groups | None = None) -> list[Array]:
+def holdouts(w: Array, request: Request, groups: Array | None = None) -> list[Array]:
     """Returns the held-out rows of each fold on which settings are chosen and the model is calibrated."""
-    distinct = len(w) if groups is None else int(np.count_nonzero(~groups.copies))
-    return hold_out(w, request.holdout, request.seed, fold_count(distinct, request), groups)
+    return hold_out(w, request.holdout, request.seed, fold_count(int(np.count_nonzero(w)), request), groups)
 
 
-def few_rows(w: Array, seed: int, groups: Groups | None = None) -> Array:
+def few_rows(w: Array, seed: int, groups: Array | None = None) -> Array:
     """Returns the numbers of a few rows that calibrate a fit that does without them; no large group is among them."""
     folds, most = hold_out(w, ONE_FIT_SHARE, seed, round(1 / ONE_FIT_SHARE), groups), 2 * ONE_FIT_SHARE * len(w) + 1
     held = next((h for h in folds if len(h) <= most), NOTHING)
@@ -71,7 +68,7 @@ def calibrates_by_folds(rows: Rows) -> bool:
     return int(np.count_nonzero(rows.w)) <= QUICK_ROWS and not rows.writes_decoder
 
 
-def rows_for_one_fit(w: Array, request: Request, groups: Groups | None = None) -> Array:
+def rows_for_one_fit(w: Array, request: Request, groups: Array | None = None) -> Array:
     """Returns the rows that calibrate, or stop, a joint or fine-tuned fit: few of many, else the first holdout."""
     if len(w) >= MANY_ROWS:
         return few_rows(w, request.seed, groups)

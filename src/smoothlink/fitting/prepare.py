@@ -65,11 +65,9 @@ def make_problem(A: Any, data: TrainingData, scaling: Scaling, request: Request,
         inputs, A = draw_inputs(A, data.w, request)
     planned_rows = None if state.plan.memory is None else state.plan.block_rows
     machine = find_machine(request.device)
-    rows = Rows.of(
-        A, data.Y, data.w, block_rows=request.block_rows or planned_rows, machine=machine, groups=data.groups
-    )
+    rows = Rows.of(A, data.Y, data.w, block_rows=request.block_rows or planned_rows, machine=machine)
     label_scale = None if data.label_weight is None else np.sqrt(data.label_weight).astype(np.float32)
-    return Problem(rows, data.Y, data.multiclass, scaling, inputs, table, label_scale, state)
+    return Problem(rows, data.Y, data.multiclass, scaling, inputs, table, label_scale, state, data.groups)
 
 
 def number_of_entries(A: Any) -> int:
@@ -81,7 +79,7 @@ def start_settings(problem: Problem, request: Request, entries: int) -> Settings
     """Returns the settings with which a search begins: everything that needs no held-out rows, and a start for the
     rest. X has so many entries."""
     rows, plan = problem.rows, problem.state.plan
-    n = int(np.count_nonzero(rows.distinct))
+    n = int(np.count_nonzero(rows.w))
     rank, share = largest_rank_of(rows, request, n, problem.multiclass)
     embedder = Embedder(
         embedding=request.embedding,

@@ -25,7 +25,7 @@ def choose_quick(problem: Problem, settings: Settings, request: Request) -> Chos
     rows, ranks = problem.rows, candidate_ranks(problem.rows.c, settings.embedder, request)
     few = rows.c <= EVERY
     rank = ranks[-1] if few else next((k for k in ranks if k >= RANK), ranks[-1])
-    n = max(1, int(np.count_nonzero(rows.distinct)))
+    n = max(1, int(np.count_nonzero(rows.w)))
     rules: dict[str, Any] = {
         "ridge": float(np.clip(PER_FEATURE * rows.d / n, LEAST_RIDGE, LARGEST_RIDGE)),
         "bandwidth": BANDWIDTH,

@@ -158,8 +158,7 @@ def linear_in_x(
     if any(getattr(request, name) != "auto" for name in free) or request.embedding != "randomized":
         return None
     problem = choice.problem
-    distinct = np.count_nonzero(problem.rows.distinct)
-    fits = len(problem.scaling.factor) <= LINEAR_COLUMNS and distinct >= LINEAR_ROWS
+    fits = len(problem.scaling.factor) <= LINEAR_COLUMNS and np.count_nonzero(problem.rows.w) >= LINEAR_ROWS
     if not (problem.table and validation.criteria and fits):
         return None
     loss = "softmax" if problem.multiclass else "logistic"
@@ -262,7 +261,7 @@ def fit_quickly(choice: ChosenSettings, request: Request, clock: Clock) -> Fitte
         chosen = {name: getattr(choice.settings, name) for name in ("final_ridge", "loss", "passes")}
         folds = replace(request, **chosen, holdout=FOLD_SHARE)
         return fit_validated(choice, validate_held_out(choice, folds, clock), request, clock)
-    held = few_rows(problem.rows.w, request.seed, problem.rows.groups) if request.calibrate else NOTHING
+    held = few_rows(problem.rows.w, request.seed, problem.groups) if request.calibrate else NOTHING
 
     def fit(rows: Rows) -> OneFit:
         model, embedded = fit_link(problem, rows, choice.settings, not_calibrated(rows.c), clock)
@@ -274,8 +273,8 @@ def fit_quickly(choice: ChosenSettings, request: Request, clock: Clock) -> Fitte
 
 def fit_jointly(choice: ChosenSettings, request: Request, clock: Clock) -> Fitted:
     """Trains W, V and sparse weights together, with sampled negatives."""
-    rows = choice.problem.rows
-    held = rows_for_one_fit(rows.w, request, rows.groups) if request.calibrate else NOTHING
+    problem = choice.problem
+    held = rows_for_one_fit(problem.rows.w, request, problem.groups) if request.calibrate else NOTHING
     names = iter(("held", "fit"))
 
     def fit(rows: Rows) -> tuple[Model, Embedded]:
@@ -302,8 +301,7 @@ def fit_finetuned(pose: Pose, request: Request, clock: Clock, state: FitState) -
         choice = choice._replace(settings=validation.settings)
     problem = choice.problem
     select = request.training_passes == "auto"
-    rows = problem.rows
-    held = rows_for_one_fit(rows.w, request, rows.groups) if select or request.calibrate else NOTHING
+    held = rows_for_one_fit(problem.rows.w, request, problem.groups) if select or request.calibrate else NOTHING
     stop: list[int] = []  # after how many passes held-out rows gained no more
 
     def fit(rows: Rows) -> tuple[Model, Embedded]:

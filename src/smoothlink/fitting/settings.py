@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from smoothlink.choices import FineTune, InputKernel, Joint, Logistic, Matern, Randomized, Softmax, as_choice
 from smoothlink.fitting.checkpoint import FitState
 from smoothlink.fitting.embedding import Embedder
-from smoothlink.machines.copies import Groups
 from smoothlink.machines.rows import Rows
+from smoothlink.machines.rows_in_files import MappedMatrix
 from smoothlink.parameters import CHOICES, JOINT, chosen_word, conflict, parse_aim
 from smoothlink.steps.featurize import Features, Kernel
 from smoothlink.steps.landmarks import Landmarks, folded
@@ -193,6 +193,7 @@ class Problem(NamedTuple):
     table: bool  # whether the columns of X were standardised, as those of a dense table are
     label_scale: Array | None  # (c,) square roots of label weights
     state: FitState
+    groups: Array | None = None  # (n,) rows of the same number are held out together
 
 
 class ChosenSettings(NamedTuple):
@@ -212,7 +213,24 @@ class TrainingData(NamedTuple):
     w: Array | None  # (n,)
     multiclass: bool
     label_weight: Array | None = None  # (c,)
-    groups: Groups | None = None  # rows that are held out together; None: every row alone
+    groups: Array | None = None  # (n,) rows of the same number are held out together
+
+    def merged(self, first: Array | None, request: Request) -> TrainingData:
+        """Returns copies as one row that has the weight of all; `first` (n,) numbers the first copy of each row.
+
+        Where rows are in files or memory is counted, the others stay, at weight 0. A classifier may take no weights:
+        there copies are a group.
+        """
+        if first is None:
+            return self
+        if request.classifier is not None:
+            return self if self.groups is not None else self._replace(groups=first)
+        w = np.bincount(first, self.w, len(first))
+        if request.memory is not None or isinstance(self.X, MappedMatrix):
+            return self._replace(w=w)
+        kept = np.flatnonzero(first == np.arange(len(first)))
+        groups = None if self.groups is None else self.groups[kept]
+        return self._replace(X=self.X[kept], Y=self.Y[kept], w=w[kept], groups=groups)
 
 
 @dataclass

@@ -11,7 +11,7 @@ from smoothlink.errors import plural
 from smoothlink.fitting.calibration import Calibrated
 from smoothlink.fitting.embedding import Embedded
 from smoothlink.fitting.settings import ChosenSettings, Clock
-from smoothlink.machines.copies import Groups, RowContents, TrainingRows
+from smoothlink.machines.copies import RowContents, TrainingRows, count_copies
 from smoothlink.model import Model
 
 Array = NDArray[Any]
@@ -26,9 +26,9 @@ class Fitted(NamedTuple):
     training_rows: TrainingRows | None = None
 
 
-def with_contents(fitted: Fitted, contents: RowContents, groups: Groups | None) -> Fitted:
-    """Returns the fit with a sketch of the rows that it learnt, and how many of them repeat others."""
-    fitted.summary["copies"] = 0 if groups is None else int(np.count_nonzero(groups.copies))
+def with_contents(fitted: Fitted, contents: RowContents, first: Array | None) -> Fitted:
+    """Returns the fit with a sketch of the rows that it learnt, how many there were, and how many were copies."""
+    fitted.summary.update(rows=len(contents.features), copies=count_copies(first))
     return fitted._replace(training_rows=TrainingRows.of(contents.features))
 
 

@@ -57,8 +57,7 @@ def validate(
     problem, settings, state = choice.problem, choice.settings, choice.problem.state
     losses = candidate_losses(problem, settings, request)
     complete = request.loss != "auto" and (request.loss == "squared" or request.passes != "auto")
-    rows = problem.rows
-    held = [] if complete and not request.calibrate else holdouts(rows.w, request, rows.groups)
+    held = [] if complete and not request.calibrate else holdouts(problem.rows.w, request, problem.groups)
     if not held:
         passes = 0 if losses[0] == "squared" else DEFAULT_PASSES if request.passes == "auto" else int(request.passes)
         return Validation(replace(settings, loss=losses[0], passes=passes), not_calibrated(problem.rows.c), {})

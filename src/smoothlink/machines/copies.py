@@ -17,27 +17,10 @@ from smoothlink.machines.rows_in_files import MappedMatrix
 Array = NDArray[Any]
 
 HASHED_ROWS = 1 << 15  # of a file, or of a dense table, at a time
-NOTABLE = 0.01  # share of copies from which on they are noted
-# A table of a few categories has many rows of each kind, with labels of their own: observations, not copies.
-KIND_ROWS = 8  # per distinct row from which on this is considered
+NOTABLE = 0.03  # share of copies up to which they change no choice and no calibration worth a word
+FEW_KINDS, KIND_ROWS = 10, 8  # fewer distinct rows, of so many each, are a table of categories: none can be spared
 SKETCHED_ROWS = 1 << 20  # whose hashes a model keeps: 4 MiB
 HASHES = 2.0**32
-
-
-class Groups(NamedTuple):
-    """Rows that belong together."""
-
-    first: Array  # (n,) the number of the first row of each row's group
-    copies: Array  # (n,) bool: rows that repeat an earlier one
-
-    def take(self, numbers: Array) -> Groups:
-        """Returns the groups of some of the rows, numbered anew."""
-        return Groups(first_equal(self.first[numbers]), self.copies[numbers])
-
-    @property
-    def numbered(self) -> Array:
-        """Returns the number (n,) of each row's group, 0 .. groups - 1."""
-        return np.unique(self.first, return_inverse=True)[1]
 
 
 class RowContents(NamedTuple):
@@ -50,57 +33,54 @@ class RowContents(NamedTuple):
     def of(X: Any, Y: Any) -> RowContents:
         return RowContents(row_hashes(X), row_hashes(Y))
 
-    def groups(self, given: Array | None = None) -> Groups | None:
-        """Returns rows of the same features in one group each, or the groups given (n,); None where all rows are alone.
+    def first_copies(self) -> Array:
+        """Returns the number (n,) of the first row that each row is a copy of, or its own.
 
-        Where groups are given, copies in different groups stay there: they are the user's to judge.
+        Copies have the same features, and no row of these features has other labels. Where labels differ, rows are
+        observations of their own: short texts, or tables of categories, whose new rows are of the same kinds.
         """
-        numbers = np.arange(len(self.features))
-        first = numbers if self.few_kinds else self.first_copies
-        if given is None and (first == numbers).all():
-            return None
-        return Groups(first if given is None else first_equal(given), first != numbers)
+        numbers, ordered = np.arange(len(self.features)), np.sort(self.features)
+        if not ((ordered[1:] == ordered[:-1]) & (ordered[1:] > 0)).any():
+            return numbers
+        return self.of_same_labels(np.where(self.features > 0, first_equal(self.features), numbers))
+
+    def of_same_labels(self, first: Array) -> Array:
+        """Returns the first row (n,) of each row's group where all rows of the group have the same labels, else the
+        row itself."""
+        differ = np.zeros(len(first), bool)
+        differ[first[self.labels != self.labels[first]]] = True
+        return np.where(differ[first], np.arange(len(first)), first)
 
     @property
     def all_same(self) -> bool:
         """Returns whether three rows or more all have the same features."""
         return len(self.features) > 2 and bool((self.features == self.features[0]).all())
 
-    def describe(self, groups: Groups | None) -> str | None:
-        """Returns a note on rows that repeat others, where they are notable."""
+    def describe(self, first: Array | None) -> str | None:
+        """Returns a note on rows that all have the same features, or that are copies of others, `first` (n,)."""
         n = len(self.features)
         if self.all_same:
             return (
                 f"All {n:,} rows have the same features: a model can learn how frequent labels are, and nothing else. "
                 "Look whether the right columns are read."
             )
-        count = 0 if groups is None else int(np.count_nonzero(groups.copies))
-        if not count or count < NOTABLE * n:
+        if first is None:
             return None
-        return (
-            f"{count:,} of {n:,} rows ({100 * count / n:.2g} %) repeat the features of another: "
-            "copies are held out together."
-        )
+        count = count_copies(first)
+        share = f"{count:,} of {n:,} rows ({100 * count / n:.2g} %)"
+        return f"{share} are copies of others: copies count as one row that has their weight."
 
-    @property
-    def first_copies(self) -> Array:
-        """Returns the number (n,) of the first row with the same features."""
-        numbers, ordered = np.arange(len(self.features)), np.sort(self.features)
-        if not ((ordered[1:] == ordered[:-1]) & (ordered[1:] > 0)).any():
-            return numbers
-        return np.where(self.features > 0, first_equal(self.features), numbers)
 
-    @property
-    def few_kinds(self) -> bool:
-        """Returns whether rows are many of each of a few kinds, with labels of their own: a table of categories.
+def count_copies(first: Array | None) -> int:
+    return 0 if first is None else int(np.count_nonzero(first != np.arange(len(first))))
 
-        Such rows are observations, not copies: new rows are of the same kinds.
-        """
-        first = self.first_copies
-        sizes = np.bincount(first, minlength=1)
-        rows, kinds = sizes[sizes > 1].sum(), np.count_nonzero(sizes > 1)
-        differ = np.unique(first[self.labels != self.labels[first]])  # first rows of kinds with several sets of labels
-        return bool(kinds and rows >= KIND_ROWS * kinds and sizes[differ].sum() > rows / 2)
+
+def notable(first: Array, share: float = NOTABLE) -> Array | None:
+    """Returns the first rows (n,) of copies where these are more than a share of all, and no table of few categories;
+    else None: all rows are alone."""
+    n, count = len(first), count_copies(first)
+    few = n - count < FEW_KINDS and n >= KIND_ROWS * (n - count)
+    return first if count > share * n and not few else None
 
 
 def first_equal(keys: Array) -> Array:

@@ -10,7 +10,6 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from smoothlink.machines.arrays import to_host, zeros
-from smoothlink.machines.copies import Groups
 from smoothlink.machines.host_and_device import HOST, Machine
 from smoothlink.machines.rows_in_files import Budget, FileArray, LazyBlock, ScaledRows, load
 
@@ -49,17 +48,8 @@ class Rows:
     partitions_columns = False  # whether `over_columns` gives each process some columns
     writes_decoder = False  # whether `write_decoder` fits V where the blocks are
 
-    def __init__(
-        self,
-        blocks: list[Block],
-        d: int,
-        c: int,
-        table: Any = None,
-        machine: Machine = HOST,
-        groups: Groups | None = None,
-    ) -> None:
+    def __init__(self, blocks: list[Block], d: int, c: int, table: Any = None, machine: Machine = HOST) -> None:
         self.blocks, self.d, self.c = blocks, d, c
-        self.groups = groups  # rows that are held out together; None: every row alone
         self.table = table  # (n, d) all inputs, where they are one dense array
         self.n = blocks[-1].start + len(blocks[-1].w) if blocks else 0
         self.machine = machine
@@ -73,7 +63,6 @@ class Rows:
         *,
         block_rows: int | None = None,
         machine: Machine = HOST,
-        groups: Groups | None = None,
     ) -> Rows:
         """Returns rows over arrays in memory, or over `ScaledRows`; the last column of X is the intercept's."""
         n, entries = X.shape[0], X.size if isinstance(X, np.ndarray) else X.nnz
@@ -92,7 +81,7 @@ class Rows:
                 inputs = LazyBlock(X, part, None, budget, machine)
             blocks.append(Block(inputs, machine.matrix(Y if whole else Y[part]), machine.to_device(w[part]), start))
         table = X if isinstance(X, np.ndarray) and machine is HOST else None
-        return cls(blocks, X.shape[1], Y.shape[1], table, machine, groups)
+        return cls(blocks, X.shape[1], Y.shape[1], table, machine)
 
     def to_device(self, A: Any) -> Any:
         """Returns an array of the host, or a named tuple of such, where the blocks are."""
@@ -113,7 +102,7 @@ class Rows:
         """Returns the same blocks with other weights; weight 0 leaves a row out without a copy of X."""
         w = np.asarray(w, np.float32)
         blocks = [b._replace(w=self.to_device(w[b.start : b.start + len(b.w)])) for b in self.blocks]
-        return Rows(blocks, self.d, self.c, self.table, self.machine, self.groups)
+        return Rows(blocks, self.d, self.c, self.table, self.machine)
 
     def with_inputs(self, H: Any) -> Rows:
         """Returns the same labels and weights with the rows of H (n, k) in place of X: the inputs of the link."""
@@ -125,7 +114,7 @@ class Rows:
             blocks.append(
                 b._replace(X=LazyBlock(H, part, machine=self.machine) if lazy else self.machine.matrix(H[part]))
             )
-        return Rows(blocks, H.shape[1], self.c, H, self.machine, self.groups)
+        return Rows(blocks, H.shape[1], self.c, H, self.machine)
 
     def with_scaled_labels(self, scale: Array) -> Rows:
         """Returns the same rows with column l of Y multiplied by scale[l]: label weights in the embedding."""
@@ -134,18 +123,14 @@ class Rows:
             Y = b.Y.csr
             Y = sp.csr_array((Y.data * scale[Y.indices], Y.indices, Y.indptr), Y.shape)
             blocks.append(b._replace(Y=self.machine.matrix(Y)))
-        return Rows(blocks, self.d, self.c, machine=self.machine, groups=self.groups)
+        return Rows(blocks, self.d, self.c, machine=self.machine)
 
     def take(self, numbers: Array) -> Rows:
         """Returns some of the rows, by number ascending, as one block."""
         parts = [numbers[(numbers >= b.start) & (numbers < b.start + len(b.w))] - b.start for b in self.blocks]
         X = stack([b.X.take(p) for b, p in zip(self.each(), parts, strict=True)])
         Y = stack([b.Y.take(p) for b, p in zip(self.blocks, parts, strict=True)])
-        return Rows.of(X, Y, self.w[numbers], machine=self.machine, groups=self.groups_of(numbers))
-
-    def groups_of(self, numbers: Array) -> Groups | None:
-        """Returns the groups of some of the rows."""
-        return None if self.groups is None else self.groups.take(numbers)
+        return Rows.of(X, Y, self.w[numbers], machine=self.machine)
 
     def compact(self) -> Rows:
         """Returns the same rows in memory without the features that none of them has."""
@@ -157,7 +142,7 @@ class Rows:
         place = np.zeros(self.d, X.indices.dtype)
         place[used] = np.arange(len(used))
         A = sp.csr_array((X.data, place[X.indices], X.indptr), (self.n, len(used)))
-        return Rows.of(A, stack([b.Y.csr for b in self.blocks]), self.w, machine=self.machine, groups=self.groups)
+        return Rows.of(A, stack([b.Y.csr for b in self.blocks]), self.w, machine=self.machine)
 
     def sum(self, f: Callable[..., None], *arrays: Any, out: tuple[int, ...], dtype: Any = np.float32) -> Any:
         """Returns the sum of f over all blocks: f adds its block's part into an array of shape `out`."""
@@ -227,11 +212,6 @@ class Rows:
     def w(self) -> Array:
         """Returns all weights (n,)."""
         return np.concatenate([to_host(b.w) for b in self.blocks])
-
-    @property
-    def distinct(self) -> Array:
-        """Returns which rows (n,) have positive weight and repeat no other."""
-        return (self.w > 0) if self.groups is None else (self.w > 0) & ~self.groups.copies
 
     def sample(self, count: int, seed: int) -> Array:
         """Returns numbers of up to `count` rows of positive weight, the same on every machine: the smallest hashes."""

@@ -14,8 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from smoothlink.machines.copies import Groups
-
 Array = NDArray[Any]
 
 ENTRIES_AT_ONCE = 2_000_000  # of an (n, draws) or (c, draws) array of float64: 16 MB each, about 100 MB in all
@@ -93,10 +91,10 @@ def poisson_weights(n: int, draws: int, at_once: int, seed: int) -> Iterator[Arr
 
 
 def draw(
-    statistics: Mapping[str, Statistic], n: int, *, widest: int, draws: int, seed: int, groups: Groups | None = None
+    statistics: Mapping[str, Statistic], n: int, *, widest: int, draws: int, seed: int, groups: Array | None = None
 ) -> dict[str, Array]:
     """Returns each metric's (1 + draws,) values: at weights 1, then at each draw. `widest`: the largest array side."""
-    index = None if groups is None else groups.numbered
+    index = None if groups is None else np.unique(groups, return_inverse=True)[1]
     at_once = max(1, ENTRIES_AT_ONCE // max(n, widest))
     found = {key: [statistic.at(np.ones((n, 1)))] for key, statistic in statistics.items()}
     for weights in poisson_weights(n if index is None else int(index.max()) + 1, draws, at_once, seed):

@@ -17,7 +17,6 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse
 
 from smoothlink.errors import DataError, plural
-from smoothlink.machines.copies import Groups
 from smoothlink.metrics.bootstrap import BinnedGap, MeanLabelF1, Metric, Ratio, Statistic, divide, draw, interval
 from smoothlink.metrics.names import KS, format_value, interval_text, meaning, metric_of
 from smoothlink.metrics.reliability import EQUAL_MASS_BINS, equal_mass_bins
@@ -100,7 +99,7 @@ class MetricStatistics(NamedTuple):
     by_key: dict[str, Statistic]
     n: int  # rows
     c: int  # labels of training
-    groups: Groups | None = None  # rows that are drawn together
+    groups: Array | None = None  # (n,) rows of the same number are drawn together
 
     def draw(self, bootstraps: int, seed: int) -> dict[str, Array]:
         """Returns (1 + bootstraps,) values of each metric: its own, then one per draw of rows.

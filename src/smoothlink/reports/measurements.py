@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from smoothlink.data.matching import label_names
-from smoothlink.machines.copies import RowContents
+from smoothlink.machines.copies import RowContents, notable
 from smoothlink.metrics.bootstrap import Metric, divide
 from smoothlink.metrics.evaluate import (
     Evaluation,
@@ -128,7 +128,7 @@ def measure(rows: LabelledRows, *, bootstraps: int = 1000, seed: int = 0) -> Mea
     given["thresholds"] = rows.classifier._thresholds(rows.threshold)
     found = rows.classifier._run_prediction(rows.X, predictions, Y, watch=pairs, **given)
     contents = RowContents.of(rows.X, Y)
-    statistics = model_statistics(model, Y, found, sorted({*ks, *KS}))._replace(groups=contents.groups())
+    statistics = model_statistics(model, Y, found, sorted({*ks, *KS}))._replace(groups=notable(contents.first_copies()))
     known = rows.classifier._count_training_rows(contents.features)
     assert found.topk is not None
     assert found.top_probability is not None

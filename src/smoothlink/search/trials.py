@@ -18,7 +18,7 @@ from smoothlink.fitting.input_kernel import worth_trying
 from smoothlink.fitting.link import Link, decoder_passes
 from smoothlink.fitting.prepare import make_problem, number_of_entries, start_settings
 from smoothlink.fitting.settings import Problem, Request, Settings, TrainingData
-from smoothlink.machines.copies import Groups, RowContents
+from smoothlink.machines.copies import RowContents, notable
 from smoothlink.metrics.evaluate import model_statistics
 from smoothlink.metrics.names import is_better
 from smoothlink.model import Model
@@ -55,7 +55,7 @@ class TrialRunner:
     metrics: tuple[str, ...]
     space: Space
     holdouts: int
-    groups: Groups | None = None
+    groups: Array | None = None  # (n,) copies, which are held out together
     plain: ValidationSet = field(init=False)
     ranks: dict[str, int] = field(init=False)
     kernels: list[str | None] = field(init=False)
@@ -77,7 +77,7 @@ class TrialRunner:
 
         request = SmoothLinkClassifier(rank="auto", random_state=seed)._request()
         scaling = choose_scaling(X)
-        groups = RowContents.of(X, Y).groups()
+        groups = notable(RowContents.of(X, Y).first_copies())
         return cls(scaling(X), Y, scaling, request, multiclass, metrics, space, holdouts, groups)
 
     def __post_init__(self) -> None:

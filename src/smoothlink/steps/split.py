@@ -36,7 +36,9 @@ def stratified_split(
     if group is None:
         return split_units(Y, np.ones(n), share, seed)
     of_group = sp.csr_array((np.ones(n), (group, np.arange(n))), (int(group.max(initial=-1)) + 1, n))
-    parts = split_units(sp.csr_array(of_group @ Y), np.bincount(group).astype(float), share, seed)
+    counts = sp.csr_array(of_group @ Y)
+    counts.sort_indices()
+    parts = split_units(counts, np.bincount(group).astype(float), share, seed)
     return [np.flatnonzero(np.isin(group, part)) for part in parts]
 
 

@@ -19,7 +19,7 @@ from smoothlink.choices import ShortHtml, check_names
 from smoothlink.errors import DataError, plural
 from smoothlink.estimator import SmoothLinkClassifier
 from smoothlink.labels import NamedLabels, names_of, read_labels
-from smoothlink.machines.copies import RowContents
+from smoothlink.machines.copies import RowContents, notable
 from smoothlink.metrics.evaluate import Evaluation
 from smoothlink.parameters import Values, check_value
 from smoothlink.text.data_frames import TextColumns, column_names, list_names, ranked_frame, read_texts, values_of
@@ -102,8 +102,9 @@ class TextSmoothLink(ShortHtml, BaseEstimator):
         are a list of names for each text, one name each, names in one text (`label_separator`), or a 0/1 matrix; the
         columns of a data frame of 0 and 1 name the labels.
 
-        Texts that are nearly the same are held out together when settings are chosen and the model is calibrated. With
-        groups (n,), one value for each text, it is texts of the same group, such as an author.
+        Texts that are nearly the same and have the same labels are held out together when settings are chosen and the
+        model is calibrated, where they are more than 3 % of all. With groups (n,), one value for each text, it is texts
+        of the same group, such as an author.
         """
         if type(self.examples) is not int or self.examples < 0:
             raise ValueError(f"examples is {self.examples!r}; possible are 0 and more.")
@@ -130,7 +131,7 @@ class TextSmoothLink(ShortHtml, BaseEstimator):
         if groups is None:
             from smoothlink.text.near_duplicates import groups_of_texts  # numba takes time to load
 
-            groups = groups_of_texts(texts, RowContents.of(X, given.Y))
+            groups = notable(groups_of_texts(texts, RowContents.of(X, given.Y)))
         classifier = SmoothLinkClassifier(**{name: getattr(self, name) for name in _options(SmoothLinkClassifier)})
         for hook in ("_notify", "_note"):
             setattr(classifier, hook, getattr(self, hook, None))
@@ -301,7 +302,7 @@ class TextSmoothLink(ShortHtml, BaseEstimator):
     ) -> Evaluation:
         """All metrics with 90 % intervals; labels as in `fit`, those unknown to the model count as misses.
 
-        groups: as in `fit`; intervals are over draws of groups, or of texts of the same features.
+        groups: as in `fit`; intervals are over draws of groups, or of texts that are not copies of others.
         """
         X, Y = self.transform(texts), self._read_labels(labels).Y
         given: dict[str, Any] = {"bootstraps": bootstraps, "seed": seed, "rank_by": rank_by, "groups": groups}

@@ -58,19 +58,17 @@ def find_near_duplicates(texts: Sequence[str], least: float = SIMILAR) -> NearDu
     return NearDuplicates(pairs[:, 0], pairs[:, 1], share, connected_components(linked, directed=False)[1])
 
 
-def groups_of_texts(texts: Sequence[str], contents: RowContents) -> Array | None:
-    """Returns the group (n,) of each text: those that are nearly the same, or have the same features; None where all
-    are alone. Where texts are too many to compare, only the same features count."""
-    if contents.few_kinds:
-        return None
-    n, near = len(texts), np.arange(len(texts))
-    if n <= MOST_TEXTS and sum(map(len, texts)) <= MOST_CHARACTERS:
-        found = first_equal(find_near_duplicates(texts).group)
-        near = np.where(np.bincount(found, minlength=n)[found] > max(2, LARGEST_SHARE * n), near, found)
-    ends = np.concatenate([near, contents.first_copies])
+def groups_of_texts(texts: Sequence[str], contents: RowContents) -> Array:
+    """Returns the first row (n,) of each text's group: of texts that are copies, or nearly the same with the same
+    labels. Where texts are too many to compare, only copies count."""
+    n, copies = len(texts), contents.first_copies()
+    if n > MOST_TEXTS or sum(map(len, texts)) > MOST_CHARACTERS:
+        return copies
+    near = first_equal(find_near_duplicates(texts).group)
+    near = np.where(np.bincount(near, minlength=n)[near] > max(2, LARGEST_SHARE * n), np.arange(n), near)
+    ends = np.concatenate([contents.of_same_labels(near), copies])
     linked = coo_array((np.ones(2 * n, bool), (np.tile(np.arange(n), 2), ends)), (n, n))
-    count, group = connected_components(linked, directed=False)
-    return group if count < n else None
+    return first_equal(connected_components(linked, directed=False)[1])
 
 
 def candidates(band: Array) -> Array:
