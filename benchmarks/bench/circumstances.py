@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -14,15 +13,14 @@ from typing import Any
 import peers
 from peers.known import OURS, QUICK
 
-import smoothlink
 from smoothlink.data.atomic import replace_file
 from smoothlink_paper.data_sets import Split
 from smoothlink_paper.large_sets import load_average
+from smoothlink_paper.record import source
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results"  # a folder for each benchmark
 PAGE = ROOT / "docs" / "benchmarks.md"
-FITTING = ("fitting", "machines", "solve", "steps")  # the folders that decide how a model comes out
 PATHS = re.compile(r"(?<![\w.:/])(?:/[\w.+@-]+){2,}")
 
 
@@ -78,16 +76,6 @@ def versions(method: str) -> dict[str, str]:
     if method not in (OURS, QUICK):
         return found
     return {**found, **{name: version(name) for name in ("numba", "scikit-learn")}, "source": source()}
-
-
-def source() -> str:
-    """A digest of the code that fits and predicts."""
-    root = Path(smoothlink.__file__).parent
-    files = sorted([*root.glob("*.py"), *(path for part in FITTING for path in (root / part).rglob("*.py"))])
-    digest = hashlib.sha256()
-    for path in files:
-        digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()[:12]
 
 
 def without_paths(text: str) -> str:

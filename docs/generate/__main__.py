@@ -1,4 +1,4 @@
-"""`python docs/generate`: writes the generated pages, and README's table of figures, anew."""
+"""`python docs/generate`: writes the generated pages, README's table of figures, and the age of figures, anew."""
 
 import sys
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
+from generate.ages import PAGES, with_age
 from generate.api_page import api_page
 from generate.command_page import command_page
 from generate.figures import with_table
@@ -22,6 +23,9 @@ def main() -> None:
     migrating.write_text(with_former(migrating.read_text(encoding="utf-8")), encoding="utf-8")
     readme = ROOT / "README.md"
     readme.write_text(with_table(readme.read_text(encoding="utf-8"), ROOT), encoding="utf-8")
+    for name in PAGES:
+        page = ROOT / name
+        page.write_text(with_age(page.read_text(encoding="utf-8"), name, ROOT), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ writes all three to results/NAME/, as VARIANT-DATE: it never replaces them.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
@@ -17,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+import smoothlink
 from smoothlink.data.atomic import replace_file
 from smoothlink.fitting.settings import peak_memory_mb
 from smoothlink.metrics.evaluate import evaluate
@@ -25,6 +27,17 @@ from smoothlink_paper.data_sets import Split
 from smoothlink_paper.methods import Result
 
 PACKAGES = ("smoothlink", "numpy", "scipy", "scikit-learn", "numba", "optuna")
+FITTING = ("fitting", "joint", "machines", "solve", "steps")  # the folders that decide how a model comes out
+
+
+def source() -> str:
+    """Returns a digest of the code that fits and predicts: a figure of another one was measured before it changed."""
+    root = Path(smoothlink.__file__).parent
+    files = sorted([*root.glob("*.py"), *(path for part in FITTING for path in (root / part).rglob("*.py"))])
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def circumstances(name: str, seed: int, seconds: float) -> dict[str, Any]:
@@ -32,6 +45,7 @@ def circumstances(name: str, seed: int, seconds: float) -> dict[str, Any]:
     return {
         "experiment": name,
         "date": date.today().isoformat(),
+        "source": source(),
         "seed": seed,
         "seconds": round(seconds, 1),
         "peak_memory_mb": round(peak_memory_mb(), 1),

@@ -277,24 +277,15 @@ def section(name: str, found: dict[str, Any], record: dict[str, Any]) -> list[st
         lines.append(f"| {method} | {percent(row)} |{theirs} {costs(row)} |" if row else f"| {method} | |{theirs} | |")
     if LARGE in found["methods"]:
         lines += ["", f"The settings of {LARGE} were chosen on a tenth of the training rows before this run."]
-    if "again" in found:
-        lines += ["", *measured_again(found)]
+    later = {m: row for m, row in found["methods"].items() if "date" in row}
+    if later:
+        told = "; ".join(f"{m} ({row['date']}, load average {row['load_average']:g})" for m, row in later.items())
+        lines += ["", f"Measured later than the others: {told}."]
     difference = found["difference"]
     lines += ["", f"{difference['of']} minus {difference['to']}, paired, in points: {percent(difference)}."]
     used = [(m, found["methods"][m]["settings"]) for m in ORDER if m in found["methods"]]
     lines += ["", *(f"- {method}: {listed(settings)}." for method, settings in used)]
     return lines + [line for note in found["notes"] for line in ("", note)]
-
-
-def measured_again(found: dict[str, Any]) -> list[str]:
-    """Returns a paragraph on figures that a later version of the program gave, which the table does not hold."""
-    again, tree = found["again"], found["methods"].get(TREE)
-    lines = [again["why"]]
-    for method, row in again["methods"].items():
-        lines.append(f"Measured again on {again['date']}, {method} has an error of {percent(row)} %.")
-        if tree is not None and tree["value"] < row["value"]:
-            lines.append(f"{TREE}, at {percent(tree)} %, is ahead of that.")
-    return lines
 
 
 @styled

@@ -14,7 +14,16 @@ from sklearn.linear_model import LogisticRegression
 from smoothlink.machines.arrays import half_product
 from smoothlink.machines.decoder_state import LABEL_MULTIPLE
 from smoothlink.machines.rows import Rows
-from smoothlink.steps.sgd import SGD, SGDState, coordinates_of, default_batch, rotation_pays, sgd_passes, stable_rate
+from smoothlink.steps.sgd import (
+    SGD,
+    SGDState,
+    coordinates_of,
+    default_batch,
+    rotation_pays,
+    sgd_passes,
+    softmax_curvature,
+    stable_rate,
+)
 from smoothlink.steps.squared import Smoothing, prior_scores
 
 
@@ -129,6 +138,21 @@ def test_five_passes_of_the_default_sgd_have_most_of_the_gain(rng, machine):
     assert e.objective(e.fitted(5, 0.1, SGD()), 0.1) < best + 0.15 * (start - best)
 
 
+@pytest.mark.parametrize("rotated", [False, True])
+def test_ten_passes_have_most_of_the_gain_where_classes_are_many_and_features_few(rng, machine, rotated):
+    e = Embedded(rng, n=3000, k=6, c=300, machine=machine, multiclass=True, kernel="linear", weighted=False)
+    start = e.objective(start_at_priors(e.sums(), Smoothing(), softmax=True), 1e-3, softmax=True)
+    best = e.objective(e.fitted(80, 1e-3, SGD(decay=0.95), softmax=True), 1e-3, softmax=True)
+    few = e.objective(e.fitted(10, 1e-3, SGD(), softmax=True, rotated=rotated), 1e-3, softmax=True)
+    assert few < best + 0.05 * (start - best)
+
+
+def test_the_curvature_of_the_softmax_is_that_of_the_most_frequent_class_and_at_most_one():
+    assert softmax_curvature(51.0, 1e-3, 1500) == pytest.approx(51 * (1e-3 + 1 / 1500))
+    assert softmax_curvature(51.0, 0.3, 1500) == 1
+    assert softmax_curvature(2000.0, 1e-3, 4000) == 1
+
+
 @pytest.mark.parametrize("multiclass", [False, True])
 def test_the_first_step_of_any_batch_is_that_of_all_rows(rng, multiclass, machine):
     e = Embedded(rng, multiclass=multiclass, machine=machine)
@@ -237,11 +261,13 @@ def test_rotated_coordinates_take_the_same_steps(rng, machine, multiclass, momen
     assert np.abs(found[0][:-1]).max() > 0.1  # it went somewhere
 
 
-@pytest.mark.parametrize("kernel", ["gaussian", "linear"])
-def test_rotated_coordinates_describe_the_same_system(rng, machine, kernel):
+@pytest.mark.parametrize(("kernel", "kappa"), [("gaussian", 1.0), ("linear", 1.0), ("gaussian", 0.2)])
+def test_rotated_coordinates_describe_the_same_system(rng, machine, kernel, kappa):
     e = Embedded(rng, machine=machine, kernel=kernel)
     sums = e.sums()
-    plain, rotated = (coordinates_of(sums, 0.1, rotated=r, half=False) for r in (False, True))
+    plain, rotated = (
+        coordinates_of(sums, 0.1, rotated=r, half=False, curvature=lambda freedom: kappa) for r in (False, True)
+    )
     assert rotated.freedom == pytest.approx(plain.freedom, rel=1e-4)
     V = rng.standard_normal((e.Phi.shape[1], 3)).astype(np.float32)
     Phi = e.Phi.astype(np.float32)
@@ -249,9 +275,12 @@ def test_rotated_coordinates_describe_the_same_system(rng, machine, kernel):
     np.testing.assert_allclose(Phi @ home(rotated.unrotate(machine.to_device(V))), found @ V, atol=1e-3)
     # There the weighted features have a diagonal Gram matrix, and M and the ridge are diagonal too.
     G = found.T.astype(np.float64) @ (e.w[:, None] * found)
-    exact = np.diag(1 / (np.diag(G) + home(rotated.rho)[:, 0]))
-    np.testing.assert_allclose(np.linalg.inv(G + np.diag(home(rotated.rho)[:, 0])), exact, atol=2e-3 * exact.max())
+    exact = np.diag(1 / (kappa * np.diag(G) + home(rotated.rho)[:, 0]))
+    M = np.linalg.inv(kappa * G + np.diag(home(rotated.rho)[:, 0]))
+    np.testing.assert_allclose(M, exact, atol=2e-3 * exact.max())
     np.testing.assert_allclose(home(rotated.M)[:, 0], np.diag(exact), rtol=1e-2)
+    inverse = np.linalg.inv(kappa * home(sums.gram.G) + np.diag(home(plain.rho)[:, 0]))
+    np.testing.assert_allclose(home(plain.M), inverse, atol=1e-4 * np.abs(inverse).max())
 
 
 def test_coordinates_that_are_not_rotated_change_neither_features_nor_weights(rng, machine):

@@ -33,7 +33,7 @@ Point = tuple[Value, ...]
 # The grids. The criterion is flat near its best, so coarse steps do; the final ridge is refined afterwards.
 RIDGES = tuple(10.0 ** (e / 2) for e in range(-8, 6))  # 1e-4 .. 316
 BANDWIDTHS = tuple(2.0**e for e in range(-3, 5))  # 1/8 .. 16
-FINAL_RIDGES = tuple(10.0**e for e in range(-5, 2))  # 1e-5 .. 10
+FINAL_RIDGES = tuple(10.0**e for e in range(-7, 2))  # 1e-7 .. 10
 START = {"ridge": 1.0, "bandwidth": 2.0, "final_ridge": 0.1}  # of the search, and where nothing can be held out
 
 SEARCH_TOLERANCE = 1e-2  # of conjugate gradients in the search

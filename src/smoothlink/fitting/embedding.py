@@ -16,7 +16,7 @@ from smoothlink.machines.arrays import contiguous, to_host, unit_rows
 from smoothlink.machines.rows import Block, Rows, stack
 from smoothlink.solve import Solve, Solver, System
 from smoothlink.steps import embed as steps
-from smoothlink.steps.embed import Basis, Embedding
+from smoothlink.steps.embed import Basis, Embedding, TraceProbes
 
 Array = NDArray[Any]
 Saved = Callable[[Callable[[], Basis]], Basis]
@@ -125,9 +125,11 @@ def saved_basis(state: FitState, name: str, make: Callable[[], Basis]) -> Basis:
     """Returns the basis that an earlier run saved, or a new one, which is saved."""
     found = state.load(name)
     if found is not None:
-        return Basis(found[1]["Q"], found[0]["trace"])
+        Q = found[1].pop("Q")
+        return Basis(Q, TraceProbes(**found[1]) if found[1] else None)
     basis = make()
-    state.save(name, {"trace": basis.trace}, Q=to_host(basis.Q))
+    others = {} if basis.probes is None else basis.probes._asdict()
+    state.save(name, {}, Q=to_host(basis.Q), **{part: to_host(A) for part, A in others.items()})
     return basis
 
 

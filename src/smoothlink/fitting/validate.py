@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from smoothlink.errors import plural
 from smoothlink.fitting.calibration import Calibrated, HeldOut, calibrate, criterion, not_calibrated
-from smoothlink.fitting.choose import Fold, Point, Trials, climb, make_fold
+from smoothlink.fitting.choose import FINAL_RIDGES, Fold, Point, Trials, climb, make_fold
 from smoothlink.fitting.holdout import holdouts
 from smoothlink.fitting.link import Link, decoder_passes
 from smoothlink.fitting.settings import ChosenSettings, Problem, Report, Request, Settings
@@ -72,7 +72,8 @@ def validate(
         links.append(trials.link(fold, settings))
         work.add(1, f"fold {number} of {len(folds)}")
     if request.final_ridge == "auto":
-        around = tuple(settings.final_ridge * 10.0 ** (e / 2) for e in range(-3, 4))
+        near = (settings.final_ridge * 10.0 ** (e / 2) for e in range(-3, 4))
+        around = tuple(ridge for ridge in near if ridge >= FINAL_RIDGES[0])
         start: Point = (settings.ridge, settings.rank, settings.bandwidth, settings.final_ridge)
         best = climb(trials.loss, [*((v,) for v in start[:3]), around], start)
         settings = replace(settings, final_ridge=float(best.point[3]))

@@ -43,7 +43,7 @@ class SGDState:
 
 
 class Coordinates(NamedTuple):
-    """Coordinates of the features in which the preconditioner M = (Phi'Phi + rho)^-1 is applied.
+    """Coordinates of the features in which the preconditioner M = (kappa Phi'Phi + rho)^-1 is applied.
 
     In those of the features M is a matrix that multiplies the gradient: s^2 c operations per step. Where labels are
     many, the features of a batch are rotated to the eigenbasis of their covariance instead, s^2 b operations per step:
@@ -52,7 +52,7 @@ class Coordinates(NamedTuple):
 
     M: Array  # (s + 1, s + 1), or (s + 1, 1) where it is diagonal
     rho: Array  # (s + 1, 1)
-    freedom: float  # tr(M Phi'Phi)
+    freedom: float  # tr((Phi'Phi + rho)^-1 Phi'Phi)
     E: Array | None = None  # (s, s) eigenvectors of the covariance; None: not rotated
     mean: Array = None  # (1, s) mean of the rotated features, which is subtracted
 
@@ -73,23 +73,41 @@ class Coordinates(NamedTuple):
         return out
 
 
-def coordinates_of(sums: LinkSums, ridge: float, *, rotated: bool, half: bool) -> Coordinates:
-    """Returns the coordinates that M is applied in; E is rounded where products are of `half` precision."""
+def coordinates_of(
+    sums: LinkSums,
+    ridge: float,
+    *,
+    rotated: bool,
+    half: bool,
+    curvature: Callable[[float], float] = lambda freedom: 1.0,
+) -> Coordinates:
+    """Returns the coordinates that M is applied in; E is rounded where products are of `half` precision.
+
+    `curvature` returns kappa of the degrees of freedom.
+    """
     if not rotated:
         solve = sums.gram.at(ridge)
         M = solve.inverse()
-        return Coordinates(M, to_device_of(M, solve.rho.astype(np.float32)[:, None]), dot(M, sums.gram.G))
+        freedom = dot(M, sums.gram.G)
+        kappa = curvature(freedom)
+        if kappa < 1:
+            M = sums.gram.at(ridge / kappa).inverse() / kappa
+        return Coordinates(M, to_device_of(M, solve.rho.astype(np.float32)[:, None]), freedom)
     G, rho = sums.gram.G, float(sums.gram.penalties(ridge)[0])
     total, mean = float(G[-1, -1]), G[:-1, -1:] / float(G[-1, -1])  # (s, 1)
     lam, E = full_eigh(G[:-1, :-1] - total * (mean @ mean.T))
-    lam = np.maximum(lam, 0)
+    lam = np.append(np.maximum(lam, 0), total)
     E = astype(half_product(E) if half else E, np.float32)
-    curvature = np.append(lam + rho, total)
-    penalties = np.append(np.full(len(lam), rho), 0.0)
-    inverse = np.divide(1, curvature, out=np.zeros_like(curvature), where=curvature > 0)
+    penalties = np.append(np.full(len(lam) - 1, rho), 0.0)
+    freedom = float(inverse_of(lam + penalties) @ lam)
+    inverse = inverse_of(curvature(freedom) * lam + penalties)
     M, ridges = (to_device_of(E, column.astype(np.float32)[:, None]) for column in (inverse, penalties))
-    freedom = float(inverse @ np.append(lam, total))
     return Coordinates(M, ridges, freedom, E, astype(mean, np.float32).T @ E)
+
+
+def inverse_of(diagonal: HostArray) -> HostArray:
+    """Returns 1 / diagonal, and 0 for 0."""
+    return np.divide(1, diagonal, out=np.zeros_like(diagonal), where=diagonal > 0)
 
 
 def sgd_passes(
@@ -109,8 +127,9 @@ def sgd_passes(
     """Yields V (s + 1, c) after each pass of SGD by the logistic (or softmax) loss, without end: the caller stops.
 
     A step on a batch B is V += eta M (Phi'(Y - 1p') - (n/b) Phi_B' (sigma(Phi_B V) - 1p') - rho V), with
-    M = (Phi'Phi + rho)^-1 and p the predictions of the start: Phi'(Y - 1p') is a full sum, and only the difference of
-    the predictions from p is sampled. (Without p the first passes on frequent labels were worse than the start.)
+    M = (kappa Phi'Phi + rho)^-1 and p the predictions of the start: Phi'(Y - 1p') is a full sum, and only the
+    difference of the predictions from p is sampled. (Without p the first passes on frequent labels were worse than the
+    start.) kappa is 1, or `softmax_curvature`.
     The array yielded may be overwritten by the next pass. SGD goes on from `run`, which is updated after each pass.
     `rotated` sets the coordinates, which otherwise follow from the sizes. `gradients` yields those of a batch where the
     rows are in other processes.
@@ -118,9 +137,11 @@ def sgd_passes(
     s, run = features.width(rows.d), SGDState() if run is None else run
     size = sgd.batch or default_batch(rows.n, rows.c, s, softmax=softmax)
     rotated = rotation_pays(rows.n, rows.c, s, size) if rotated is None else rotated
-    coordinates = coordinates_of(sums, ridge, rotated=rotated, half=rows.machine.half)
     start = prior_scores(sums.label_weights, sums.weight, smoothing, softmax=softmax)
-    p = to_device_of(sums.targets, predictions(start, softmax=softmax)[None])
+    prior = predictions(start, softmax=softmax)
+    p, most = to_device_of(sums.targets, prior[None]), float(prior.max())
+    kappa = {"curvature": lambda freedom: softmax_curvature(freedom, most, size)} if softmax else {}
+    coordinates = coordinates_of(sums, ridge, rotated=rotated, half=rows.machine.half, **kappa)
     if run.V is None:
         run.V = zeros(sums.targets, tuple(sums.targets.shape))
         run.V[-1] = to_device_of(run.V, start.astype(np.float32))
@@ -180,6 +201,18 @@ def stable_rate(freedom: float, batch: int, momentum: float) -> float:
     overshoots by (1 + sqrt(f / b))^2, f = tr(M Phi'Phi) being the degrees of freedom.
     """
     return min(8.0, 1.5 * (1 + momentum) / (1 - momentum)) / (1 + np.sqrt(max(freedom, 0.0) / batch)) ** 2
+
+
+def softmax_curvature(freedom: float, frequency: float, batch: int) -> float:
+    """Returns kappa <= 1: how much of Phi'Phi the softmax loss curves by, of classes of at most this frequency.
+
+    The curvature of class l is that of sum_i p_il (1 - p_il) phi_i phi_i', of which the p_il sum to the rows of the
+    class. Preconditioned, its trace is therefore about f times the frequency of the class, f being the degrees of
+    freedom; in a batch, where a class has a row more by chance, f times (frequency + 1/b). Where classes are many and
+    features few that is far less than 1, and steps that expect a curvature of 1 are far too short: with 50 directions
+    and the 1,000 classes of aloi they got to a held-out error of 14.9 % in 25 passes, and with kappa to 10.7 %.
+    """
+    return min(1.0, max(freedom, 1.0) * (frequency + 1 / batch))
 
 
 def default_batch(n: int, c: int, s: int, *, softmax: bool) -> int:

@@ -1,0 +1,82 @@
+"""What each page of figures says of its age: which of its stored figures were measured with an older version.
+
+A stored figure carries a digest of the code that fits and predicts (`smoothlink_paper.record.source`). Where that is
+not the digest of the code as it is now, the page names the figure and its date, between two marks. Changes of the
+scripts that measure do not count: most of them are in what pages say.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from smoothlink_paper.record import published, source
+
+BEGIN, END = "<!-- age: written by python docs/generate -->", "<!-- end of age -->"
+# Page -> the folders of results/ whose figures it shows.
+PAGES = {
+    "README.md": ("peers",),
+    "docs/benchmarks.md": ("peers", "growth", "sampled_negatives"),
+    "docs/benchmarks-cluster.md": ("cluster",),
+    "docs/benchmarks-gpu.md": ("gpu",),
+    "docs/results.md": ("defaults", "fit_time", "texts", "calibration", "tables", "copies"),
+    **{f"docs/results/{name}.md": (name,) for name in ("flexibility", "link", "lshtc", "mulan", "odp")},
+}
+
+
+class Cell(NamedTuple):
+    """A stored figure, or several that were measured together."""
+
+    name: str
+    date: str
+    source: str | None  # None where the record does not say
+
+
+def cells(root: Path, folder: str) -> Iterator[Cell]:
+    """Yields the figures of ours in a folder of results; of dated records of an experiment only the newest."""
+    newest = published(folder, root)
+    for path in sorted((root / "results" / folder).rglob("*.json")) if newest is None else [newest]:
+        place = path.relative_to(root / "results" / folder).with_suffix("")
+        name = folder if newest is not None or path.stem == "figures" else ": ".join(place.parts)
+        yield from inside(json.loads(path.read_text(encoding="utf-8")), name)
+
+
+def inside(part: Any, name: str) -> Iterator[Cell]:
+    """Yields every part of a record that has a date, but not what was measured of other programs."""
+    if not isinstance(part, dict):
+        return
+    versions = part.get("versions", {})
+    if "date" in part and ("smoothlink" in versions or not ({"method", "peer"} & part.keys())):
+        yield Cell(name, part["date"], part.get("source", versions.get("source")))
+    for key, value in part.items():
+        yield from inside(value, f"{name}: {key}" if key not in ("sets", "methods") else name)
+
+
+def with_age(text: str, page: str, root: Path, now: str | None = None) -> str:
+    """Returns the page with its note on older figures written anew, where its marks are or after its heading."""
+    now = source() if now is None else now
+    found = [cell for folder in PAGES[page] for cell in cells(root, folder)]
+    older: dict[str, list[str]] = defaultdict(list)
+    for cell in found:
+        if cell.source != now:
+            older[cell.date].append(cell.name)
+    dates = " and ".join(sorted(older))
+    note = ""
+    if sum(map(len, older.values())) == len(found) > 0:
+        note = f"All figures of smoothlink here are older than the program ({dates}) and may differ by now.\n\n"
+    elif older:
+        listed = "\n".join(f"- {date}: {', '.join(names)}" for date, names in sorted(older.items()))
+        note = f"Measured with an older version of the program, so that they may differ by now:\n\n{listed}\n\n"
+    heading, _, rest = text.partition("\n")
+    marked = text if BEGIN in text else f"{heading}\n\n{BEGIN}{END}\n{rest}"
+    block = re.compile(f"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
+    return block.sub(lambda _: f"{BEGIN}\n\n{note}{END}", marked)
+
+
+def without_age(text: str) -> str:
+    """Returns a page as it is written before its age is: without the note."""
+    return re.sub(f"\n{re.escape(BEGIN)}.*?{re.escape(END)}\n", "", text, flags=re.DOTALL)
