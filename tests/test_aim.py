@@ -56,8 +56,16 @@ def test_an_aim_is_reached_on_held_out_rows_and_nearly_on_others(rng, aim, name,
 def test_f1_sets_are_those_of_the_aim_f1(rng):
     X, Y = multilabel(rng, n=300)
     fitted = quick("f1").fit(X, Y)
-    np.testing.assert_array_equal(fitted.predict_f1(X), fitted.predict(X))
-    np.testing.assert_array_equal(quick("half").fit(X, Y).predict_f1(X), fitted.predict(X))
+    np.testing.assert_array_equal(fitted.predict_f1(X, over="thresholds"), fitted.predict(X))
+    np.testing.assert_array_equal(quick("half").fit(X, Y).predict_f1(X[:99]), fitted.predict(X[:99]))
+
+
+def test_f1_sets_of_a_hundred_rows_or_more_are_those_of_the_rows_together(rng):
+    X, Y = multilabel(rng, n=300)
+    fitted = quick("f1").fit(X, Y)
+    for n, over in ((99, "thresholds"), (100, "batch"), (300, "batch")):
+        np.testing.assert_array_equal(fitted.predict_f1(X[:n]), fitted.predict_f1(X[:n], over=over))
+    assert (fitted.predict_f1(X[:99]) != fitted.predict_f1(X[:99], over="batch")).any()
 
 
 def test_a_threshold_that_is_given_overrides_the_models_own(rng):

@@ -223,8 +223,9 @@ def test_f1_sets_are_cut_at_the_thresholds(rng):
     X, Y = multilabel(rng, n=200)
     fitted = fixed(calibrate=True, aim="f1").fit(X, Y)
     assert fitted.thresholds_.shape == (Y.shape[1],)
-    np.testing.assert_array_equal(fitted.predict_f1(X), fitted.predict_proba(X) >= fitted.thresholds_)
-    with pytest.raises(ValueError, match=r"over is 'rows'.*'thresholds'.*'batch'"):
+    found = fitted.predict_f1(X, over="thresholds")
+    np.testing.assert_array_equal(found, fitted.predict_proba(X) >= fitted.thresholds_)
+    with pytest.raises(ValueError, match=r"over is 'rows'.*'batch'.*'thresholds'.*'auto'"):
         fitted.predict_f1(X, over="rows")
 
 

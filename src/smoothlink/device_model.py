@@ -44,11 +44,12 @@ class DeviceModel(Model):
         """Returns the model with its large arrays copied to a device."""
         from smoothlink.machines.device_weights import DeviceProjection, DeviceWeights
 
+        maps = model.calibration.device_maps(loss=model.loss)
         return cls(
             **{field.name: getattr(model, field.name) for field in fields(Model)},
             projection=None if model.W is None else DeviceProjection(model.W.columns(), machine),
             device_features=machine.to_device(model.features),
-            decoder=DeviceWeights(model.V, model.untrained, machine, model.sparse_weights),
+            decoder=DeviceWeights(model.V, model.untrained, machine, model.sparse_weights, maps),
         )
 
     @property

@@ -354,7 +354,8 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
         return positions
 
     def decision_function(self, X: Matrix, labels: Sequence[int] | Array | None = None) -> Array:
-        """Scores (n, c) before calibration; binary class ids: (n,), positive for the second class."""
+        """Scores (n, c) that labels are ranked by: log-odds, or without calibration those of the decoder; binary class
+        ids: (n,), positive for the second class."""
         X = self._validated_rows(X)
         S = self._run_prediction(X, predict_scores, None if labels is None else self._positions(labels))
         np.maximum(S, np.finfo(S.dtype).min, out=S)  # labels never seen: below all others, but finite
@@ -391,12 +392,13 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
         shown = None if self.vocabulary_ is None else self.vocabulary_.names(labels)
         return ranked_frame(labels, best.data.tolist(), best.indptr.tolist(), X, shown)
 
-    def predict_f1(self, X: Matrix, over: str = "thresholds") -> LabelMatrix:
+    def predict_f1(self, X: Matrix, over: str = "auto") -> LabelMatrix:
         """Label sets for a high F1 of each label (Algorithm 4).
 
-        over="thresholds": by thresholds from held-out rows, which with aim="f1" are `thresholds_`, so that a row's
-        prediction does not depend on its neighbours; over="batch": the paper's form, from the probabilities of these
-        very rows. For class ids too the result is a 0/1 matrix.
+        over="batch": the paper's form, from the probabilities of these very rows, which is better; over="thresholds":
+        by thresholds from held-out rows, which with aim="f1" are `thresholds_`, so that a row's prediction does not
+        depend on its neighbours; "auto": the first from 100 rows on, else the second. For class ids too the result is
+        a 0/1 matrix.
         """
         sets = self._run_prediction(self._validated_rows(X), predict_f1, over=over)
         return sets if self._sparse or not self._indicator else sets.toarray()

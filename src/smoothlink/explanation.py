@@ -9,6 +9,7 @@ length of the row and of its embedding, where they are scaled to 1, are held at 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -58,7 +59,7 @@ class LabelExplanation(NamedTuple):
 
     label: int
     name: Any
-    score: float
+    score: float  # before calibration
     probability: float
     base: float  # the score of a row without any feature
     reasons: tuple[Reason, ...]  # the largest first, by size
@@ -93,7 +94,7 @@ def explain(
     with unnamed():
         X = classifier._validated_rows(X)
     at, scores, P = predicted(classifier, X, None if labels is None else label_positions(labels, classifier), k)
-    row_of, parts = contributions_of_row(classifier.model_, X, at)
+    row_of, parts = contributions_of_row(without_maps(classifier.model_), X, at)
     near = neighbours(classifier, at.tolist())
     values = X[:, row_of.numbers].toarray()[0] if sp.issparse(X) else np.asarray(X)[0, row_of.numbers]
     found = []
@@ -118,15 +119,20 @@ def explain(
 
 
 def predicted(classifier: SmoothLinkClassifier, X: Any, labels: Array | None, k: int) -> tuple[Array, Array, Array]:
-    """Returns labels, the k best where none are given, with their scores and probabilities; the row is featurized
-    once."""
+    """Returns labels, the k best where none are given, with their scores before calibration and probabilities; the row
+    is featurized once."""
     check_value("k", k, Values(whole=1))
     model = classifier.model_
     inputs = model.featurize(model.embed_rows(X))
     if labels is None:
         best = with_probabilities(model, model.best_labels(inputs, k))
-        return best.indices[0], model.score(inputs, best.indices[0])[0], best.values[0]
-    return labels, model.score(inputs, labels)[0], block_probabilities(model, inputs, labels)[0]
+        return best.indices[0], without_maps(model).score(inputs, best.indices[0])[0], best.values[0]
+    return labels, without_maps(model).score(inputs, labels)[0], block_probabilities(model, inputs, labels)[0]
+
+
+def without_maps(model: Model) -> Model:
+    """Returns the model whose scores are sums over features: labels have no maps of their own."""
+    return replace(model, calibration=model.calibration._replace(labels=None))
 
 
 def classifier_and_row(model: Any, row: Any) -> tuple[SmoothLinkClassifier, Any, Callable[[int], str]]:

@@ -182,14 +182,17 @@ class Model:
         return DecoderInputs(self.features(H), without_features, X)
 
     def scores(self, rows: Any, labels: Array | None = None) -> Array:
-        """Returns scores (n, c) of embedded rows, for all labels or the given ones; untrained labels score -inf."""
+        """Returns `score` (n, c) of embedded rows, for all labels or the given ones; untrained labels have -inf."""
         return self.score(self.featurize(rows), ALL if labels is None else labels)
 
     def score(self, inputs: DecoderInputs, labels: slice | Array = ALL, out: Array | None = None) -> Array:
-        """Returns scores (b, m) of these labels, which alone are read: s + 1 products for each row and label."""
+        """Returns what these labels are ranked by (b, m), their log-odds where each has a map, else V'phi + D'x. Only
+        these are read: s + 1 products for each row and label."""
         S = self.decode(inputs.Phi, labels, out)
         if self.sparse_weights is not None:
             self.sparse_weights.add(S, inputs.X, labels, self.n_labels)
+        if self.calibration.labels is not None:
+            S[:] = self.calibration.log_odds(S, labels, loss=self.loss)
         if inputs.without_features.any():
             S[inputs.without_features] = self.prior_scores[labels]
         if self.any_untrained:
@@ -206,7 +209,7 @@ class Model:
         p = prior(self.counts, self.total)
         if self.multiclass:
             return np.log(p / p.sum()) / self.calibration.temperature
-        return p if self.loss == "squared" else np.log(p / (1 - p))
+        return p if self.loss == "squared" and self.calibration.labels is None else np.log(p / (1 - p))
 
     # Scores -> probabilities
 

@@ -99,6 +99,8 @@ def model_arrays(classifier: SmoothLinkClassifier, dtype: str | None = None) -> 
         "scale_shift": model.scaling.shift,
         "scale_factor": model.scaling.factor,
     }
+    if model.calibration.labels is not None:
+        arrays["calibration_labels"] = model.calibration.labels
     if model.W is not None:
         arrays |= model.W.to_arrays("W", dtype)
     if model.sparse_weights is not None:
@@ -330,7 +332,11 @@ def build_model(arrays: dict[str, Array], meta: dict[str, Any], V: Weights) -> M
         loss=meta["loss"],
         multiclass=meta["multiclass"],
         calibration=Calibration(
-            arrays["calibration_knots"], arrays["calibration_values"], meta["temperature"], top1_of(meta)
+            arrays["calibration_knots"],
+            arrays["calibration_values"],
+            meta["temperature"],
+            top1_of(meta),
+            arrays.get("calibration_labels"),
         ),
         counts=arrays["counts"],
         total=meta["total"],
@@ -425,12 +431,17 @@ def check_arrays(arrays: dict[str, Array], meta: dict[str, Any], V: Weights) -> 
         "thresholds": (c,),
         "calibration_knots": knots,
         "calibration_values": knots,
+        "calibration_labels": (3, c),
     }
     for name in ("scale_shift", "scale_factor"):  # files before 0.4 have them in float32
         (single if arrays[name].dtype == np.float32 else double)[name] = scaled
     optional = {"W", "U"} if meta["landmarks"] is not None else {"W", "U", "input_points"}
     if "input_points" in arrays and meta["landmarks"] is None:
         raise ModelFileError("it has landmarks, but not their kernel. Save the model again.")
+    if "calibration_labels" not in arrays:  # files before 0.4, and models without calibration
+        optional |= {"calibration_labels"}
+    elif not knots[0]:
+        raise ModelFileError("it has maps of labels, but not the one that they share. Save the model again.")
     if not {"input_R", "input_b"} & arrays.keys():
         optional |= {"input_R", "input_b"}
     if V.files:  # which hold it

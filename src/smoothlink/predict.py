@@ -41,6 +41,7 @@ class Watch(Protocol):
 
 
 BATCH_BYTES = 64 << 20  # of scores of all rows at a time
+BATCH_ROWS = 100  # from which on F1 sets "auto" are those of the rows together: of fewer, each label would get one
 FEWEST_LABELS = 256  # of all rows at a time: a product of fewer is slow
 
 
@@ -180,10 +181,13 @@ def predict_scores(model: Model, rows: ModelRows, labels: Array | None = None) -
 
 
 def predict_f1(model: Model, rows: ModelRows, *, over: str) -> sp.csr_array:
-    """Returns label sets for a high F1 of each label: at the stored thresholds, or by Algorithm 4 over these rows."""
-    if over not in ("thresholds", "batch"):
-        raise ValueError(f"over is {over!r}; possible are 'thresholds' (stored in the model) and 'batch' (these rows).")
-    if over == "batch":
+    """Returns label sets for a high F1 of each label: by Algorithm 4 over these rows, or at the stored thresholds."""
+    if over not in ("auto", "thresholds", "batch"):
+        raise ValueError(
+            f"over is {over!r}; possible are 'batch' (these rows), 'thresholds' (stored in the model) and 'auto' "
+            f"(these rows from {BATCH_ROWS} on, else thresholds)."
+        )
+    if over == "batch" or (over == "auto" and len(rows) >= BATCH_ROWS):
         batch = Batch(model, rows)
         return side_by_side([batch.f1_sets(batch.calibrated(S), labels) for labels, S in batch.scores()])
     if model.multiclass:  # all labels at once, which the sum over them needs

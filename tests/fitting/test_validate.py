@@ -22,7 +22,7 @@ from smoothlink.fitting.validate import (
     held_out,
     validate,
 )
-from smoothlink.steps.calibrate import Histogram, fit_temperature
+from smoothlink.steps.calibrate import Histogram, fit_multiclass
 from smoothlink.steps.embed import label_means
 from smoothlink.steps.squared import squared
 from smoothlink.steps.thresholds import Aim, choose_thresholds
@@ -72,13 +72,15 @@ def test_multilabel_losses_are_compared_by_brier_score_after_calibration(rng):
     np.testing.assert_allclose(calibration.values, histogram.monotone().values)
 
 
-def test_multiclass_losses_are_compared_by_log_loss_at_the_best_temperature(rng):
+def test_multiclass_losses_are_compared_by_log_loss_after_one_map_of_all_classes(rng):
     v = Validated(rng, multiclass=True)
     Vs = [squared(link.sums, 0.05) for link in v.links]
-    exact, calibration = fit_temperature(v.scores(Vs), v.p.Y.indices[v.numbers], v.p.w[v.numbers])
+    given = v.scores(Vs), v.p.Y.indices[v.numbers], v.p.w[v.numbers]
+    exact, calibration = fit_multiclass(*given, loss="squared")
     found = criterion(held_out(v.folds, v.links, Vs), "squared", multiclass=True)
     assert found[0] == pytest.approx(exact, rel=1e-9)
-    assert found[1].temperature == pytest.approx(calibration.temperature, rel=1e-9)
+    np.testing.assert_allclose(found[1].labels, calibration.labels, rtol=1e-6)
+    assert (np.ptp(calibration.labels, axis=1) == 0).all()
 
 
 # Losses and passes
@@ -191,7 +193,7 @@ def test_the_final_ridge_is_refined_around_the_one_found(rng):
 def test_thresholds_are_chosen_on_held_out_probabilities(rng, maps):
     v = Validated(rng, loss="logistic", calibrate=maps)
     found = v.validation().calibrated
-    S = v.scores(v.fit("logistic").Vs)
+    S = found.calibration.log_odds(v.scores(v.fit("logistic").Vs), slice(None), loss="logistic")
     P = found.calibration.probabilities(S, loss="logistic")
     top = np.arange(len(S)), S.argmax(axis=1)
     P[top] = found.calibration.recalibrate_top1(P[top])
@@ -213,10 +215,10 @@ def test_blocks_of_labels_do_not_change_the_calibration(rng, pairs):
     assert whole.calibration.top1 == blocked.calibration.top1
 
 
-def test_multiclass_thresholds_are_on_tempered_softmax_probabilities(rng):
+def test_multiclass_thresholds_are_on_calibrated_softmax_probabilities(rng):
     v = Validated(rng, multiclass=True)
     found = v.validation().calibrated
-    P = softmax(found.calibration.temperature * v.scores(v.fit("squared").Vs), axis=1)
+    P = softmax(found.calibration.log_odds(v.scores(v.fit("squared").Vs), slice(None), loss="squared"), axis=1)
     np.testing.assert_allclose(found.thresholds, chosen_at_once(v, P).f1, rtol=1e-4)
 
 

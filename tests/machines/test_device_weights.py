@@ -49,7 +49,7 @@ BLOCKS = module.BlockSizes(scores=1)
 
 
 def on_device(V, untrained, D=None, sizes=ONE_BLOCK, machine=MACHINE):
-    return module.DeviceWeights(ArrayWeights(V) if isinstance(V, np.ndarray) else V, untrained, machine, D, sizes)
+    return module.DeviceWeights(ArrayWeights(V) if isinstance(V, np.ndarray) else V, untrained, machine, D, sizes=sizes)
 
 
 blocks = pytest.mark.parametrize("sizes", [ONE_BLOCK, BLOCKS], ids=["one block", "blocks of labels"])

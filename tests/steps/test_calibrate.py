@@ -11,8 +11,9 @@ from smoothlink.steps.calibrate import (
     LEAST_PROBABILITY,
     Calibration,
     Histogram,
+    PairSample,
     TopLabels,
-    fit_temperature,
+    fit_multiclass,
     no_calibration,
     row_logloss,
     stretch,
@@ -194,33 +195,136 @@ def test_an_empty_histogram_calibrates_nothing():
 # Multiclass
 
 
+def sampled_classes(rng, L):
+    """A class of each row, drawn by the softmax of its log-odds (n, c)."""
+    P = softmax(L, axis=1)
+    return (P.cumsum(axis=1) < rng.random((len(L), 1))).sum(axis=1).clip(0, L.shape[1] - 1)
+
+
+def class_log_odds(calibration, S, loss):
+    return calibration.log_odds(S, slice(None), loss=loss).astype(np.float64)
+
+
 @pytest.mark.parametrize("temperature", [0.2, 1.0, 7.0])
-def test_the_temperature_of_sampled_classes_is_found(rng, temperature):
+def test_the_probabilities_of_sampled_classes_are_found(rng, temperature):
     S = rng.standard_normal((20_000, 4)).astype(np.float32)
-    P = softmax(temperature * S, axis=1)
-    labels = (P.cumsum(axis=1) < rng.random((20_000, 1))).sum(axis=1).clip(0, 3)
-    loss, calibration = fit_temperature(S, labels, np.ones(20_000))
-    assert calibration.temperature == pytest.approx(temperature, rel=0.15)
-    fitted = softmax(calibration.temperature * S.astype(np.float64), axis=1)
-    assert loss == pytest.approx(log_loss(labels, fitted, labels=range(4)), rel=1e-6)
-    for other in (0.9, 1.1):
-        assert loss < log_loss(labels, softmax(other * calibration.temperature * S.astype(float), axis=1))
+    labels = sampled_classes(rng, temperature * S)
+    loss, calibration = fit_multiclass(S, labels, np.ones(20_000), loss="softmax")
+    fitted = softmax(class_log_odds(calibration, S, "softmax"), axis=1)
+    assert loss == pytest.approx(log_loss(labels, fitted, labels=range(4)), rel=1e-5)
+    assert np.abs(fitted - softmax(temperature * S, axis=1)).mean() < 0.02
+    assert loss < log_loss(labels, softmax(temperature * S.astype(float), axis=1)) + 2e-3
 
 
-def test_the_temperature_respects_weights(rng):
+def test_classes_whose_squared_scores_are_no_logits_are_calibrated_beyond_any_temperature(rng):
+    P = rng.dirichlet(np.full(50, 0.05), 4000)  # scores of a squared loss are probabilities themselves
+    S = P.astype(np.float32)
+    labels = (P.cumsum(axis=1) < rng.random((4000, 1))).sum(axis=1).clip(0, 49)
+    loss = fit_multiclass(S, labels, np.ones(4000), loss="squared")[0]
+    exact = log_loss(labels, P, labels=range(50))
+    at_best = min(log_loss(labels, softmax(t * P, axis=1), labels=range(50)) for t in (1, 2, 4, 6, 8, 12, 16))
+    assert loss < exact + 0.2 * (at_best - exact)
+
+
+def test_rare_classes_get_what_is_theirs(rng):
+    frequencies = np.geomspace(0.3, 0.002, 30)
+    frequencies /= frequencies.sum()
+    S = rng.standard_normal((8000, 30)).astype(np.float32)
+    labels = sampled_classes(rng, S + np.log(frequencies))
+    calibration = fit_multiclass(S, labels, np.ones(8000), frequencies, loss="softmax")[1]
+    expected = softmax(class_log_odds(calibration, S, "softmax"), axis=1).sum(axis=0)
+    true = np.bincount(labels, minlength=30)
+    for part in (slice(0, 15), slice(15, 30)):
+        assert expected[part].sum() == pytest.approx(true[part].sum(), rel=0.05)
+
+
+def test_multiclass_maps_respect_weights(rng):
     S = rng.standard_normal((300, 3)).astype(np.float32)
     labels, w = rng.integers(0, 3, 300), rng.integers(1, 4, 300)
     again = np.repeat(np.arange(300), w)
-    a, b = fit_temperature(S, labels, w.astype(float)), fit_temperature(S[again], labels[again], np.ones(len(again)))
-    assert a[0] == pytest.approx(b[0], rel=1e-9)
-    assert a[1].temperature == pytest.approx(b[1].temperature, rel=1e-5)
+    a = fit_multiclass(S, labels, w.astype(float), loss="softmax")
+    b = fit_multiclass(S[again], labels[again], np.ones(len(again)), loss="softmax")
+    assert a[0] == pytest.approx(b[0], rel=1e-3)
 
 
 def test_no_held_out_class_is_no_calibration():
-    loss, calibration = fit_temperature(np.zeros((0, 3), np.float32), np.zeros(0, int), np.zeros(0))
+    loss, calibration = fit_multiclass(np.zeros((0, 3), np.float32), np.zeros(0, int), np.zeros(0), loss="squared")
     assert loss == np.inf
-    assert calibration.temperature == 1
+    assert calibration.labels is None
     assert not len(calibration.knots)
+
+
+# Maps of labels
+
+
+def labels_of_two_kinds(rng, n=3000, frequent=10, rare=200):
+    """Scores that are the same for all labels, and the truth: rare labels are a hundred times less likely at each."""
+    S = rng.standard_normal((n, frequent + rare)).astype(np.float32)
+    shift = np.repeat([-1.0, -5.6], [frequent, rare])
+    P = expit(1.5 * S + shift)
+    return S, sampled(rng, P), P
+
+
+def label_maps_of(S, Y, frequencies, loss="logistic", w=None):
+    w = np.ones(len(S)) if w is None else w
+    histogram, sample = Histogram(loss), PairSample(S.size, frequencies)
+    for labels in (slice(0, 5), slice(5, S.shape[1])):
+        histogram.add(S[:, labels], sp.csr_array(sp.csc_array(Y)[:, labels]), w)
+        sample.add(labels, S[:, labels], sp.csr_array(sp.csc_array(Y)[:, labels]), w)
+    return histogram.monotone(), sample.fit(histogram.monotone(), loss=loss)
+
+
+def test_rare_and_frequent_labels_of_the_same_score_get_their_own_probabilities(rng):
+    S, Y, P = labels_of_two_kinds(rng)
+    shared, found = label_maps_of(S, Y, P.mean(axis=0))
+    S_new, Y_new, P_new = labels_of_two_kinds(rng)
+    Q = found.probabilities(found.log_odds(S_new, slice(None), loss="logistic"), loss="logistic")
+    for part in (slice(0, 10), slice(10, None)):
+        assert Q[:, part].sum() == pytest.approx(Y_new[:, part].sum(), rel=0.1)
+        assert np.abs(Q[:, part] - P_new[:, part]).mean() < 0.15 * P_new[:, part].mean()
+    one_map = shared.probabilities(S_new, loss="logistic")
+    assert one_map[:, 10:].sum() > 2 * Y_new[:, 10:].sum()
+    assert row_logloss(Q, Y_new, multiclass=False).mean() < 0.97 * row_logloss(one_map, Y_new, multiclass=False).mean()
+
+
+def test_labels_of_one_frequency_keep_the_shared_map(rng):
+    S = rng.standard_normal((2000, 20)).astype(np.float32)
+    Y = sampled(rng, expit(2 * S - 2))
+    shared, found = label_maps_of(S, Y, np.full(20, 0.2))
+    Q = found.probabilities(found.log_odds(S, slice(None), loss="logistic"), loss="logistic")
+    assert np.abs(Q - shared.probabilities(S, loss="logistic")).mean() < 0.01
+
+
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+def test_the_log_odds_of_a_label_rise_with_its_score_everywhere(rng, loss):
+    S = rng.standard_normal((400, 30)).astype(np.float32)
+    frequencies = np.geomspace(0.5, 0.01, 30)
+    Y = sampled(rng, np.clip(frequencies * (1 + 0.5 * np.sin(5 * S)), 0, 1))  # no map fits that
+    found = label_maps_of(S, Y, frequencies, loss)[1]
+    grid = np.sort(rng.uniform(-3, 3, (500, 1)).astype(np.float32), axis=0)
+    L = found.log_odds(np.repeat(grid, 30, axis=1), slice(None), loss=loss)
+    assert (np.diff(L, axis=0) > 0).all()
+
+
+def test_label_maps_respect_weights(rng):
+    S, w = rng.standard_normal((2000, 12)).astype(np.float32), rng.integers(1, 4, 2000)
+    frequencies = np.geomspace(0.5, 0.02, 12)
+    Y = sampled(rng, expit(S + np.log(frequencies)))
+    again = np.repeat(np.arange(2000), w)
+    found = label_maps_of(S, Y, frequencies, w=w.astype(float)), label_maps_of(S[again], Y[again], frequencies)
+    a, b = (expit(maps.log_odds(S, slice(None), loss="logistic")) for _, maps in found)
+    np.testing.assert_allclose(a.mean(axis=0), b.mean(axis=0), rtol=0.01)
+    assert np.abs(a - b).mean() < 0.002
+
+
+def test_a_sample_of_pairs_gives_nearly_the_maps_of_all(rng, monkeypatch):
+    S, Y, P = labels_of_two_kinds(rng)
+    whole = label_maps_of(S, Y, P.mean(axis=0))[1]
+    monkeypatch.setattr("smoothlink.steps.calibrate.SAMPLED_PAIRS", 60_000)
+    some = label_maps_of(S, Y, P.mean(axis=0))[1]
+    grid = np.repeat(np.linspace(-2, 2, 9, dtype=np.float32)[:, None], 210, axis=1)
+    a, b = (found.log_odds(grid, slice(None), loss="logistic") for found in (whole, some))
+    np.testing.assert_allclose(a, b, atol=0.25)
 
 
 # Log-loss

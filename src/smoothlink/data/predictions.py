@@ -59,19 +59,20 @@ def positions(text: str, place: dict[str, int], c: int) -> list[int]:
 
 
 def predicted_labels(
-    model: SmoothLinkClassifier, X: Any, request: LabelRequest
+    model: SmoothLinkClassifier, X: Any, request: LabelRequest, f1_sets: Any = None
 ) -> Iterator[tuple[list[int], list[float]]]:
-    """Yields the labels of each row and their probabilities, the best first."""
+    """Yields the labels of each row and their probabilities, the best first. f1_sets (n, c): the F1 sets of rows that
+    were predicted together; None: each by itself."""
     if not request.wants_sets and not request.only:
         ranked = model.predict_topk(X, k=request.k or DEFAULT_K, rank_by=request.rank_by)
         ptr, labels, probabilities = ranked.indptr, ranked.indices, ranked.data
     else:
-        ptr, labels, probabilities = selected(model, X, request)
+        ptr, labels, probabilities = selected(model, X, request, f1_sets)
     for start, stop in zip(ptr[:-1].tolist(), ptr[1:].tolist(), strict=True):
         yield labels[start:stop].tolist(), probabilities[start:stop].tolist()
 
 
-def selected(model: SmoothLinkClassifier, X: Any, request: LabelRequest) -> tuple[Any, Any, Any]:
+def selected(model: SmoothLinkClassifier, X: Any, request: LabelRequest, f1_sets: Any) -> tuple[Any, Any, Any]:
     """Returns row pointers, labels and probabilities of the labels requested, the best of each row first."""
     import numpy as np
 
@@ -80,7 +81,7 @@ def selected(model: SmoothLinkClassifier, X: Any, request: LabelRequest) -> tupl
     among = np.array(request.only, np.int64) if request.only else np.arange(model.model_.n_labels)
     P = model.predict_proba(X, labels=among)
     worth = P * label_gains(model.model_)[among] if request.rank_by == "psp" else P
-    rows, columns = np.nonzero(members(model, X, P, among, request))
+    rows, columns = np.nonzero(members(model, X, P, among, request, f1_sets))
     worth = worth[rows, columns]
     order = np.lexsort((-worth, rows))
     if ((np.diff(rows[order]) == 0) & (np.diff(worth[order]) == 0)).any():  # equal ones are ranked by score
@@ -94,7 +95,7 @@ def selected(model: SmoothLinkClassifier, X: Any, request: LabelRequest) -> tupl
     return np.searchsorted(rows, np.arange(len(P) + 1)), among[columns], P[rows, columns]
 
 
-def members(model: SmoothLinkClassifier, X: Any, P: Any, among: Any, request: LabelRequest) -> Any:
+def members(model: SmoothLinkClassifier, X: Any, P: Any, among: Any, request: LabelRequest, f1_sets: Any) -> Any:
     """Returns which of the labels `among`, of probabilities P, belong to the set of each row."""
     import numpy as np
     import scipy.sparse as sp
@@ -102,7 +103,8 @@ def members(model: SmoothLinkClassifier, X: Any, P: Any, among: Any, request: La
     if request.threshold is not None:
         return request.threshold <= P
     if request.f1:
-        return sp.csr_array(model.predict_f1(X))[:, among].toarray() > 0
+        found = model.predict_f1(X, over="thresholds") if f1_sets is None else f1_sets
+        return sp.csr_array(found)[:, among].toarray() > 0
     if request.sets and model.model_.multiclass:  # the best of all labels, which may be none of these
         return among == model.predict_topk(X, k=1).indices[:, None]
     return model.thresholds_[among] <= P if request.sets else np.ones(P.shape, bool)
@@ -246,8 +248,10 @@ def write(
     from smoothlink.vocabulary import display_names
 
     def found() -> Iterator[Prediction]:
+        sets = model.predict_f1(X) if request.f1 else None
         for part in parts(model, X.shape[0], request):
-            for row, predicted in enumerate(predicted_labels(model, X[part], request), part.start):
+            given = None if sets is None else sets[part]
+            for row, predicted in enumerate(predicted_labels(model, X[part], request, given), part.start):
                 yield row, *predicted
             advance(part.stop - part.start)
 

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from smoothlink.fitting.held_out_metrics import HeldOutRanking
-from smoothlink.steps.calibrate import Calibration, Histogram, TopLabels, fit_temperature, no_calibration
+from smoothlink.steps.calibrate import Calibration, Histogram, PairSample, TopLabels, fit_multiclass, no_calibration
 from smoothlink.steps.squared import softmax_rows
 from smoothlink.steps.thresholds import HALF, Aim, choose_thresholds
 
@@ -55,11 +55,11 @@ def rows_scored(c: int) -> int:
 def criterion(held: Sequence[HeldOut], loss: str, *, multiclass: bool) -> tuple[float, Calibration]:
     """Returns what "auto" minimises, and the calibration that it implies.
 
-    Multilabel: the Brier score after monotone calibration. Multiclass: the log-loss at the best temperature, of rows
-    that have exactly one label.
+    Multilabel: the Brier score after monotone calibration. Multiclass: the log-loss after one map of all classes, of
+    rows that have exactly one label.
     """
     if multiclass:
-        return fit_temperature(*one_label_rows(held))
+        return fit_multiclass(*one_label_rows(held), loss=loss)
     histogram = Histogram(loss)
     for part in held:
         add_scores(histogram, part, rows_scored(part.Y.shape[1]))
@@ -118,25 +118,30 @@ def calibrate(
             S = np.concatenate([part.scores(labels, min(most, len(part.w))) for part in held])
             yield labels, S, Y[:, labels].tocsr()
 
+    width = max(1, PAIRS_AT_A_TIME // max(1, n))
     if multiclass:
-        value, calibration = criterion(held, loss, multiclass=True)
-        calibration = calibration if maps else no_calibration()
-        for _, S, _ in blocks(c):
-            ranking.add(S)
+        value, calibration = fit_multiclass(*one_label_rows(held), frequencies, loss=loss)
     else:
-        histogram = Histogram(loss)
-        for _, S, true in blocks(max(1, PAIRS_AT_A_TIME // max(1, n))):
+        histogram, sample = Histogram(loss), PairSample(n * c, frequencies)
+        for labels, S, true in blocks(width):
             histogram.add(S, true, weights)
-            top.add(S, true)
-            ranking.add(S)
+            sample.add(labels, S, true, weights)
         all_scored = max(len(part.w) for part in held) <= rows_scored(c)
         value = histogram.brier() if all_scored else criterion(held, loss, multiclass=False)[0]
-        calibration = top.recalibrate(histogram.monotone(), weights, loss=loss) if maps else no_calibration()
+        calibration = sample.fit(histogram.monotone(), loss=loss)
+    calibration = calibration if maps else no_calibration()
+    for labels, S, true in blocks(c if multiclass else width):
+        S = calibration.log_odds(S, labels, loss=loss)
+        top.add(S, true)
+        ranking.add(S)
+    if maps and not multiclass:
+        calibration = top.recalibrate(calibration, weights, loss=loss)
 
     def probabilities() -> Iterator[tuple[slice, Array, sp.csr_array]]:
         """Yields labels, the probabilities of all held-out rows as `predict_proba` returns them, and the truth."""
         width = c if multiclass else LABEL_BLOCK if pairs is None else max(16, pairs // max(1, n))
         for labels, S, true in blocks(width):
+            S = calibration.log_odds(S, labels, loss=loss)
             if multiclass:
                 yield labels, softmax_rows(S * np.float32(calibration.temperature)), true
                 continue

@@ -64,7 +64,8 @@ Array = NDArray[Any]
 
 LINEAR_COLUMNS = 1000  # of a table up to which "auto" tries logistic regression of x itself
 LINEAR_ROWS = 500  # from which it is tried: few held-out rows say little
-LINEAR_RIDGES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
+LINEAR_RIDGES = (1e-5, 3e-5, 1e-4, 3e-4, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
+LINEAR_PASSES = 25  # enough for rare labels, whose losses curve little; the ridge does what stopping early would
 LINEAR_GAIN = 0.005  # of the criterion that it must bring
 
 
@@ -167,6 +168,7 @@ def linear_in_x(
     def criterion(point: Point) -> float:
         ridge = float(point[0])
         plain = replace(request, embedding="none", kernel="linear", input_kernel=None, loss=loss, final_ridge=ridge)
+        plain = replace(plain, passes=LINEAR_PASSES)
         other = choose(*pose(plain), plain)
         tried[ridge] = other, validate(other, plain)
         return tried[ridge][1].criteria[loss]

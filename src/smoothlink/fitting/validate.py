@@ -26,6 +26,7 @@ MOST_PASSES = 25
 USUAL_PASSES = 6  # until an SGD is stopped, to estimate the time that is left
 LEAST_GAIN = 0.01  # of the criterion: a pass that brings less is idle
 PATIENCE = 2  # idle passes in a row end the SGD
+CHEAP_FLOPS, CHEAP_PATIENCE = 5e9, 5  # a pass that takes less than a second is idle only if it brings nothing
 HOPE = 4  # more passes of the latest gain must beat the other loss
 DEFAULT_PASSES = 5  # where no row can be held out
 COMPARED_ROWS = 400  # held-out rows on which losses are compared: SGD on every fold would take long
@@ -129,10 +130,14 @@ def candidate_losses(
     """Returns the loss given, or squared and, where a pass over the rows is affordable, that of the SGD."""
     if request.loss != "auto":
         return [request.loss]
-    rows = problem.rows
-    flops = 4.0 * rows.n * settings.features * rows.c / rows.machine.speed
     sgd = ["softmax" if problem.multiclass else "logistic"]
-    return ["squared", *(sgd if flops <= affordable and problem.state.plan.sgd else [])]
+    return ["squared", *(sgd if pass_flops(problem, settings) <= affordable and problem.state.plan.sgd else [])]
+
+
+def pass_flops(problem: Problem, settings: Settings) -> float:
+    """Returns what a pass of the SGD costs, of a machine of ordinary speed."""
+    rows, width = problem.rows, settings.rank if settings.kernel.name == "linear" else settings.features
+    return 4.0 * rows.n * width * rows.c / rows.machine.speed
 
 
 def held_out(folds: list[Fold], links: list[Link], Vs: list[Any]) -> list[HeldOut]:
@@ -161,7 +166,8 @@ def fit_folds(
         work.add(len(folds), "squared loss")
         return ValidationFit(value(Vs), Vs, 0)
     auto = request.passes == "auto"
-    progress = EarlyStopping(to_beat)
+    cheap = pass_flops(problem, settings) <= CHEAP_FLOPS
+    progress = EarlyStopping(to_beat, *((0.0, CHEAP_PATIENCE) if cheap else (LEAST_GAIN, PATIENCE)))
     runs = [decoder_passes(link, settings) for link in links]
     best: list[Any] = []
     for _ in range(MOST_PASSES if auto else int(request.passes)):
@@ -183,6 +189,8 @@ class EarlyStopping:
     """The best pass of an SGD so far by its criterion, and whether more passes are worth it."""
 
     to_beat: float | None = None  # the criterion of another loss
+    least_gain: float = LEAST_GAIN  # of a pass that is not idle
+    patience: int = PATIENCE  # idle passes in a row
     best: float = np.inf
     best_pass: int = 0
     latest: float = np.inf
@@ -199,14 +207,14 @@ class EarlyStopping:
             self.best, self.best_pass = value, self.passes
         else:
             self.gain = 0.0
-        self.idle = self.idle + 1 if self.gain < LEAST_GAIN else 0
+        self.idle = self.idle + 1 if self.gain < self.least_gain or not better else 0
         return better
 
     @property
     def stops(self) -> bool:
         """Whether passes bring too little, or would not get below `to_beat` soon at the latest pace."""
         hopeless = self.to_beat is not None and self.passes > 1 and self.best * (1 - self.gain) ** HOPE > self.to_beat
-        return self.idle == PATIENCE or hopeless
+        return self.idle == self.patience or hopeless
 
 
 def solve_fold(number: int, link: Link, settings: Settings, problem: Problem) -> Any:
@@ -226,7 +234,8 @@ def saved_validation(choice: ChosenSettings, request: Request, report: Report | 
     state, saved = choice.problem.state, choice.problem.state.load("calibrate")
     if saved is not None:
         meta, arrays = saved
-        calibration = Calibration(arrays["knots"], arrays["values"], meta["temperature"], tuple(meta["first"]))
+        maps = arrays["knots"], arrays["values"], meta["temperature"], tuple(meta["first"]), arrays.get("labels")
+        calibration = Calibration(*maps)
         chosen = meta["threshold"], meta["reached"], meta["criterion"], meta["rows"], meta["metrics"]
         calibrated = Calibrated(calibration, arrays["thresholds"], *chosen)
         found = Validation(replace(choice.settings, **meta["settings"]), calibrated, meta["criteria"])
@@ -237,6 +246,8 @@ def saved_validation(choice: ChosenSettings, request: Request, report: Report | 
         meta = {"settings": settings, "criterion": value, "rows": rows, "criteria": found.criteria, "metrics": metrics}
         meta |= {"threshold": threshold, "reached": reached}
         meta |= {"temperature": float(calibration.temperature), "first": list(calibration.top1)}
-        state.save("calibrate", meta, knots=calibration.knots, values=calibration.values, thresholds=thresholds)
+        arrays = {"knots": calibration.knots, "values": calibration.values, "thresholds": thresholds}
+        arrays |= {} if calibration.labels is None else {"labels": calibration.labels}
+        state.save("calibrate", meta, **arrays)
     state.remove("held")  # what fits without the held-out rows saved
     return found

@@ -25,6 +25,8 @@ HostArray = NDArray[Any]
 
 FEATURE_MULTIPLE = 8  # features are padded to a multiple of this: rows of float16 must begin at multiples of 16 bytes
 PAIR_BYTES = 64  # that a pair of a feature and a label takes while its weight is added
+MAPPED_SCORES = 1 << 24  # that become log-odds at a time
+SMALLEST_GAP = 1e-30  # between knots
 LAST_LABEL = (1 << 31) - 1
 EXPONENT = 0x7F800000  # bits of a float32
 LEAST_SCALE = 2.0**-50
@@ -88,6 +90,7 @@ class DeviceWeights:
         untrained: HostArray,
         machine: Device,
         D: SparseWeights | None = None,
+        maps: LabelMaps | None = None,
         sizes: BlockSizes | None = None,
     ) -> None:
         self.shape, self.machine, self.sizes = (int(V.shape[0]), int(V.shape[1])), machine, sizes or BlockSizes()
@@ -101,6 +104,7 @@ class DeviceWeights:
         intercepts[:c][untrained] = -np.inf
         self.intercepts = copy_to_device(intercepts, machine.name)
         self.sparse = None if D is None else DeviceSparseWeights(D, machine)
+        self.maps = None if maps is None else DeviceLabelMaps(maps, padded, machine)
 
     def _copy(self, V: Any, labels: slice) -> HostArray:
         """Copies some columns of V; returns their last row, the intercepts."""
@@ -141,21 +145,25 @@ class DeviceWeights:
         return out
 
     def top_k(self, Phi: ScaledFeatures, k: int, temperature: float | None = None) -> TopOnDevice:
-        """Returns the k best labels of each row, with the rows' totals where scores have a temperature."""
+        """Returns the k best labels of each row, by their log-odds where labels have maps, with the rows' totals where
+        scores have a temperature."""
         b, group = len(Phi.values), self.sizes.group
         keys = totals = None
         invalid = torch.zeros(b, dtype=torch.bool, device=Phi.scale.device)
         for labels in self.label_blocks(b):
             Z = product(Phi.values, self.values[:, labels])
-            scale, intercepts = self.scale[labels], self.intercepts[labels]
+            row, scale, intercepts = Phi.scale, self.scale[labels], self.intercepts[labels]
             if self.sparse is not None:
-                self.sparse.add(Z, Phi.X, Phi.scale, scale, labels.start, self.machine.scores())
-            tops, sums = group_maxima(Z, Phi.scale, scale, intercepts, temperature, group)
+                self.sparse.add(Z, Phi.X, row, scale, labels.start, self.machine.scores())
+            if self.maps is not None:
+                self.maps.apply(Z, row, scale, intercepts, labels)
+                row, scale, intercepts = torch.ones_like(row), torch.ones_like(scale), torch.zeros_like(intercepts)
+            tops, sums = group_maxima(Z, row, scale, intercepts, temperature, group)
             invalid |= tops.isnan().any(1)
             if sums is not None:
                 part = sums.logsumexp(1)
                 totals = part if totals is None else totals.logaddexp(part)
-            new = best_keys(Z, Phi.scale, scale, intercepts, tops, labels.start, k)
+            new = best_keys(Z, row, scale, intercepts, tops, labels.start, k)
             keys = new if keys is None else highest_keys(torch.hstack([keys, new]), k)
         assert keys is not None
         return TopOnDevice(keys[:, : self.shape[1]], totals, invalid)
@@ -176,6 +184,45 @@ class DeviceWeights:
         width, group = self.values.shape[1], self.sizes.group
         most = max(group, min(self.machine.scores() // 4, self.sizes.scores) // rows // group * group)
         yield from slices(width, round_up(-(-width // -(-width // most)), group))
+
+
+class LabelMaps(NamedTuple):
+    """The log-odds of each label: a + b s + e g(t), g interpolated, t = sign(s) log(1 + |s| / tiny), or s clipped to
+    -40 .. 40 where tiny is 0."""
+
+    knots: HostArray  # (m,) of g, ascending
+    values: HostArray  # (m,)
+    labels: HostArray  # (3, c) a, b and e
+    tiny: float
+
+
+class DeviceLabelMaps:
+    """The maps of labels on a device."""
+
+    def __init__(self, maps: LabelMaps, padded: int, machine: Device) -> None:
+        """Copies the maps for so many labels, of which those that only pad the matrix keep an intercept of minus
+        infinity."""
+        a, b, e = (np.ones((3, padded)) * [[0.0], [1.0], [0.0]]).astype(np.float32)
+        for values, known in zip((a, b, e), maps.labels, strict=True):
+            values[: len(known)] = known
+        self.a, self.b, self.e, self.knots, self.values = (
+            copy_to_device(np.asarray(values, np.float32), machine.name)
+            for values in (a, b, e, maps.knots, maps.values)
+        )
+        self.tiny, self.last = maps.tiny, len(maps.knots) - 1
+
+    def apply(self, Z: Tensor, row: Tensor, scale: Tensor, intercepts: Tensor, labels: slice) -> None:
+        """Makes products Z (b, m) log-odds, in place; minus infinity stays."""
+        a, b, e = self.a[labels], self.b[labels], self.e[labels]
+        for rows in slices(len(Z), max(1, MAPPED_SCORES // Z.shape[1])):
+            S = rescaled(Z[rows], row[rows], scale, intercepts)
+            t = torch.sign(S) * torch.log1p(S.abs() / self.tiny) if self.tiny else S
+            right = torch.searchsorted(self.knots, t).clamp_(0, self.last)
+            left = (right - 1).clamp_(min=0)
+            gap = (self.knots[right] - self.knots[left]).clamp_(min=SMALLEST_GAP)
+            share = ((t - self.knots[left]) / gap).clamp_(0, 1)
+            g = torch.lerp(self.values[left], self.values[right], share)
+            S.mul_(b).add_(g.mul_(e)).add_(a)
 
 
 class WeightedEntries(NamedTuple):

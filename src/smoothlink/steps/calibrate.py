@@ -1,14 +1,20 @@
-"""scores -> probabilities: a monotone map fitted on held-out rows and stored with the model."""
+"""scores -> probabilities: a map for each label, fitted on held-out rows and stored with the model.
+
+One monotone map g of scores to log-odds is fitted to all held-out pairs of a row and a label. It mixes labels: at the
+same low score a frequent label is true far more often than a rare one. So the log-odds of label l are
+a + b s + e g(s), where a, b and e change with the logarithm of its frequency. Labels are ranked by these.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from smoothlink.machines.arrays import sigmoid
+from smoothlink.machines.arrays import log_sums, sigmoid
 
 Array = NDArray[Any]
 
@@ -17,10 +23,16 @@ LARGEST_LOGIT = 40.0
 HISTOGRAM_BINS = 1024
 LEAST_PROBABILITY = 1e-7  # of the log-loss
 FEW_SCORES = 256  # that NumPy maps faster than a kernel is loaded
+SAMPLED_PAIRS = 200_000  # of a row and a label that it does not have: enough for seven numbers
+CLASS_PAIRS = 2_000_000  # of held-out rows and classes that multiclass maps are fitted to
+FEWEST_ROWS = 100  # that they are fitted to, however many classes there are
+BLOCK_PAIRS = 1 << 17  # of rows and classes at a time
+LEAST_SLOPE = 0.05  # of log-odds in the score, so that no two scores of a label have the same probability
 
 
 class Calibration(NamedTuple):
-    """p = interpolated(knots) of each score (multilabel); multiclass models have softmax(temperature * scores).
+    """With `labels`, a score s becomes log-odds a + b s + e g(s), g interpolated from the knots; their sigmoid is p, or
+    in multiclass models their softmax. Without `labels` p is interpolated from the knots, or softmax(temperature s).
 
     The top label of a row is true more often than others of the same score: most rows have a label at least, and it
     is the likeliest. So its log-odds x become a + b x, where that is more: top-1 recalibration. (bibtex: top labels of
@@ -31,6 +43,43 @@ class Calibration(NamedTuple):
     values: Array  # (m,) their probabilities
     temperature: float = 1.0
     top1: tuple[float, float] = (0.0, 1.0)  # a, b of the top-1 recalibration (multilabel)
+    labels: Array | None = None  # (3, c) a, b and e of each label
+
+    def log_odds(self, S: Array, labels: Any, *, loss: str) -> Array:
+        """Returns what some labels are ranked by, from their scores (b, m): their log-odds, or the scores themselves
+        where labels have no maps of their own."""
+        if self.labels is None:
+            return S
+        a, b, e = self.labels[:, labels].astype(np.float32)
+        G = self.interpolate(S, self.shared_log_odds, loss)
+        G *= e
+        G += a
+        G += b * S
+        return G
+
+    def device_maps(self, *, loss: str) -> Any:
+        """Returns `device_weights.LabelMaps`, or None where labels have none."""
+        if self.labels is None:
+            return None
+        from smoothlink.machines.device_weights import LabelMaps
+
+        tiny = LINEAR_SCORES if loss == "squared" else 0.0
+        return LabelMaps(self.knots, self.shared_log_odds, self.labels, tiny)
+
+    @property
+    def shared_log_odds(self) -> Array:
+        """Returns g (m,) at the knots."""
+        p = np.clip(self.values, LEAST_PROBABILITY, 1 - LEAST_PROBABILITY)
+        return np.log(p / (1 - p))
+
+    def interpolate(self, scores: Array, values: Array, loss: str) -> Array:
+        """Returns what scores of any shape have in between values (m,) at the knots, as float32."""
+        if np.size(scores) < FEW_SCORES:
+            wide = stretch(np.asarray(scores, np.float64), loss)
+            return np.interp(wide, self.knots, values).astype(np.float32)
+        from smoothlink.machines.prediction_kernels import interpolate
+
+        return interpolate(scores, self.knots, values, LINEAR_SCORES if loss == "squared" else 0.0)
 
     @property
     def recalibrates_top1(self) -> bool:
@@ -44,15 +93,10 @@ class Calibration(NamedTuple):
         return np.maximum(p, sigmoid(a + b * np.log(q / (1 - q)))).astype(np.float32)
 
     def probabilities(self, scores: Array, *, loss: str) -> Array:
-        """Returns multilabel probabilities of scores of any shape."""
-        if len(self.knots) and np.size(scores) < FEW_SCORES:
-            wide = stretch(np.asarray(scores, np.float64), loss)
-            return np.interp(wide, self.knots, self.values).astype(np.float32)
-        if len(self.knots):
-            from smoothlink.machines.prediction_kernels import interpolate
-
-            return interpolate(scores, self.knots, self.values, LINEAR_SCORES if loss == "squared" else 0.0)
-        if loss == "squared":
+        """Returns multilabel probabilities of what labels are ranked by, an array of any shape."""
+        if self.labels is None and len(self.knots):
+            return self.interpolate(scores, self.values, loss)
+        if self.labels is None and loss == "squared":
             return np.clip(scores, 0, 1)
         return sigmoid(np.array(scores, np.float32))
 
@@ -174,20 +218,148 @@ class TopLabels:
         return calibration._replace(top1=(a, b)) if fine else calibration
 
 
-def fit_temperature(scores: Array, labels: Array, w: Array) -> tuple[float, Calibration]:
-    """Returns the least log-loss of softmax(t * scores) on held-out rows of one label each, and the t that gives it."""
+class PairSample:
+    """Scores of held-out pairs of a row and a label, added block by block: all true ones, and a sample of others."""
+
+    def __init__(self, pairs: int, frequencies: Array, seed: int = 0) -> None:
+        """Prepares for so many pairs of labels whose frequencies are (c,)."""
+        self.share, self.rng = min(1.0, SAMPLED_PAIRS / max(1, pairs)), np.random.default_rng(seed)
+        self.trained, self.places = frequencies > 0, label_places(frequencies)
+        self.parts: list[tuple[Array, ...]] = []
+
+    def add(self, labels: slice, scores: Array, Y: sp.csr_array, w: Array) -> None:
+        """Adds scores (n, m) of some labels and their truth (n, m); rows have weights (n,)."""
+        n, m = scores.shape
+        true = Y.toarray() > 0
+        hits = np.flatnonzero(true)
+        count = round(self.share * n * m)
+        others = np.arange(n * m) if count >= n * m else self.rng.integers(0, max(1, n * m), count)
+        others = others[~true.ravel()[others]]
+        each = max(1, n * m - len(hits)) / max(1, len(others))
+        at = np.concatenate([hits, others])
+        at_weight = np.repeat([1.0, each], [len(hits), len(others)]) * w[at // max(1, m)]
+        columns = labels.start + at % max(1, m)
+        kept = self.trained[columns] & (at_weight > 0)
+        part = scores.ravel()[at], self.places[columns], true.ravel()[at], at_weight
+        self.parts.append(tuple(values[kept] for values in part))
+
+    def fit(self, shared: Calibration, *, loss: str) -> Calibration:
+        """Returns the calibration in which each label has its own map, from the one that all share: the logistic
+        regression of the pairs."""
+        s, places, true, w = (np.concatenate(values) for values in zip(*self.parts, strict=True))
+        if not (len(shared.knots) and true.any()):
+            return shared
+        A = map_terms(s, shared.interpolate(s, shared.shared_log_odds, loss), places)
+
+        def descent(theta: Array) -> tuple[float, Array, Array]:
+            z = A @ theta
+            p = sigmoid(z.copy())
+            value = float(w @ (np.logaddexp(0, z) - true * z))
+            return value, A.T @ (w * (p - true)), (A.T * (w * p * (1 - p))) @ A
+
+        return shared._replace(labels=label_maps(minimise_maps(descent), self.places))
+
+
+def label_places(frequencies: Array) -> Array:
+    """Returns where labels (c,) are between the rarest (0) and the most frequent (1), by the logarithm of their
+    frequencies."""
+    trained = frequencies > 0
+    if not trained.any():
+        return np.zeros(len(frequencies))
+    x = np.log(np.where(trained, frequencies, frequencies[trained].min()))
+    return np.asarray((x - x.min()) / (np.ptp(x) or 1.0))
+
+
+def map_terms(s: Array, g: Array, places: Array) -> Array:
+    """Returns the terms (..., 7) whose weighted sum is the log-odds a + b s + e g, of scores s (...) and the shared
+    log-odds g: a is a parabola in the label's place, b and e are between their values for the rarest and the most
+    frequent labels."""
+    u, one = np.broadcast_to(places, s.shape), np.ones(s.shape)
+    return np.stack([one, u, u * u, s * (1 - u), s * u, g * (1 - u), g * u], axis=-1).astype(np.float64)
+
+
+def label_maps(theta: Array, places: Array) -> Array:
+    """Returns a, b and e (3, c) of labels at these places."""
+    zero, one = np.zeros_like(places), np.ones_like(places)
+    a = map_terms(zero, zero, places) @ theta
+    return np.stack([a, map_terms(one, zero, places) @ theta - a, map_terms(zero, one, places) @ theta - a])
+
+
+def minimise_maps(descent: Callable[[Array], tuple[float, Array, Array]]) -> Array:
+    """Returns the weights (7,) of `map_terms` at which a convex loss is least, by Newton steps; `descent` returns its
+    value, gradient and Hessian. No log-odds fall with the score. A prior worth a pair or so keeps the shared map where
+    pairs are few."""
+    start = np.array([0, 0, 0, LEAST_SLOPE, LEAST_SLOPE, 1, 1])
+    lower = np.array([-np.inf, -np.inf, -np.inf, LEAST_SLOPE, LEAST_SLOPE, 0, 0])
+    precision = np.array([0.1, 0.1, 0.1, 0.01, 0.01, 0.1, 0.1])  # of the prior; scores of the squared loss are small
+
+    def penalised(theta: Array) -> tuple[float, Array, Array]:
+        value, gradient, hessian = descent(theta)
+        off = theta - start
+        return value + 0.5 * float(precision @ off**2), gradient + precision * off, hessian + np.diag(precision)
+
+    theta = start
+    value, gradient, hessian = penalised(theta)
+    for _ in range(30):
+        free = (theta > lower) | (gradient < 0)
+        step = np.zeros(len(theta))
+        step[free] = np.linalg.solve(hessian[np.ix_(free, free)], gradient[free])
+        for _ in range(20):
+            moved = np.maximum(theta - step, lower)
+            found = penalised(moved)
+            if found[0] <= value:
+                break
+            step /= 2
+        else:
+            break
+        gain, theta = value - found[0], moved
+        value, gradient, hessian = found
+        if gain < 1e-4:
+            break
+    return theta
+
+
+def fit_multiclass(
+    scores: Array, labels: Array, w: Array, frequencies: Array | None = None, *, loss: str
+) -> tuple[float, Calibration]:
+    """Returns the log-loss of softmax(a + b s + e g(s)) on held-out rows of one label each, and the calibration that
+    minimises it; g is the map that all pairs share, as for multilabel. Without frequencies all classes have one map."""
     if not len(labels):
         return float("inf"), no_calibration()
-    from scipy.optimize import minimize_scalar
+    n, c = scores.shape
+    histogram = Histogram(loss)
+    truth = sp.csr_array((np.ones(n), labels, np.arange(n + 1)), (n, c))
+    for rows in row_blocks(n, c):
+        histogram.add(scores[rows], truth[rows], w[rows])
+    shared = histogram.monotone()
+    g, frequencies = shared.shared_log_odds, np.ones(c) if frequencies is None else frequencies
+    places, untrained = label_places(frequencies), np.where(frequencies > 0, 0.0, -np.inf)
+    kept = np.flatnonzero((frequencies > 0)[labels] & (w > 0))[: max(FEWEST_ROWS, CLASS_PAIRS // c)]
+    if not len(kept):
+        return float("inf"), no_calibration()
+    scores, labels, w = scores[kept], labels[kept], w[kept]
 
-    def logloss(log_t: float) -> float:
-        Z = scores.astype(np.float64) * np.exp(log_t)
-        Z -= Z.max(axis=1, keepdims=True)
-        losses = np.log(np.exp(Z).sum(axis=1)) - Z[np.arange(len(Z)), labels]
-        return float(w @ losses / w.sum())
+    def descent(theta: Array) -> tuple[float, Array, Array]:
+        value, gradient, hessian = 0.0, np.zeros(len(theta)), np.zeros((len(theta), len(theta)))
+        for rows in row_blocks(len(labels), c):
+            A = map_terms(scores[rows], shared.interpolate(scores[rows], g, loss), places)
+            Z, y, weights = A @ theta + untrained, labels[rows], w[rows]
+            Z -= log_sums(Z)
+            P, at = np.exp(Z), (np.arange(len(y)), y)
+            M, flat = np.einsum("nc,nck->nk", P, A), A.reshape(-1, len(theta))
+            value -= float(weights @ Z[at])
+            gradient += weights @ (M - A[at])
+            hessian += (flat.T * (P * weights[:, None]).ravel()) @ flat - (M.T * weights) @ M
+        return value, gradient, hessian
 
-    best = minimize_scalar(logloss, bounds=(-4, 6), method="bounded")
-    return float(best.fun), Calibration(np.zeros(0), np.zeros(0), float(np.exp(best.x)))
+    theta = minimise_maps(descent)
+    return descent(theta)[0] / float(w.sum()), shared._replace(labels=label_maps(theta, places))
+
+
+def row_blocks(n: int, c: int) -> Iterator[slice]:
+    """Yields rows whose pairs with all c labels are a block."""
+    step = max(1, BLOCK_PAIRS // c)
+    yield from (slice(start, min(n, start + step)) for start in range(0, n, step))
 
 
 def row_logloss(P: Array, Y: sp.csr_array, *, multiclass: bool) -> Array:

@@ -22,6 +22,8 @@ LOG_ODDS = np.arange(-1380, 2761) * 0.005  # of the thresholds that are consider
 PAIRS_AT_A_TIME = 1 << 20  # that are counted together
 LEAST_PAIRS = 20  # predicted pairs below which their precision says nothing
 COARSE = 20  # steps of LOG_ODDS between thresholds at which the F1 of each label is compared
+BAND_LABELS, MOST_BANDS = 25, 8  # labels of like frequency that share a cut, at least; bands of them, at most
+ALL_LABELS = 0.3  # of the labels of a band: how much the mean over all counts, to choose the cut of a band
 SHARED_ROWS = 1.0  # expected held-out rows of a label at which its own cut and the shared one weigh the same
 NEAR = 0.1  # of the labels per row: how far off they may be without a warning
 
@@ -72,21 +74,23 @@ class ThresholdCounts:
     Pairs of less than 0.001 are counted only where they are true: of very many labels most are such.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, bands: int = 1) -> None:
         self.edges = sigmoid(LOG_ODDS.copy())
         self.edges[LOG_ODDS == 0] = HALF
         self.pairs, self.hits = np.zeros((2, len(self.edges)))
-        self.label_f1 = np.zeros(len(self.edges[::COARSE]))  # summed over labels
+        self.label_f1 = np.zeros((bands, len(self.edges[::COARSE])))  # summed over the labels of a band
         self.true = self.rows = 0.0
 
-    def add(self, P: Array, Y: sp.csr_array, w: Array) -> None:
-        """Adds probabilities (n, m) of some labels, whose truth is Y (n, m); rows have weights (n,)."""
+    def add(self, P: Array, Y: sp.csr_array, w: Array, bands: Array | None = None) -> None:
+        """Adds probabilities (n, m) of some labels, whose truth is Y (n, m); weights are of rows (n,), bands of labels
+        (m,)."""
         true, width = sp.csc_array(Y), max(1, PAIRS_AT_A_TIME // max(1, len(P)))
+        bands = np.zeros(P.shape[1], np.int64) if bands is None else bands
         for start in range(0, P.shape[1], width):
             labels = slice(start, start + width)
-            self._add_some(P[:, labels], true[:, labels].tocsr(), w)
+            self._add_some(P[:, labels], true[:, labels].tocsr(), w, bands[labels])
 
-    def _add_some(self, P: Array, Y: sp.csr_array, w: Array) -> None:
+    def _add_some(self, P: Array, Y: sp.csr_array, w: Array, bands: Array) -> None:
         likely = np.nonzero(np.float32(self.edges[0]) <= P)
         true = np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr)), Y.indices
         hit = tuple(indices[P[true] >= np.float32(self.edges[0])] for indices in true)
@@ -94,17 +98,19 @@ class ThresholdCounts:
         for counts, (rows, labels) in ((self.pairs, likely), (self.hits, hit)):
             at = np.searchsorted(self.edges, P[rows, labels].astype(np.float64), side="right") - 1
             counts += np.bincount(at, w[rows], len(self.edges))
-            shape = P.shape[1], len(self.label_f1)
+            shape = P.shape[1], self.label_f1.shape[1]
             found = np.bincount(labels * shape[1] + at // COARSE, w[rows], shape[0] * shape[1]).reshape(shape)
             by_label.append(np.cumsum(found[:, ::-1], axis=1)[:, ::-1])  # at each threshold or above
         rows_of_label = np.bincount(true[1], w[true[0]], P.shape[1])
-        self.label_f1 += ratio(2 * by_label[1], by_label[0] + rows_of_label[:, None]).sum(axis=0)
+        np.add.at(self.label_f1, bands, ratio(2 * by_label[1], by_label[0] + rows_of_label[:, None]))
         self.true, self.rows = self.true + float(rows_of_label.sum()), float(w.sum())
 
     @property
-    def f1_cut(self) -> float:
-        """Returns the threshold that gives the highest mean F1 over labels, if all have the same."""
-        return float(self.edges[::COARSE][np.argmax(self.label_f1)])
+    def f1_cuts(self) -> Array:
+        """Returns the thresholds, one for each band, that give the highest mean F1 over its labels; the mean over all
+        labels counts as much as some labels of the band, which may have no held-out row."""
+        curves = self.label_f1 + ALL_LABELS * self.label_f1.mean(axis=0)
+        return np.asarray(self.edges[::COARSE][np.argmax(curves, axis=1)])
 
     def choose(self, aim: Aim) -> ChosenThreshold:
         """Returns one threshold for all labels, by its aim."""
@@ -129,11 +135,12 @@ class ThresholdCounts:
 
 def choose_thresholds(probabilities: Probabilities, frequencies: Array, w: Array, aim: Aim) -> Thresholds:
     """Returns thresholds by their aim on held-out rows of weights w (n,), whose labels have these frequencies (c,)."""
-    counts, cuts = ThresholdCounts(), np.empty(len(frequencies))
+    bands = frequency_bands(frequencies)
+    counts, cuts = ThresholdCounts(int(bands.max(initial=0)) + 1), np.empty(len(frequencies))
     for labels, P, true in probabilities():
-        counts.add(P, true, w)
+        counts.add(P, true, w, bands[labels])
         cuts[labels] = f1_thresholds(P, frequencies[labels], w)
-    f1 = shrink(cuts, frequencies * w.sum(), counts.f1_cut)
+    f1 = shrink(cuts, frequencies * w.sum(), counts.f1_cuts[bands])
     facts: dict[str, Any] = {"aim": str(aim), "rows": len(w), "threshold": None}
     if aim.name == "f1":
         return Thresholds(f1, None, facts | reached_by_label(probabilities, f1, w))
@@ -149,9 +156,18 @@ def choose_thresholds(probabilities: Probabilities, frequencies: Array, w: Array
     return Thresholds(f1, found.value, facts | {"threshold": found.value} | found.reached._asdict())
 
 
-def shrink(cuts: Array, expected: Array, shared: float) -> Array:
+def frequency_bands(frequencies: Array) -> Array:
+    """Returns the band (c,) of each label, from the rarest on: bands have equally many labels."""
+    bands = int(np.clip(len(frequencies) // BAND_LABELS, 1, MOST_BANDS))
+    found = np.empty(len(frequencies), np.int64)
+    found[np.argsort(frequencies, kind="stable")] = np.arange(len(frequencies)) * bands // max(1, len(frequencies))
+    return found
+
+
+def shrink(cuts: Array, expected: Array, shared: ArrayLike) -> Array:
     """Returns thresholds (c,): the geometric mean of the cut of each label, which weighs as many rows as are expected
-    of it, and the one that labels share. Of a rare label the cut is the largest probability seen, mostly by chance."""
+    of it, and the one that labels of its band share. Of a rare label the cut is the largest probability seen, mostly by
+    chance."""
     known = np.isfinite(cuts) & (cuts > 0)
     own, logs = np.where(known, expected, 0), np.log(np.where(known, cuts, 1))
     return np.exp((own * logs + SHARED_ROWS * np.log(shared)) / (own + SHARED_ROWS))

@@ -228,8 +228,9 @@ class TextSmoothLink(ShortHtml, BaseEstimator):
         """
         return self._named(self.transform(texts), "predict", threshold=threshold)
 
-    def predict_f1(self, texts: Texts, over: str = "thresholds") -> list[list[str]] | LabelMatrix:
-        """Returns names for a high F1 of each label (Algorithm 4), or a 0/1 matrix, as `predict`."""
+    def predict_f1(self, texts: Texts, over: str = "auto") -> list[list[str]] | LabelMatrix:
+        """Returns names for a high F1 of each label (Algorithm 4), or a 0/1 matrix, as `predict`; over: as
+        SmoothLinkClassifier.predict_f1."""
         return self._named(self.transform(texts), "predict_f1", over=over)
 
     def _named(self, X: sp.csr_array, method: str, **given: Any) -> list[list[str]] | Array | sp.csr_array:
