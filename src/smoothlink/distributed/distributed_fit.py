@@ -203,7 +203,7 @@ def fit_partitioned(
             problem = Problem(rows, RemoteLabels(rows), multiclass, scaling, Inputs(), False, label_scale, state)
             return problem, start_settings(problem, request, entries)
 
-        fitted = fit_posed(pose, replace(request, input_kernel=None), clock, state, rows.c)
+        fitted = fit_posed(pose, replace(request, input_kernel=None, trees=False), clock, state, rows.c)
     fitted.summary.update(workers=len(cluster.workers), partitioned=plan.by, bytes_moved=dict(cluster.moved))
     return with_contents(fitted, contents, rows.groups)
 
