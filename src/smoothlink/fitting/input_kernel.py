@@ -31,7 +31,8 @@ WIDTH_LABELS = 256  # the most frequent ones, by which widths are compared, and 
 FEW_FOLDS = 3  # on which they are compared
 TREE_ROWS, TREE_COLUMNS = 100, 1000  # at least and at most, for which trees "auto" grows any
 LINK = "settings of the link"
-KERNEL_GAIN = 0.005  # of the criterion: a kernel, or trees, that bring less are not worth their cost
+KERNEL_GAIN = 0.005  # of the criterion: a kernel that brings less is not worth its cost
+TREE_GAIN = 0.02  # of the loss of ridge regression; where it is less, a Gaussian kernel gains nothing by trees
 
 
 def draw_inputs(A: Any, w: Array | None, request: Request) -> tuple[Inputs, Array]:
@@ -127,7 +128,7 @@ def with_trees(request: Request, pose: Pose) -> Request:
     if request.input_kernel != "auto" or not may_grow(pose(plain)[0], request):
         return replace(request, trees=False)
     without, beside = (best_ridge_loss(replace(plain, trees=trees), pose) for trees in (False, True))
-    return replace(request, trees=bool(beside < (1 - KERNEL_GAIN) * without))
+    return replace(request, trees=bool(beside < (1 - TREE_GAIN) * without))
 
 
 def best_ridge_loss(request: Request, pose: Pose) -> float:

@@ -121,17 +121,21 @@ def grow(X: Array, T: Array, w: Array, seed: list[int]) -> Trees:
         n_jobs=get_num_threads(),
         random_state=int(np.random.default_rng(seed).integers(2**31)),
     )
-    forest.fit(X, T if T.shape[1] > 1 else T[:, 0], sample_weight=w)
+    return trees_of(forest.fit(X, T if T.shape[1] > 1 else T[:, 0], sample_weight=w))
+
+
+def trees_of(forest: Any) -> Trees:
+    """Returns the trees of a fitted forest of scikit-learn as arrays: its prediction, from the mean of the roots."""
     found = [tree.tree_ for tree in forest.estimators_]
     return joined(
         [
             Trees(
-                d,
+                forest.n_features_in_,
                 np.zeros(1, np.int32),
                 np.where(tree.children_left < 0, -1, tree.feature).astype(np.int32),
                 down(tree.threshold),
                 np.maximum(np.column_stack([tree.children_left, tree.children_right]), 0).astype(np.int32),
-                ((tree.value - tree.value[0])[:, :, 0] / TREES).astype(np.float32),
+                ((tree.value - tree.value[0])[:, :, 0] / len(found)).astype(np.float32),
             )
             for tree in found
         ]
