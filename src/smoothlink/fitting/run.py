@@ -117,10 +117,11 @@ def fit_posed(pose: Pose, request: Request, clock: Clock, state: FitState, label
         if trains_jointly(problem, settings, request):
             return fit_jointly(joint_choice(problem, settings, request), request, clock)
         if request.effort == "quick":
-            with clock.step("choose"):
-                request = with_trees(request, pose)
-            if request.trees:
-                problem, settings = pose(with_width(plain_inputs(request), pose))
+            if request.trees == "auto" and problem.table:
+                with clock.step("trees"):
+                    request = with_trees(request, pose)
+                    if request.trees:
+                        problem, settings = pose(with_width(plain_inputs(request), pose))
             return fit_quickly(choose_quick(problem, settings, request), request, clock)
     return fit_fully(pose, request, clock, state)
 
