@@ -164,6 +164,7 @@ OTHERS = {  # possible in themselves
     "training": ["joint", FineTune()],
     "label_smoothing": [0.9],
     "normalize_embedding": [True],
+    "trees": [True],
     "input_kernel": ["gaussian", InputKernel(map="landmarks")],
     "solver": ["dual"],
     "holdout": [0.2],

@@ -54,6 +54,7 @@ CASES = {
     "softmax": (classes, {"loss": Softmax(passes=3)}),
     "linear": (with_gaps, {"kernel": "linear", "normalize_embedding": True}),
     "landmarks": (multilabel, {"input_kernel": InputKernel(bandwidth=2.0, features=30)}),
+    "trees": (multilabel, {"trees": True, "input_kernel": None}),
     "random inputs": (words, {"input_kernel": InputKernel(features=30, map="random")}),
     "no embedding": (with_gaps, {"embedding": "none"}),
     "a first stage": (multilabel, {"embedding": PerLabel(LogisticRegression())}),

@@ -62,7 +62,8 @@ def test_parts_and_base_are_the_score_of_sparse_rows(rng, changes):
 def test_parts_and_base_are_the_score_of_dense_rows(rng, kernel):
     X, Y = multilabel(rng)
     given = None if kernel is None else InputKernel(kernel, 1.0, 40)
-    parts_sum_up(fixed(input_kernel=given).fit(X, Y), X)
+    for trees in (False, True):
+        parts_sum_up(fixed(input_kernel=given, trees=trees).fit(X, Y), X)
 
 
 def test_parts_and_base_are_the_score_of_joint_training(rng):

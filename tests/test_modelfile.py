@@ -36,7 +36,7 @@ from smoothlink import (
     Softmax,
 )
 from smoothlink import safetensors_file as files
-from smoothlink.modelfile import SCALES, SPARSE_ARRAYS, model_arrays, model_meta
+from smoothlink.modelfile import SCALES, SPARSE_ARRAYS, TREE_ARRAYS, model_arrays, model_meta
 from smoothlink.weights import open_shards, write_shard
 
 DOCS = Path(__file__).parents[1] / "docs" / "file-format.md"
@@ -90,6 +90,12 @@ MODELS = {
     "none of words": ("words", {"embedding": "none", "scale": "unit"}, True),
     "landmarks": ("multilabel", {"input_kernel": InputKernel(bandwidth=2.0, features=20)}, False),
     "random inputs": ("words", {"input_kernel": InputKernel("laplacian", 2.0, 20, "random")}, True),
+    "trees": ("multilabel", {"trees": True, "input_kernel": None}, True),
+    "trees and landmarks": (
+        "multilabel",
+        {"trees": True, "input_kernel": InputKernel(bandwidth=2.0, features=20)},
+        False,
+    ),
     "linear first stage": ("words", {"embedding": PerLabel(LogisticRegression())}, False),
 }  # each with whether it is mapped
 
@@ -485,6 +491,29 @@ def test_landmarks_that_make_no_kernel_are_refused(path, damage):
     refused(path)
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        *({f"tree_{name}": None} for name in ("roots", "feature", "threshold", "children", "values")),
+        {"tree_values": np.zeros((3, 2), np.float32)},
+        {"tree_values": np.zeros(5, np.float32)},
+        {"tree_roots": np.array([-1], np.int32)},
+        {"tree_roots": np.array([[0]], np.int32)},
+        {"tree_roots": np.array([1 << 30], np.int32)},
+        {"tree_feature": lambda found: np.where(found >= 0, 6, found)},
+        {"tree_children": np.zeros_like},  # each node its own child
+        {"tree_children": lambda found: found + len(found)},
+    ],
+    ids=str,
+)
+def test_trees_that_lead_nowhere_are_refused(path, damage):
+    X, y = classes(np.random.default_rng(1))
+    fixed(trees=True, input_kernel=None).fit(X, y).save(path)
+    found = files.load(path, mmap=False).arrays
+    rewritten(path, **{name: made(found[name]) if callable(made) else made for name, made in damage.items()})
+    refused(path)
+
+
 OPTIONAL = {"U", "label_names_utf8", "feature_names_utf8"}  # which a model may lack; of names, both halves
 
 
@@ -656,7 +685,7 @@ def test_every_array_and_key_is_documented_and_nothing_else():
     numbers = fixed().fit(X, y)
     names = {"label_names", "feature_names", "class_names"}
     arrays = {re.sub("_(utf8|offsets)$", "", name) for name in [*ARRAYS, *model_arrays(numbers)]}
-    assert documented("Arrays of a model") == arrays | names | {"input_points", *SCALES, *SPARSE_ARRAYS}
+    assert documented("Arrays of a model") == arrays | names | {"input_points", *SCALES, *SPARSE_ARRAYS, *TREE_ARRAYS}
     assert documented("Meta of a model") == set(META) | {"first", "threshold", "zero_based", "vocabulary"}
 
 

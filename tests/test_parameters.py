@@ -54,6 +54,7 @@ CHANGES = {
     "class_weight": Change(["balanced", {3: 30.0}, np.arange(1.0, 36.0)]),
     "scale": Change(["none", "unit"]),  # "auto" is "variance" here
     "normalize_embedding": Change([True]),
+    "trees": Change([True]),
     "input_kernel": Change(["gaussian", InputKernel("matern(3)", features=60), InputKernel("laplacian", features=60)]),
     "solver": Change([ConjugateGradient(tol=0.5, iterations=1)]),
     "effort": Change([]),  # fitting/test_quick.py

@@ -112,6 +112,7 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
         class_weight: str | Mapping[Any, float] | Weights | None = None,
         scale: str = "auto",
         normalize_embedding: bool = False,
+        trees: bool | str = "auto",
         input_kernel: str | InputKernel | None = "auto",
         solver: str | Cholesky | DualCholesky | ConjugateGradient = "auto",
         effort: str = "full",
@@ -137,6 +138,7 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
         self.class_weight = class_weight
         self.scale = scale
         self.normalize_embedding = normalize_embedding
+        self.trees = trees
         self.input_kernel = input_kernel
         self.solver = solver
         self.effort = effort

@@ -198,9 +198,12 @@ def contributions_of_row(model: Model, X: Any, labels: Array) -> tuple[Row, Cont
     if sp.issparse(A) and not len(row.numbers):
         base = np.where(model.untrained, -np.inf, model.prior_scores)[labels]
         return row, Contributions(base, np.zeros((0, len(labels))))
-    path = path_to(model, row)
+    added = None if model.trees is None else model.trees.contributions(A[0, :-1])  # (d, k)
+    path = path_to(model, row if added is None else row_with_predictions(A[0, :-1], added))
     path = to_unit_length(path) if model.normalize else path
     parts = contributions(path, model.features, model.V.columns(labels))
+    if added is not None:
+        row, parts = Row(np.arange(len(added)), A[0, :-1]), to_columns(parts, added)
     if model.sparse_weights is not None:
         parts = parts._replace(added=parts.added + row.values[:, None] * model.sparse_weights.of(row.numbers, labels))
     untrained = model.untrained[labels]
@@ -220,6 +223,19 @@ def path_to(model: Model, row: Row) -> EmbeddingPath:
         return path
     weights = W.columns()
     return through_weights(path, weights[:-1], weights[-1])
+
+
+def row_with_predictions(x: Array, added: Array) -> Row:
+    """Returns the columns of a scaled row x (d,) and the predictions of trees beside it, to which they add (d, k)."""
+    return Row(np.arange(sum(added.shape)), np.concatenate([x, added.sum(axis=0)]).astype(np.float32))
+
+
+def to_columns(parts: Contributions, added: Array) -> Contributions:
+    """Returns contributions of columns (d, m), which get what the predictions of trees contribute by their part in
+    each prediction (d, k)."""
+    d, total = len(added), added.sum(axis=0)
+    share = added / np.where(total == 0, 1, total)
+    return parts._replace(added=parts.added[:d] + share @ parts.added[d:])
 
 
 class Row(NamedTuple):

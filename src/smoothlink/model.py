@@ -21,6 +21,7 @@ from smoothlink.steps.landmarks import Landmarks
 from smoothlink.steps.scale import Scaling
 from smoothlink.steps.squared import prior
 from smoothlink.steps.thresholds import HALF
+from smoothlink.steps.trees import Trees
 from smoothlink.weights import ALL, HostProjection, Projection, Weights
 
 Array = NDArray[Any]
@@ -62,7 +63,7 @@ class BestScores(NamedTuple):
 
 @dataclass(frozen=True)
 class Model:
-    """x -> scale -> (input features) -> h = W'x -> phi(h) -> scores V'phi (+ D'x) -> probabilities."""
+    """x -> scale -> (trees) -> (input features) -> h = W'x -> phi(h) -> scores V'phi (+ D'x) -> probabilities."""
 
     scaling: Scaling
     input_features: Features | Landmarks | None  # the kernel first stage, where there is one
@@ -79,6 +80,7 @@ class Model:
     thresholds: Array  # (c,) for a high F1 of each label, from held-out rows
     threshold: float | None = HALF  # of all labels, by the model's aim; None: `thresholds`
     sparse_weights: SparseWeights | None = None  # D (d + 1, c), where all weights were trained jointly
+    trees: Trees | None = None  # whose predictions stand beside the scaled x, where there are any
     verification: Verification | None = None  # of the mapped arrays, where it goes on in the background
     block_bytes: int = BLOCK_BYTES  # of scores or features at a time
 
@@ -128,6 +130,8 @@ class Model:
     def project_scaled(self, A: Any, W: Projection | None) -> tuple[Any, Array]:
         """Returns h (n, k) of scaled rows, and which of them (n,) have no feature but the intercept."""
         without_features = np.diff(A.indptr) == 1 if sp.issparse(A) else np.zeros(len(A), bool)
+        if self.trees is not None:
+            A = self.trees(A[:, :-1])
         if self.input_features is not None:
             A = self.input_features(A[:, :-1])
         if self.classifier is not None:

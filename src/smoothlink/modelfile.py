@@ -30,6 +30,7 @@ from smoothlink.steps.featurize import Features, parse_kernel
 from smoothlink.steps.landmarks import Landmarks
 from smoothlink.steps.scale import Scaling
 from smoothlink.steps.thresholds import HALF
+from smoothlink.steps.trees import Trees
 from smoothlink.weights import ArrayWeights, HalfWeights, Weights, open_shards
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ Array = NDArray[Any]
 SOLVERS = {solver.__name__: solver for solver in (Cholesky, ConjugateGradient, DualCholesky)}
 SCALES = ("V_scale", "W_scale")  # present where V and W are float16
 SPARSE_ARRAYS = ("D_indptr", "D_labels", "D_values")  # present where labels have sparse weights
+TREE_ARRAYS = ("tree_roots", "tree_feature", "tree_threshold", "tree_children", "tree_values")  # where there are trees
 
 
 def save(
@@ -111,6 +113,8 @@ def model_arrays(classifier: SmoothLinkClassifier, dtype: str | None = None) -> 
         arrays["input_points"] = model.input_features.points
     elif model.input_features is not None:
         arrays["input_R"], arrays["input_b"] = model.input_features
+    if model.trees is not None:
+        arrays |= dict(zip(TREE_ARRAYS, model.trees[1:], strict=True))
     if classifier.training_rows_ is not None:
         arrays["training_rows"] = np.ascontiguousarray(classifier.training_rows_.hashes).view(np.int32)
     if not classifier._indicator:
@@ -343,6 +347,7 @@ def build_model(arrays: dict[str, Array], meta: dict[str, Any], V: Weights) -> M
         thresholds=arrays["thresholds"],
         threshold=meta.get("threshold", HALF),
         sparse_weights=sparse_weights_of(arrays, meta["n_features_in"], V.shape[1]),
+        trees=trees_of(arrays, meta["n_features_in"]),
     )
 
 
@@ -366,6 +371,25 @@ def sparse_weights_of(arrays: dict[str, Array], d: int, c: int) -> SparseWeights
     if not fits or (count and not (D.labels.min() >= 0 and D.labels.max() < c)):
         raise ModelFileError("its sparse weights (D) do not fit the model. Save the model again.")
     return D
+
+
+def trees_of(arrays: dict[str, Array], d: int) -> Trees | None:
+    """Returns the trees, where the file has them; a child that is not after its parent would be a way without end."""
+    if not arrays.keys() & set(TREE_ARRAYS):
+        return None
+    trees = Trees(d, *(arrays[name] for name in TREE_ARRAYS))
+    m, nodes = len(trees.feature), np.arange(len(trees.feature))
+    shapes = (
+        *((trees.roots, np.int32, trees.roots.shape[:1]), (trees.feature, np.int32, (m,))),
+        *((trees.threshold, np.float32, (m,)), (trees.children, np.int32, (m, 2))),
+        (trees.values, np.float32, (m, *(trees.values.shape[1:2] or (0,)))),
+    )
+    fits = all(found.dtype == kind and found.shape == shape for found, kind, shape in shapes)
+    inner = nodes[trees.feature >= 0] if fits else nodes
+    fits = fits and bool((trees.feature < d).all() and ((trees.roots >= 0) & (trees.roots < m)).all())
+    if not fits or not ((trees.children[inner] > inner[:, None]) & (trees.children[inner] < m)).all():
+        raise ModelFileError("its trees do not fit the model. Save the model again.")
+    return trees
 
 
 def weights_of(arrays: dict[str, Array], name: str) -> ArrayWeights | HalfWeights:
@@ -411,7 +435,8 @@ def fits_landmarks(found: Any) -> bool:
 def check_arrays(arrays: dict[str, Array], meta: dict[str, Any], V: Weights) -> None:
     """Raises an error unless the arrays are those of one model, of the types and shapes in docs/file-format.md."""
     d, c, s = meta["n_features_in"], V.shape[1], arrays["b"].size
-    inputs = arrays["input_b"].size if "input_b" in arrays else d
+    columns = d + (0 if (trees := trees_of(arrays, d)) is None else trees.values.shape[1])  # of x and trees beside it
+    inputs = arrays["input_b"].size if "input_b" in arrays else columns
     inputs = arrays["input_points"].shape[0] if "input_points" in arrays else inputs
     k = arrays["W"].shape[-1] if "W" in arrays else inputs
     scaled = (d if meta["scale"] == "variance" else 0,)
@@ -422,9 +447,9 @@ def check_arrays(arrays: dict[str, Array], meta: dict[str, Any], V: Weights) -> 
         "b": (s,),
         "W": (inputs + 1, k),
         "U": (c, k),
-        "input_R": (d, inputs),
+        "input_R": (columns, inputs),
         "input_b": (inputs,),
-        "input_points": (inputs, d),
+        "input_points": (inputs, columns),
     }
     double: dict[str, tuple[int, ...]] = {
         "counts": (c,),

@@ -460,6 +460,14 @@ PARAMETERS = (
         "normalize_embedding", False, Values(flag=True), "Whether embedded rows are scaled to unit length.", MODEL
     ),
     Parameter(
+        "trees",
+        "auto",
+        Values(AUTO, flag=True),
+        'Whether predictions of a random forest stand beside the columns of x. "auto": where X is a dense table of up '
+        'to 1,000 columns, `input_kernel` and `ridge` are "auto", and held-out rows clearly prefer it.',
+        MODEL,
+    ),
+    Parameter(
         "input_kernel",
         "auto",
         Values(
@@ -603,6 +611,7 @@ ONLY_CPU = Values(objects="'cpu'", accepts=lambda value: value == "cpu")
 ONLY_NONE = Values(none=True)
 NOT_SMOOTHED = Values(objects="1.0", accepts=lambda value: value == 1)
 X_ITSELF = Values(AUTO, none=True)
+NO_TREES = Values(AUTO, objects="False", accepts=lambda value: value is False)
 WITHOUT_LANDMARKS = Values(
     ("auto", "gaussian", "laplacian", "exponential"),
     pattern=MATERN,
@@ -627,6 +636,7 @@ JOINT = Limit(
         "rank": Values(AUTO, whole=1),
         "label_smoothing": NOT_SMOOTHED,
         "normalize_embedding": Values(objects="False", accepts=lambda value: not value),
+        "trees": NO_TREES,
         "input_kernel": X_ITSELF,
         "solver": UNUSED,
         "memory": ONLY_NONE,
@@ -640,6 +650,7 @@ CLUSTER = Limit(
         "device": ONLY_CPU,
         "training": Values(("auto", "stepwise")),
         "memory": ONLY_NONE,
+        "trees": NO_TREES,
         "input_kernel": X_ITSELF,
         "embedding": WITHOUT_CLASSIFIER,
         "solver": Values(
@@ -664,6 +675,7 @@ LIMITS = (
                 accepts=WITHOUT_CLASSIFIER.accepts,
             ),
             "label_smoothing": NOT_SMOOTHED,
+            "trees": NO_TREES,
             "input_kernel": X_ITSELF,
             "memory": ONLY_NONE,
             "checkpoint": ONLY_NONE,

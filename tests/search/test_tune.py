@@ -155,6 +155,16 @@ def test_dense_tables_are_tried_through_kernels_and_text_is_not(rng):
     assert searched(rng, trials=1).best["p@1"].params["input_kernel"] is None
 
 
+def test_dense_tables_are_tried_with_trees_and_text_is_not(rng):
+    X, y = classes(rng, n=120)
+    space = Space(n_features=(20, 40), loss=("squared",), trees=(True,), input_kernel=(None,))
+    Y = sp.csr_array(np.eye(3, dtype=np.float32)[y])
+    table = tune(X.astype(np.float32), Y, metrics=("error",), trials=2, space=space).best["error"]
+    assert table.params["trees"] is True
+    assert SmoothLinkClassifier(**table.parameters).fit(X, y).summary_["trees"] > 0
+    assert searched(rng, trials=1).best["p@1"].params["trees"] is False
+
+
 def test_nothing_can_be_resumed_without_a_study(rng):
     with pytest.raises(ValueError, match="--study"):
         searched(rng, resume=True)

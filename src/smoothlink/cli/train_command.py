@@ -38,7 +38,7 @@ SETTINGS = (
 )
 JOINT_SETTINGS = ("scale", "rank", "kernel", "loss", "passes", "negatives", "sparse_weights")
 PLAIN: dict[str, Any] = {"markup": False, "soft_wrap": True}
-STEPS = ("scale", "read", "choose", "calibrate", "embed", "featurize", "fit", "finetune")
+STEPS = ("scale", "read", "trees", "choose", "calibrate", "embed", "featurize", "fit", "finetune")
 
 
 @grouped(reading=reading, texts=texts, names=naming, parameters=chosen)

@@ -206,7 +206,7 @@ def fit_partitioned(
             )
             return problem, start_settings(problem, request, entries)
 
-        fitted = fit_posed(pose, replace(request, input_kernel=None), clock, state, rows.c)
+        fitted = fit_posed(pose, replace(request, input_kernel=None, trees=False), clock, state, rows.c)
     fitted.summary.update(workers=len(cluster.workers), partitioned=plan.by, bytes_moved=dict(cluster.moved))
     return with_contents(fitted, contents, first)
 

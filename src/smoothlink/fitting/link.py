@@ -60,6 +60,7 @@ def fit_link(
         thresholds=calibrated.thresholds,
         threshold=calibrated.threshold,
         **label_totals(rows),
+        trees=problem.inputs.trees,
     )
     return model, embedded
 

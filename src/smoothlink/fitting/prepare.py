@@ -28,6 +28,7 @@ from smoothlink.steps.featurize import parse_kernel
 from smoothlink.steps.scale import Scaling
 from smoothlink.steps.sgd import SGD
 from smoothlink.steps.squared import Smoothing
+from smoothlink.steps.trees import Trees
 
 Array = NDArray[Any]
 
@@ -57,8 +58,13 @@ def scaled_inputs(X: Any, scaling: Scaling, request: Request, plan: Plan) -> Any
     return ScaledRows(X, scaling.__call__, kept if room is None else min(kept, room))
 
 
-def make_problem(A: Any, data: TrainingData, scaling: Scaling, request: Request, state: FitState) -> Problem:
-    """Returns the problem that a request poses: the rows of A (n, d + 1), or a kernel of them, in blocks."""
+def make_problem(
+    A: Any, data: TrainingData, scaling: Scaling, request: Request, state: FitState, trees: Trees | None = None
+) -> Problem:
+    """Returns the problem that a request poses: the rows of A (n, d + 1), or a kernel of them, in blocks.
+
+    `trees` are those whose predictions are among the columns of A.
+    """
     table = scaling.dense and scaling.kind == "variance" and not isinstance(A, ScaledRows)
     inputs = Inputs()
     if request.input_kernel not in (None, "auto"):
@@ -67,6 +73,7 @@ def make_problem(A: Any, data: TrainingData, scaling: Scaling, request: Request,
     machine = find_machine(request.device)
     rows = Rows.of(A, data.Y, data.w, block_rows=request.block_rows or planned_rows, machine=machine)
     label_scale = None if data.label_weight is None else np.sqrt(data.label_weight).astype(np.float32)
+    inputs = inputs._replace(trees=trees)
     return Problem(rows, data.Y, data.multiclass, scaling, inputs, table, label_scale, state, data.groups)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +25,7 @@ from smoothlink.fitting.holdout import (
     rows_for_one_fit,
     without,
 )
-from smoothlink.fitting.input_kernel import Pose, choose_with_inputs, with_width
+from smoothlink.fitting.input_kernel import Pose, choose_with_inputs, grow_inputs, with_trees, with_width
 from smoothlink.fitting.link import fit_link, label_totals
 from smoothlink.fitting.memory import resident_bytes
 from smoothlink.fitting.prepare import make_problem, number_of_entries, plan_memory, scaled_inputs, start_settings
@@ -98,9 +98,12 @@ def run_on(data: TrainingData, request: Request, notify: Notify | None, note: No
             note(str(state.plan))
         A = scaled_inputs(data.X, scaling, request, state.plan)
 
+        grown = cache(lambda: grow_inputs(A, data, request))
+
         def pose(request: Request) -> tuple[Problem, Settings]:
-            problem = make_problem(A, data, scaling, request, state)
-            entries = number_of_entries(A) if problem.inputs.kernel is None else problem.rows.n * problem.rows.d
+            trees, inputs = grown() if request.trees is True else (None, A)
+            problem = make_problem(inputs, data, scaling, request, state, trees)
+            entries = number_of_entries(inputs) if problem.inputs.kernel is None else problem.rows.n * problem.rows.d
             return problem, start_settings(problem, request, entries)
 
         return fit_posed(pose, request, clock, state, data.Y.shape[1])
@@ -115,6 +118,11 @@ def fit_posed(pose: Pose, request: Request, clock: Clock, state: FitState, label
         if trains_jointly(problem, settings, request):
             return fit_jointly(joint_choice(problem, settings, request), request, clock)
         if request.effort == "quick":
+            if request.trees == "auto" and problem.table:
+                with clock.step("trees"):
+                    request = with_trees(request, pose)
+                    if request.trees:
+                        problem, settings = pose(with_width(plain_inputs(request), pose))
             return fit_quickly(choose_quick(problem, settings, request), request, clock)
     return fit_fully(pose, request, clock, state)
 
@@ -159,6 +167,8 @@ def linear_in_x(
     if any(getattr(request, name) != "auto" for name in free) or request.embedding != "randomized":
         return None
     problem = choice.problem
+    if problem.inputs.trees is not None:  # labels are not linear in x
+        return None
     fits = len(problem.scaling.factor) <= LINEAR_COLUMNS and np.count_nonzero(problem.rows.w) >= LINEAR_ROWS
     if not (problem.table and validation.criteria and fits):
         return None
@@ -201,6 +211,7 @@ def saved_choice(pose: Pose, request: Request, state: FitState, report: Report) 
         inputs = choice.problem.inputs
         kernel: dict[str, Any] = {"input_kernel": None if inputs.kernel is None else str(inputs.kernel)}
         kernel |= {} if inputs.kernel is None else {"input_bandwidth": inputs.bandwidth}
+        kernel |= {"trees": inputs.trees is not None}
         found = {name: getattr(choice.settings, name) for name in searched}
         state.save(
             "choose",

@@ -27,6 +27,7 @@ from smoothlink.steps.scale import Scaling
 from smoothlink.steps.sgd import SGD
 from smoothlink.steps.squared import Smoothing
 from smoothlink.steps.thresholds import Aim
+from smoothlink.steps.trees import Trees
 
 Array = NDArray[Any]
 Notify = Callable[[str, float, str], None]  # step, share that is done, and a few words on it
@@ -67,6 +68,7 @@ class Request:
     label_smoothing: float
     scale: str
     normalize_embedding: bool
+    trees: Any  # "auto", True or False
     input_kernel: str | None
     input_bandwidth: Any
     input_features: Any
@@ -144,16 +146,19 @@ def kernel_name(kernel: Any) -> str:
 
 
 class Inputs(NamedTuple):
-    """The kernel of x on which the embedding is linear; nothing where it is linear in x itself."""
+    """The trees and the kernel of x on which the embedding is linear; nothing where it is linear in x itself."""
 
     kernel: Kernel | None = None
     bandwidth: float = 1.0
     features: Features | Landmarks | None = None
     root: Array | None = None  # (s, r) what the rows were multiplied by after `features`
+    trees: Trees | None = None  # whose predictions stand beside x
 
     @property
     def columns(self) -> int:
-        """How many columns of x there are; 0 where no kernel knows."""
+        """How many columns of x there are; 0 where neither trees nor a kernel know."""
+        if self.trees is not None:
+            return self.trees.d
         if self.features is None:
             return 0
         return int(self.features.points.shape[1] if isinstance(self.features, Landmarks) else len(self.features.R))

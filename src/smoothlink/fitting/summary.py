@@ -47,6 +47,7 @@ def summarise(
         "labels": rows.c,
         "task": "multiclass" if problem.multiclass else "multilabel",
         "scale": problem.scaling.kind,
+        "trees": 0 if inputs.trees is None else len(inputs.trees.roots),
         "input_kernel": None if inputs.kernel is None else str(inputs.kernel),
         "input_bandwidth": None if inputs.kernel is None else inputs.bandwidth,
         "input_features": rows.d - 1 if inputs.kernel is not None else None,

@@ -264,3 +264,16 @@ def entry_hash(column: int, value: float) -> Any:
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
+
+
+@compiled(parallel=True)
+def leaf_sums(
+    X: Array, roots: Array, feature: Array, threshold: Array, children: Array, values: Array, out: Array
+) -> None:
+    """Adds to out (n, k) the values of the leaves that each row of X (n, d) falls into, one of each tree."""
+    for i in prange(len(X)):
+        for node in roots:
+            while feature[node] >= 0:
+                node = children[node, 0] if X[i, feature[node]] <= threshold[node] else children[node, 1]
+            for j in range(values.shape[1]):
+                out[i, j] += values[node, j]

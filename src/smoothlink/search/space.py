@@ -32,6 +32,7 @@ class Space:
     decay: tuple[float, float] = (0.8, 1.0)
     passes: int = 15
     label_smoothing: tuple[float, float] = (0.98, 1.0)
+    trees: tuple[bool, ...] = (False, True)  # True only where X is a dense table
     input_kernel: tuple[str | None, ...] = (None, "gaussian")  # kernels only where X is a dense table
     input_bandwidth: tuple[float, float] = (0.35, 2.9)  # on half octaves
 
@@ -40,6 +41,7 @@ class Space:
         ridges = half_decades(*self.ridge)
         wanted: Params = {
             "loss": "squared",
+            "trees": False,
             "input_kernel": None,
             "rank": "all",
             "kernel": "gaussian",
@@ -50,7 +52,7 @@ class Space:
         kept: Params = {}
         for name, value in wanted.items():
             allowed = getattr(self, name)
-            if not isinstance(value, (int, float)):
+            if isinstance(value, bool) or not isinstance(value, (int, float)):
                 kept |= {name: value} if value in allowed else {}
             else:
                 kept[name] = type(value)(np.clip(value, *allowed))

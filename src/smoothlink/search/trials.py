@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ from smoothlink.fitting.calibration import criterion
 from smoothlink.fitting.checkpoint import FitState
 from smoothlink.fitting.choose import Fold, Trials, make_fold
 from smoothlink.fitting.holdout import hold_out
-from smoothlink.fitting.input_kernel import worth_trying
+from smoothlink.fitting.input_kernel import grow_inputs, may_grow, worth_trying
 from smoothlink.fitting.link import Link, decoder_passes
 from smoothlink.fitting.prepare import make_problem, number_of_entries, start_settings
 from smoothlink.fitting.settings import Problem, Request, Settings, TrainingData
@@ -30,6 +31,7 @@ from smoothlink.steps.featurize import parse_kernel
 from smoothlink.steps.scale import Scaling, choose_scaling
 from smoothlink.steps.sgd import SGD
 from smoothlink.steps.squared import Smoothing, squared
+from smoothlink.steps.trees import Trees
 from smoothlink.weights import ArrayWeights
 
 Array = NDArray[Any]
@@ -59,7 +61,8 @@ class TrialRunner:
     plain: ValidationSet = field(init=False)
     ranks: dict[str, int] = field(init=False)
     kernels: list[str | None] = field(init=False)
-    by_kernel: dict[tuple[str, float], ValidationSet] = field(default_factory=dict)  # of the last input kernel
+    trees: list[bool] = field(init=False)
+    by_inputs: dict[tuple[Any, ...], ValidationSet] = field(default_factory=dict)  # of the last trees and input kernel
 
     @classmethod
     def of(
@@ -85,6 +88,8 @@ class TrialRunner:
         rows = self.plain.problem.rows
         may = worth_trying(self.plain.problem, self.request)
         self.kernels = [kernel for kernel in self.space.input_kernel if kernel is None or may] or [None]
+        may = may_grow(self.plain.problem, self.request)
+        self.trees = [trees for trees in self.space.trees if may or not trees] or [False]
         most, self.ranks = self.plain.settings.embedder.rank, {}
         for rank in self.space.rank:
             if rank == "all":
@@ -96,24 +101,32 @@ class TrialRunner:
                 self.ranks[str(rank)] = rank_for_share(rows, rank, most, rng)
 
     def validation_set(self, request: Request) -> ValidationSet:
-        """Returns the rows with the input kernel of a request, and its folds."""
-        data = TrainingData(self.A, self.Y, None, self.multiclass, groups=self.groups)
-        problem = make_problem(self.A, data, self.scaling, request, FitState())
-        settings = start_settings(problem, request, number_of_entries(self.A))
+        """Returns the rows with the trees and the input kernel of a request, and its folds."""
+        trees, A = self.grown if request.trees is True else (None, self.A)
+        problem = make_problem(A, self.data, self.scaling, request, FitState(), trees)
+        settings = start_settings(problem, request, number_of_entries(A))
         held = hold_out(problem.rows.w, request.holdout, request.seed, self.holdouts, self.groups)
         return ValidationSet(problem, settings, [make_fold(problem.rows, self.Y, h, settings.embedder) for h in held])
 
-    def with_input_kernel(self, drawn: Params) -> ValidationSet:
-        """Returns the rows with the input kernel drawn, if any; successive trials with the same one share it."""
-        if drawn.get("input_kernel") is None:
+    @property
+    def data(self) -> TrainingData:
+        return TrainingData(self.A, self.Y, None, self.multiclass, groups=self.groups)
+
+    @cached_property
+    def grown(self) -> tuple[Trees, Array]:
+        """Trees, and the rows with what they predict beside them."""
+        return grow_inputs(self.A, self.data, self.request)
+
+    def with_inputs(self, drawn: Params) -> ValidationSet:
+        """Returns the rows with the trees and the input kernel drawn, if any; successive trials share them."""
+        key = drawn["trees"], drawn["input_kernel"], drawn.get("input_bandwidth", "auto")
+        if key[:2] == (False, None):
             return self.plain
-        key = drawn["input_kernel"], drawn["input_bandwidth"]
-        if key not in self.by_kernel:
-            self.by_kernel.clear()
-            self.by_kernel[key] = self.validation_set(
-                replace(self.request, input_kernel=key[0], input_bandwidth=key[1])
-            )
-        return self.by_kernel[key]
+        if key not in self.by_inputs:
+            self.by_inputs.clear()
+            changes = dict(zip(("trees", "input_kernel", "input_bandwidth"), key, strict=True))
+            self.by_inputs[key] = self.validation_set(replace(self.request, **changes))
+        return self.by_inputs[key]
 
     def run(self, trial: Any) -> float:
         """Runs one trial: a draw of the link, then every final ridge (squared) or every pass (SGD) on it.
@@ -121,7 +134,7 @@ class TrialRunner:
         Returns the best value of the first metric.
         """
         drawn = self.suggest(trial)
-        data = self.with_input_kernel(drawn)
+        data = self.with_inputs(drawn)
         settings = self.settings(data, drawn)
         links = self.links(data, settings)
         tries = self.ridges if drawn["loss"] == "squared" else self.passes
@@ -147,6 +160,7 @@ class TrialRunner:
         loss = trial.suggest_categorical("loss", list(s.loss))
         most = min(s.n_features[1], max(s.n_features[0], 2 * self.A.shape[0]))
         drawn: Params = {
+            "trees": trial.suggest_categorical("trees", self.trees),
             "input_kernel": trial.suggest_categorical("input_kernel", self.kernels),
             "ridge": ridges[trial.suggest_int("ridge", 0, len(ridges) - 1)],
             "rank": self.ranks[trial.suggest_categorical("rank", list(self.ranks))],
