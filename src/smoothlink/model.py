@@ -79,7 +79,7 @@ class Model:
     total: float  # total training weight
     thresholds: Array  # (c,) for a high F1 of each label, from held-out rows
     threshold: float | None = HALF  # of all labels, by the model's aim; None: `thresholds`
-    sparse_weights: SparseWeights | None = None  # D (d + 1, c), where all weights were trained jointly
+    sparse_weights: SparseWeights | None = None  # D (d + 1, c), of joint training and of the ridge onto all labels
     trees: Trees | None = None  # whose predictions stand beside the scaled x, where there are any
     verification: Verification | None = None  # of the mapped arrays, where it goes on in the background
     block_bytes: int = BLOCK_BYTES  # of scores or features at a time

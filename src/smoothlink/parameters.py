@@ -422,7 +422,9 @@ PARAMETERS = (
         'How embedding and decoder are trained. "stepwise" fits one after the other, as in the paper. "joint" trains '
         "both together with sampled "
         'negatives. "finetune" goes on from a stepwise fit with gradient steps of all weights (torch). "auto": '
-        "stepwise, or from 2000 labels on, where X is sparse and passes over all labels would take too long, joint.",
+        "stepwise, or from 2000 labels on, where X is sparse and passes over all labels would take too long, joint. "
+        "Where labels, rows and features are all more than 1024, and rows or features at most 10,000, it is ridge "
+        "regression onto all labels, without an embedding, unless held-out rows prefer a link.",
         MODEL,
         common=True,
     ),

@@ -16,6 +16,15 @@ from smoothlink.fitting.calibration import Calibrated, HeldOut, calibrate, not_c
 from smoothlink.fitting.checkpoint import FitState, describe_fit, open_state
 from smoothlink.fitting.choose import Point, choose, climb
 from smoothlink.fitting.embedding import Convergence, Embedded
+from smoothlink.fitting.full_rank import (
+    choose_ridge,
+    fit_full_rank,
+    full_rank_choice,
+    full_rank_solver,
+    prefers_link,
+    suits_full_rank,
+    try_link,
+)
 from smoothlink.fitting.holdout import (
     FOLD_SHARE,
     MANY_ROWS,
@@ -28,7 +37,14 @@ from smoothlink.fitting.holdout import (
 from smoothlink.fitting.input_kernel import Pose, choose_with_inputs, grow_inputs, with_trees, with_width
 from smoothlink.fitting.link import fit_link, label_totals
 from smoothlink.fitting.memory import resident_bytes
-from smoothlink.fitting.prepare import make_problem, number_of_entries, plan_memory, scaled_inputs, start_settings
+from smoothlink.fitting.prepare import (
+    MOST_DIRECTIONS,
+    make_problem,
+    number_of_entries,
+    plan_memory,
+    scaled_inputs,
+    start_settings,
+)
 from smoothlink.fitting.quick import choose_quick
 from smoothlink.fitting.settings import (
     ChosenSettings,
@@ -57,6 +73,7 @@ from smoothlink.machines.host_and_device import Machine, find_machine, retry_wit
 from smoothlink.machines.rows import Rows
 from smoothlink.model import DecoderInputs, Model
 from smoothlink.solve import DualCholesky
+from smoothlink.steps.embed import label_means
 from smoothlink.steps.scale import choose_scaling
 from smoothlink.steps.thresholds import Aim
 
@@ -113,8 +130,12 @@ def fit_posed(pose: Pose, request: Request, clock: Clock, state: FitState, label
     """Fits the problem that a request poses, by the learner that it asks for or that suits it."""
     if request.training == "finetune":
         return fit_finetuned(pose, request, clock, state)
-    if request.effort == "quick" or considers_joint(request, labels):
+    if request.effort == "quick" or considers_joint(request, labels) or labels > MOST_DIRECTIONS:
         problem, settings = pose(with_width(plain_inputs(request), pose))
+        if suits_full_rank(problem, request):
+            fitted = fit_at_full_rank(problem, settings, request, clock)
+            if fitted is not None:
+                return fitted
         if trains_jointly(problem, settings, request):
             return fit_jointly(joint_choice(problem, settings, request), request, clock)
         if request.effort == "quick":
@@ -125,6 +146,49 @@ def fit_posed(pose: Pose, request: Request, clock: Clock, state: FitState, label
                         problem, settings = pose(with_width(plain_inputs(request), pose))
             return fit_quickly(choose_quick(problem, settings, request), request, clock)
     return fit_fully(pose, request, clock, state)
+
+
+def fit_at_full_rank(problem: Problem, settings: Settings, request: Request, clock: Clock) -> Fitted | None:
+    """Fits ridge regression onto all labels; None where held-out rows prefer the link, even with quick settings.
+
+    Every row that is held out is scored by the same factor, so that calibration needs no fit of its own.
+    """
+    with clock.step("choose"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        quick = choose_quick(problem, settings, request).settings
+        link = None if request.effort == "quick" else try_link(problem, quick, request)
+        system = full_rank_solver(problem.rows).prepare(problem.rows)
+        found = choose_ridge(problem, system, quick, request, partial(clock.progress, "choose"))
+        if link is not None and prefers_link(problem, link, found):
+            return None
+    calibrated = not_calibrated(problem.rows.c)
+    if found.held and request.calibrate:
+        with clock.step("calibrate"):
+            frequencies = np.clip(label_means(problem.rows), 0, 1)
+            calibrated = calibrate(
+                found.scored(problem),
+                frequencies,
+                "squared",
+                multiclass=problem.multiclass,
+                aim=request.threshold_aim,
+            )
+    with clock.step("fit"):
+        solve = system.at(found.ridge)
+        del system
+        model = fit_full_rank(problem, solve)
+    model = replace(
+        model,
+        calibration=calibrated.calibration,
+        thresholds=calibrated.thresholds,
+        threshold=calibrated.threshold,
+    )
+    choice = full_rank_choice(problem, settings, found, request)
+    no_embedding = np.zeros((0, choice.settings.rank)), np.zeros(0), float("nan"), Convergence()
+    embedded = Embedded(None, model.W, None, *no_embedding)
+    criteria = {"squared": found.criterion} if found.held else {}
+    fitted = finish(model, embedded, choice, calibrated, criteria, request, clock)
+    fitted.summary["sparse_weights"] = 0 if model.sparse_weights is None else model.sparse_weights.size
+    return fitted
 
 
 def plain_inputs(request: Request) -> Request:

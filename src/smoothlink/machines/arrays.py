@@ -276,9 +276,10 @@ def cholesky_inverse(L: Array) -> Array:
             return L.cholesky_inverse().float()
         inverse, failed = scipy.linalg.lapack.dpotri(L, lower=1, overwrite_c=1)
     assert failed == 0, "a Cholesky factor has no zero on its diagonal"
-    M = inverse.astype(np.float32)
-    lower = np.tril(M, -1)
-    return lower + lower.T + np.diag(np.diag(M))
+    M = np.ascontiguousarray(inverse, np.float32)
+    for i in range(1, len(M)):  # only the lower triangle is there; whole copies of it would be large
+        M[:i, i] = M[i, :i]
+    return M
 
 
 def lower_inverse(A: HostArray) -> HostArray:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothlink.machines.arrays import Array, astype, cholesky_solve, contiguous, like
+from smoothlink.machines.arrays import Array, astype, cholesky_inverse, cholesky_solve, contiguous, like, zeros
 from smoothlink.machines.rows import Block, Rows
 from smoothlink.solve.cholesky import factor
 from smoothlink.solve.ridge import diagonal, penalties
@@ -81,6 +81,11 @@ class KernelSolve:
         if overwrite:
             B[...] = Z
         return B if overwrite else like(Z, B)
+
+    def inverse(self) -> Array:
+        """Returns (K + rho)^-1 in float32; it is the last call, since the memory of the factor is reused."""
+        L, self.L = self.L, zeros(self.L, (0, 0))
+        return cholesky_inverse(L)
 
     def _without_intercept(self, B: Array) -> Array:
         """Returns A0^-1 B = (B - X0'W^1/2 (K + rho)^-1 W^1/2 X0 B) / rho; both are 0 at the intercept."""
