@@ -55,16 +55,6 @@ def test_predictions_get_their_share_of_the_variance_of_x(rng):
     assert F.var(axis=0).sum() == pytest.approx(SHARE * 5, rel=1e-4)
 
 
-def test_a_row_twice_is_a_row_of_weight_two(rng):
-    X, Y, part = table(rng)
-    numbers = np.concatenate([np.arange(200), np.arange(200)])
-    doubled, F = grow_trees(X[numbers], Y[numbers], np.ones(400), part[numbers], 0, same=numbers)
-    weighted, G = grow_trees(X, Y, np.full(200, 2.0), part, 0)
-    np.testing.assert_array_equal(doubled.feature, weighted.feature)
-    np.testing.assert_allclose(doubled.values, weighted.values, rtol=1e-5, atol=1e-7)
-    np.testing.assert_allclose(F[:200], G, rtol=1e-4, atol=1e-6)
-
-
 def test_rows_of_weight_zero_have_no_part_in_trees(rng):
     X, Y, part = table(rng)
     w = np.ones(200)

@@ -84,7 +84,7 @@ def suits_full_rank(problem: Problem, request: Request) -> bool:
         or problem.label_scale is not None
     ):
         return False
-    n, d, c = int(np.count_nonzero(rows.distinct)), rows.d - 1, rows.c
+    n, d, c = int(np.count_nonzero(rows.w)), rows.d - 1, rows.c
     fits = min(rows.n, d) <= MOST_ROWS and (isinstance(rows.blocks[0].X, Sparse) or d * c <= DENSE_WEIGHTS)
     return fits and min(n, d, c) > MOST_DIRECTIONS
 
@@ -97,7 +97,7 @@ def choose_ridge(
     Where the effort is quick, the ridge of `settings` is the only trial.
     """
     rows = problem.rows
-    held = holdouts(rows.w, request, rows.groups)
+    held = holdouts(rows.w, request, problem.groups)
     best = HeldOutRidge(settings.ridge, np.inf, [], [])
 
     def loss(point: Point) -> float:
@@ -129,7 +129,7 @@ class LinkTrial(NamedTuple):
 
 def try_link(problem: Problem, settings: Settings, request: Request) -> LinkTrial | None:
     """Returns what the first held-out rows say of a link with these settings and few directions and features."""
-    held = next(iter(holdouts(problem.rows.w, request, problem.rows.groups)), None)
+    held = next(iter(holdouts(problem.rows.w, request, problem.groups)), None)
     if held is None:
         return None
     rank = min(RANK, settings.embedder.rank)
@@ -155,7 +155,7 @@ def full_rank_choice(problem: Problem, settings: Settings, found: HeldOutRidge, 
         settings,
         embedder=replace(settings.embedder, solver=full_rank_solver(rows)),
         ridge=found.ridge,
-        rank=min(int(np.count_nonzero(rows.distinct)), rows.d - 1, rows.c),
+        rank=min(int(np.count_nonzero(rows.w)), rows.d - 1, rows.c),
         kernel=parse_kernel("linear"),
         bandwidth=1.0,
         final_ridge=0.0,

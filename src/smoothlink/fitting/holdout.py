@@ -21,8 +21,14 @@ MANY_ROWS = 50_000  # from here on a joint or fine-tuned fit does without the ro
 NOTHING = np.zeros(0, np.int64)
 
 
-def fold_numbers(n: int, share: float, seed: int) -> Array:
-    """Returns the fold (n,) of each row, of round(1/share) folds of equal size, by a hash of (seed, row number)."""
+def fold_numbers(n: int, share: float, seed: int, groups: Array | None = None) -> Array:
+    """Returns the fold (n,) of each row, of round(1/share) folds of equal size, by a hash of (seed, row number).
+
+    Rows of one number in `groups` (n,) are in one fold.
+    """
+    if groups is not None:
+        unit = np.unique(groups, return_inverse=True)[1]
+        return fold_numbers(int(unit.max(initial=-1)) + 1, share, seed)[unit]
     count = max(2, round(1 / share))
     fold = np.empty(n, np.int64)
     fold[np.argsort(row_hash(np.arange(n), seed), kind="stable")] = np.arange(n) % count
@@ -45,8 +51,7 @@ def hold_out(w: Array, share: float, seed: int, folds: int, groups: Array | None
     live = np.flatnonzero(w > 0)
     if len(live) < 2:
         return []
-    unit = np.arange(len(live)) if groups is None else np.unique(groups[live], return_inverse=True)[1]
-    fold = fold_numbers(int(unit.max()) + 1, share, seed)[unit]
+    fold = fold_numbers(len(live), share, seed, None if groups is None else groups[live])
     held = [live[fold == f] for f in range(int(fold.max()) + 1)]
     return [h for h in held if 0 < len(h) <= (len(live) - 1 if groups is None else len(live) // 2)][:folds]
 

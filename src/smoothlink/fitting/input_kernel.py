@@ -14,7 +14,6 @@ from smoothlink.fitting.choose import Fold, Point, choose, climb, search_trials
 from smoothlink.fitting.holdout import fold_numbers
 from smoothlink.fitting.settings import ChosenSettings, Inputs, Problem, Report, Request, Settings, TrainingData
 from smoothlink.machines.arrays import to_host
-from smoothlink.machines.copies import first_equal, row_hashes
 from smoothlink.steps.calibrate import Histogram
 from smoothlink.steps.embed import embed_rows, fitted_to, label_counts
 from smoothlink.steps.featurize import draw_features, median_squared_distance, parse_kernel
@@ -71,8 +70,7 @@ def grow_inputs(A: Any, data: TrainingData, request: Request) -> tuple[Trees, Ar
         )
     X, n = np.ascontiguousarray(A[:, :-1]), len(A)
     part = fold_numbers(n, 1 / PARTS, request.seed, data.groups)
-    same = None if data.groups is None else first_equal(row_hashes(X))
-    trees, F = grow_trees(X, data.Y, np.ones(n) if data.w is None else data.w, part, request.seed, same)
+    trees, F = grow_trees(X, data.Y, np.ones(n) if data.w is None else data.w, part, request.seed)
     return trees, with_predictions(X, F)
 
 
@@ -145,7 +143,7 @@ def may_grow(problem: Problem, request: Request) -> bool:
         and request.embedding != "none"
         and request.classifier is None
         and problem.rows.d <= TREE_COLUMNS + 1
-        and int(np.count_nonzero(problem.rows.distinct)) >= TREE_ROWS
+        and int(np.count_nonzero(problem.rows.w)) >= TREE_ROWS
     )
 
 

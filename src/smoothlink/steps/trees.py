@@ -66,19 +66,17 @@ def with_predictions(X: Array, F: Array) -> Array:
     return np.hstack([X, F, np.ones((len(X), 1), np.float32)]).astype(np.float32, copy=False)
 
 
-def grow_trees(
-    X: Array, Y: sp.csr_array, w: Array, part: Array, seed: int, same: Array | None = None
-) -> tuple[Trees, Array]:
+def grow_trees(X: Array, Y: sp.csr_array, w: Array, part: Array, seed: int) -> tuple[Trees, Array]:
     """Returns trees that predict the labels Y (n, c) of rows X (n, d) of weights w (n,), and f (n, k) of these rows.
 
-    `part` (n,) is the part of each row. Rows of one number in `same` (n,) are one row, of their weight together.
+    `part` (n,) is the part of each row.
     """
     targets = label_directions(Y, w, seed)
     groves, F = [], np.zeros(targets.shape, np.float32)
     for number in range(PARTS):
         rows = np.flatnonzero((part != number) & (w > 0))
         rows = rows if len(rows) else np.flatnonzero(w > 0)
-        groves.append(grow(*merged(X, targets, w, rows, same), [seed, number]))
+        groves.append(grow(X[rows], targets[rows], w[rows].astype(np.float64), [seed, number]))
         F[part == number] = groves[-1].predict(X[part == number])
     spread = float(np.average((F - np.average(F, axis=0, weights=w)) ** 2, axis=0, weights=w).sum())
     gain = np.sqrt(SHARE * np.count_nonzero(np.ptp(X, axis=0)) / spread) if spread > 0 else 1.0
@@ -94,17 +92,6 @@ def label_directions(Y: sp.csr_array, w: Array, seed: int) -> Array:
 
     weighted = sp.diags_array(np.sqrt(w.astype(np.float64))) @ Y.astype(np.float64)
     return np.asarray(Y @ randomized_svd(weighted, DIRECTIONS, random_state=seed)[2].T)
-
-
-def merged(X: Array, T: Array, w: Array, rows: Array, same: Array | None) -> tuple[Array, Array, Array]:
-    """Returns some rows with their targets and weights; of rows that are the same only one, with the mean target."""
-    if same is None:
-        return X[rows], T[rows], w[rows].astype(np.float64)
-    _, first, number = np.unique(same[rows], return_index=True, return_inverse=True)
-    order = np.argsort(np.argsort(first))  # in the order of the rows, as if copies had never been there
-    sums = sp.csr_array((w[rows].astype(np.float64), (order[number], np.arange(len(rows)))))
-    weight = np.asarray(sums.sum(axis=1)).ravel()
-    return X[rows[np.sort(first)]], (sums @ T[rows]) / weight[:, None], weight
 
 
 def grow(X: Array, T: Array, w: Array, seed: list[int]) -> Trees:
