@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import peers
-from peers.known import OURS, PEERS, QUICK
+from peers.known import ALGORITHM_3, OURS, PEERS, QUICK
 
 from bench.circumstances import Watch, read, reported, versions, without_paths
 from smoothlink.metrics.evaluate import evaluate
@@ -24,6 +24,7 @@ SETS = (
 METHODS = {
     "smoothlink": OURS,
     "smoothlink-quick": QUICK,
+    "smoothlink-stepwise": ALGORITHM_3,
     "omikuji": "omikuji",
     "omikuji-bonsai": "omikuji, Bonsai-like",
     "omikuji-logistic": "omikuji, logistic loss",

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import peers
-from peers.known import OURS, QUICK
+from peers.known import ALGORITHM_3, OURS, QUICK
 
 from smoothlink.data.atomic import replace_file
 from smoothlink_paper.data_sets import Split
@@ -73,7 +73,7 @@ def own_seconds() -> float:
 def versions(method: str) -> dict[str, str]:
     """Of a method that can be run; of ours also a digest of its source, which changes between releases."""
     found = peers.versions(method)
-    if method not in (OURS, QUICK):
+    if method not in (OURS, QUICK, ALGORITHM_3):
         return found
     return {**found, **{name: version(name) for name in ("numba", "scikit-learn")}, "source": source()}
 

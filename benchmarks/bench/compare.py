@@ -6,7 +6,7 @@ from typing import Any
 
 from bench.cells import METHODS
 
-OURS = ("smoothlink", "smoothlink-quick")
+OURS = ("smoothlink", "smoothlink-quick", "smoothlink-stepwise")
 REFERENCE = "omikuji"
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 LOOKS = {
     "smoothlink": (OURS, "D"),
     "smoothlink-quick": (OURS, "v"),
+    "smoothlink-stepwise": (OURS, "^"),
     "omikuji": (COLOURS[0], "o"),
     "omikuji-bonsai": (COLOURS[0], "s"),
     "omikuji-logistic": (COLOURS[0], "^"),

@@ -42,10 +42,18 @@ def _targets(n: int, d: int, c: int) -> int:
 
 OURS = "smoothlink"
 QUICK = "smoothlink, quick"
+ALGORITHM_3 = "smoothlink, Algorithm 3"  # where the default is another learner
 
 PEERS = {
     OURS: _peer("smoothlink", 'everything on "auto"', variables=(), own_scaling=True),
     QUICK: _peer("smoothlink", 'effort="quick"', {"effort": "quick"}, variables=(), own_scaling=True),
+    ALGORITHM_3: _peer(
+        "smoothlink",
+        'training="stepwise", for sets on which the default is another learner',
+        {"training": "stepwise"},
+        variables=(),
+        own_scaling=True,
+    ),
     "omikuji": _peer("omikuji", "three balanced label trees (Parabel), squared hinge loss"),
     "omikuji, Bonsai-like": _peer(
         "omikuji",

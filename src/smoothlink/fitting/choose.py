@@ -33,7 +33,8 @@ Point = tuple[Value, ...]
 # The grids. The criterion is flat near its best, so coarse steps do; the final ridge is refined afterwards.
 RIDGES = tuple(10.0 ** (e / 2) for e in range(-8, 6))  # 1e-4 .. 316
 BANDWIDTHS = tuple(2.0**e for e in range(-3, 5))  # 1/8 .. 16
-FINAL_RIDGES = tuple(10.0**e for e in range(-7, 2))  # 1e-7 .. 10
+FINAL_RIDGES = tuple(10.0**e for e in range(-5, 2))  # 1e-5 .. 10; below, sums of random features are singular
+LINEAR_FINAL_RIDGES = (1e-7, 1e-6, *FINAL_RIDGES)  # few directions need hardly any (decision 30)
 START = {"ridge": 1.0, "bandwidth": 2.0, "final_ridge": 0.1}  # of the search, and where nothing can be held out
 
 SEARCH_TOLERANCE = 1e-2  # of conjugate gradients in the search
@@ -257,12 +258,12 @@ def choose(
     `settings` has everything that needs no held-out rows; `near`, where it is given, is where the climb begins.
     """
     no_ridge = settings.embedder.classifier is not None or settings.embedder.embedding == "none"
-    ranks = candidate_ranks(problem.rows.c, settings.embedder, request)
+    ranks, linear = candidate_ranks(problem.rows.c, settings.embedder, request), settings.kernel.name == "linear"
     axes: dict[str, tuple[Value, ...]] = {
         "ridge": (1.0,) if no_ridge else grid(request.ridge, RIDGES),
         "rank": ranks,
-        "bandwidth": (1.0,) if settings.kernel.name == "linear" else grid(request.bandwidth, BANDWIDTHS),
-        "final_ridge": grid(request.final_ridge, FINAL_RIDGES),
+        "bandwidth": (1.0,) if linear else grid(request.bandwidth, BANDWIDTHS),
+        "final_ridge": grid(request.final_ridge, LINEAR_FINAL_RIDGES if linear else FINAL_RIDGES),
     }
     chosen_by = {name: "given" if len(axis) == 1 else "held-out rows" for name, axis in axes.items()}
     if request.rank in ("auto", "adaptive") and len(ranks) == 1:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from smoothlink.errors import plural
 from smoothlink.fitting.calibration import Calibrated, HeldOut, calibrate, criterion, not_calibrated
-from smoothlink.fitting.choose import FINAL_RIDGES, Fold, Point, Trials, climb, make_fold
+from smoothlink.fitting.choose import LINEAR_FINAL_RIDGES, Fold, Point, Trials, climb, make_fold
 from smoothlink.fitting.holdout import holdouts
 from smoothlink.fitting.link import Link, decoder_passes
 from smoothlink.fitting.settings import ChosenSettings, Problem, Report, Request, Settings
@@ -74,7 +74,7 @@ def validate(
         work.add(1, f"fold {number} of {len(folds)}")
     if request.final_ridge == "auto":
         near = (settings.final_ridge * 10.0 ** (e / 2) for e in range(-3, 4))
-        around = tuple(ridge for ridge in near if ridge >= FINAL_RIDGES[0])
+        around = tuple(ridge for ridge in near if ridge >= LINEAR_FINAL_RIDGES[0])
         start: Point = (settings.ridge, settings.rank, settings.bandwidth, settings.final_ridge)
         best = climb(trials.loss, [*((v,) for v in start[:3]), around], start)
         settings = replace(settings, final_ridge=float(best.point[3]))
