@@ -1,5 +1,7 @@
 """effort="quick": rules of thumb, one fit, and rows that calibrate it without having been fitted."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -8,6 +10,7 @@ from small import classes, multilabel, words
 from smoothlink import ConjugateGradient, Gaussian, Logistic, SmoothLinkClassifier
 from smoothlink.fitting.holdout import QUICK_ROWS, few_rows
 from smoothlink.fitting.quick import PASSES, TOLERANCE
+from smoothlink.steps.calibrate import no_calibration
 
 
 @pytest.fixture(params=["dense", "sparse", "classes"])
@@ -55,6 +58,7 @@ def test_few_rows_are_all_fitted_and_of_many_those_that_do_not_calibrate(rng, n)
     same = SmoothLinkClassifier(**settings, kernel=kernel, calibrate=False)
     same.fit(X, Y, sample_weight=w)
     told = np.diff(X.indptr) > 0  # the others get the frequencies of all rows
+    fast.model_ = replace(fast.model_, calibration=no_calibration())
     np.testing.assert_allclose(fast.decision_function(X[told]), same.decision_function(X[told]), rtol=1e-3, atol=1e-4)
     np.testing.assert_array_equal(fast.model_.counts, np.asarray(Y).sum(axis=0))
 
@@ -98,3 +102,39 @@ def test_conjugate_gradients_stop_early_unless_they_were_given(rng):
     for solver, least, most in (("cg", 1e-3, TOLERANCE), (ConjugateGradient(tol=1e-5), 0, 1e-5)):
         residual = SmoothLinkClassifier(effort="quick", solver=solver).fit(X, Y).summary_["solver_residual"]
         assert least < residual <= most
+
+
+@pytest.mark.parametrize("n", [100, 400])
+def test_labels_that_every_row_has_are_ranked_before_all_others(rng, n):
+    X, Y = words(rng, n=n + 200, c=8)
+    Y[:, [2, 5]] = 1
+    model = SmoothLinkClassifier(effort="quick").fit(X[:n], Y[:n])
+    best = model.predict_topk(X[n:], 2)
+    assert (np.sort(best.indices.reshape(-1, 2), axis=1) == [2, 5]).all()
+    assert best.data.min() > 0.95
+
+
+def test_a_hundred_rows_calibrate_nearly_as_well_as_a_thousand(rng):
+    X, Y = multilabel(rng, n=4100)
+    errors = {}
+    for n in (100, 1000):
+        model = SmoothLinkClassifier(effort="quick").fit(X[:n], Y[:n])
+        errors[n] = model.evaluate(X[1100:], Y[1100:], bootstraps=0).metrics["ece_top"].value
+    assert errors[1000] < 0.05
+    assert errors[100] < 0.1
+
+
+def test_probabilities_of_rare_labels_sum_to_their_number(rng):
+    X = rng.standard_normal((6000, 12))
+    Z = X @ rng.standard_normal((12, 40))
+    shares = np.geomspace(0.3, 0.01, 40)
+    Y = (np.array([z > np.quantile(z, 1 - f) for z, f in zip(Z.T, shares, strict=True)]).T).astype(int)
+    Y[rng.random(Y.shape) < 0.003] ^= 1
+    model = SmoothLinkClassifier(effort="quick").fit(X[:2000], Y[:2000])
+    P, truth = model.predict_proba(X[2000:]), Y[2000:]
+    for part in (slice(0, 20), slice(20, 40)):
+        assert P[:, part].sum() == pytest.approx(truth[:, part].sum(), rel=0.1)
+    # Ranked by what is shown.
+    best = model.predict_topk(X[2000:], 5)
+    assert (np.diff(best.data.reshape(-1, 5), axis=1) <= 0).all()
+    np.testing.assert_array_equal(best.indices.reshape(-1, 5)[:, 0], P.argmax(axis=1))

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from problems import class_problem, complete, posed, request, sparse_problem
 from scipy.special import softmax
 
-from smoothlink.fitting.calibration import calibrate, criterion
+from smoothlink.fitting.calibration import calibrate, criterion, falls
 from smoothlink.fitting.choose import Trials, choose, make_fold
 from smoothlink.fitting.holdout import holdouts
 from smoothlink.fitting.link import decoder_passes
@@ -127,6 +127,14 @@ def test_passes_stop_when_two_in_a_row_bring_too_little(values, best, passes):
     stops = [(progress.improves(value), progress.stops)[1] for value in values]
     assert stops == [False] * (len(values) - 1) + [True]
     assert (progress.best, progress.best_pass) == (best, passes)
+
+
+def test_cheap_passes_go_on_until_five_in_a_row_bring_nothing():
+    progress = EarlyStopping(None, 0.0, 5)
+    values = [10.0, 9.999, 9.998, 9.999, 9.999, 9.997, *[9.998] * 5]
+    stops = [(progress.improves(value), progress.stops)[1] for value in values]
+    assert stops == [False] * 10 + [True]
+    assert progress.best_pass == 6
 
 
 def test_passes_stop_when_the_other_loss_cannot_be_reached_soon():
@@ -248,3 +256,16 @@ def test_one_row_is_fitted_by_default_passes_without_calibration(rng):
     one = p._replace(X=p.X[:1], Y=p.Y[:1], w=p.w[:1])
     found = validate(choose(*posed(one, asked), asked), asked)
     assert (found.settings.loss, found.settings.passes, found.calibrated.rows) == ("logistic", DEFAULT_PASSES, 0)
+
+
+def test_fewer_hits_count_only_beyond_their_standard_error_and_where_rows_are_many(rng):
+    w = np.ones(2000)
+    before = rng.random(2000) < 0.9
+    fewer, noise = before.copy(), before.copy()
+    fewer[:100] = False
+    noise[[np.argmax(before), np.argmin(before)]] = False, True  # one hit less, and one more
+    assert falls(before, fewer, w)
+    assert not falls(before, before, w)
+    assert not falls(before, noise, w)
+    assert not falls(fewer, before, w)
+    assert not falls(before[:500], fewer[:500], w[:500])

@@ -21,6 +21,8 @@ CALIBRATION_ROWS = 20_000  # held-out rows that calibrate
 LABEL_BLOCK = 2048
 PAIRS_AT_A_TIME = 1 << 20  # scores that are binned together
 HALF_AIM = Aim()
+COMPARED_ROWS = 900  # from which on they tell whether fewer top labels are true
+CLEAR_GAIN = 0.05  # of the log-loss, by which maps of labels are taken even if fewer top labels are true
 
 
 class HeldOut(NamedTuple):
@@ -87,6 +89,14 @@ def add_scores(histogram: Histogram, part: HeldOut, rows: int) -> None:
         histogram.add(part.scores(labels, rows), by_label[:, labels].tocsr(), part.w[:rows])
 
 
+def falls(before: Array, after: Array, w: Array) -> bool:
+    """Returns whether the share of hits (n,) falls by more than the standard error of the difference, where rows are
+    enough to tell."""
+    change = after.astype(np.float64) - before
+    mean = w @ change / w.sum()
+    return len(w) >= COMPARED_ROWS and bool(mean < -np.sqrt(w**2 @ (change - mean) ** 2) / w.sum())
+
+
 def label_blocks(c: int, size: int) -> Iterator[slice]:
     yield from (slice(start, min(c, start + size)) for start in range(0, c, size))
 
@@ -122,10 +132,11 @@ def calibrate(
     if multiclass:
         value, calibration = fit_multiclass(*one_label_rows(held), frequencies, loss=loss)
     else:
-        histogram, sample = Histogram(loss), PairSample(n * c, frequencies)
+        histogram, sample, plain = Histogram(loss), PairSample(n * c, frequencies), TopLabels(n)
         for labels, S, true in blocks(width):
             histogram.add(S, true, weights)
             sample.add(labels, S, true, weights)
+            plain.add(S, true)
         all_scored = max(len(part.w) for part in held) <= rows_scored(c)
         value = histogram.brier() if all_scored else criterion(held, loss, multiclass=False)[0]
         calibration = sample.fit(histogram.monotone(), loss=loss)
@@ -135,6 +146,10 @@ def calibrate(
         top.add(S, true)
         ranking.add(S)
     if maps and not multiclass:
+        if calibration.labels is not None and sample.gain < CLEAR_GAIN and falls(plain.hits, top.hits, weights):
+            calibration, top, ranking = calibration._replace(labels=None), plain, HeldOutRanking(n, c)
+            for _, S, _ in blocks(width):
+                ranking.add(S)
         calibration = top.recalibrate(calibration, weights, loss=loss)
 
     def probabilities() -> Iterator[tuple[slice, Array, sp.csr_array]]:

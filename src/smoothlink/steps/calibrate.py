@@ -28,6 +28,7 @@ CLASS_PAIRS = 2_000_000  # of held-out rows and classes that multiclass maps are
 FEWEST_ROWS = 100  # that they are fitted to, however many classes there are
 BLOCK_PAIRS = 1 << 17  # of rows and classes at a time
 LEAST_SLOPE = 0.05  # of log-odds in the score, so that no two scores of a label have the same probability
+SHARED_MAP = np.array([0, 0, 0, LEAST_SLOPE, LEAST_SLOPE, 1, 1])  # weights of `map_terms` that leave it as it is
 
 
 class Calibration(NamedTuple):
@@ -226,6 +227,7 @@ class PairSample:
         self.share, self.rng = min(1.0, SAMPLED_PAIRS / max(1, pairs)), np.random.default_rng(seed)
         self.trained, self.places = frequencies > 0, label_places(frequencies)
         self.parts: list[tuple[Array, ...]] = []
+        self.gain = 0.0  # of the log-loss, as a share of that of the shared map
 
     def add(self, labels: slice, scores: Array, Y: sp.csr_array, w: Array) -> None:
         """Adds scores (n, m) of some labels and their truth (n, m); rows have weights (n,)."""
@@ -257,7 +259,9 @@ class PairSample:
             value = float(w @ (np.logaddexp(0, z) - true * z))
             return value, A.T @ (w * (p - true)), (A.T * (w * p * (1 - p))) @ A
 
-        return shared._replace(labels=label_maps(minimise_maps(descent), self.places))
+        theta = minimise_maps(descent)
+        self.gain = 1 - descent(theta)[0] / descent(SHARED_MAP)[0]
+        return shared._replace(labels=label_maps(theta, self.places))
 
 
 def label_places(frequencies: Array) -> Array:
@@ -289,7 +293,7 @@ def minimise_maps(descent: Callable[[Array], tuple[float, Array, Array]]) -> Arr
     """Returns the weights (7,) of `map_terms` at which a convex loss is least, by Newton steps; `descent` returns its
     value, gradient and Hessian. No log-odds fall with the score. A prior worth a pair or so keeps the shared map where
     pairs are few."""
-    start = np.array([0, 0, 0, LEAST_SLOPE, LEAST_SLOPE, 1, 1])
+    start = SHARED_MAP
     lower = np.array([-np.inf, -np.inf, -np.inf, LEAST_SLOPE, LEAST_SLOPE, 0, 0])
     precision = np.array([0.1, 0.1, 0.1, 0.01, 0.01, 0.1, 0.1])  # of the prior; scores of the squared loss are small
 
