@@ -34,6 +34,7 @@ TYPED = {  # another value for each parameter, as it is typed
     "class_weight": "balanced",
     "scale": "none",
     "normalize_embedding": True,
+    "trees": False,
     "input_kernel": "gaussian",
     "solver": "cholesky",
     "effort": "quick",

@@ -482,6 +482,17 @@ def test_numbers_far_from_zero_are_learnt_from_as_if_they_were_near(rng, store, 
     np.testing.assert_allclose(there.predict_proba(store(X + 1e8)), near, atol=2e-3)
 
 
+@pytest.mark.parametrize("wide", [("indptr",), ("indptr", "indices")])
+def test_sparse_rows_with_64_bit_pointers_are_the_same_rows(rng, wide):
+    """As they are where there are more than 2^31 values."""
+    X, Y = words(rng)
+    there = sp.csr_array(X)
+    for name in wide:
+        setattr(there, name, getattr(there, name).astype(np.int64))
+    near = fixed().fit(X, Y).predict_proba(X)
+    np.testing.assert_array_equal(fixed().fit(there, Y).predict_proba(there), near)
+
+
 @pytest.mark.parametrize("size", [1e-23, 1e20])
 def test_words_are_learnt_from_whatever_their_size(rng, size):
     X, Y = words(rng)

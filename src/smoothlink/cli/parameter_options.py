@@ -111,7 +111,7 @@ def chosen(*, set_: list[str] | None = None, **given: Any) -> dict[str, Any]:
 
 def _option(p: Parameter) -> inspect.Parameter:
     flag = p.values.flag and p.values.whole is None
-    negative = f"/--no-{option_of(p)[2:]}" if p.default is True else ""
+    negative = f"/--no-{option_of(p)[2:]}" if flag and p.default is not False else ""
     info = typer.Option(
         option_of(p) + negative,
         metavar=None if flag else metavar(p),
