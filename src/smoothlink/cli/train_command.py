@@ -384,7 +384,8 @@ def next_commands(model: str, data: list[str]) -> list[str]:
 def show_settings(summary: dict[str, Any], screen: Screen) -> None:
     """Prints the settings of a fit, what chose each, and the seconds and memory of each step."""
     settings = table("setting", ">value", "selected by")
-    for name in JOINT_SETTINGS if "negatives" in summary else SETTINGS if summary["passes"] else SETTINGS[:-1]:
+    names = JOINT_SETTINGS if "negatives" in summary else SETTINGS if summary["passes"] else SETTINGS[:-1]
+    for name in (*(("ngrams",) if "ngrams" in summary else ()), *names):
         settings.add_row(name.replace("_", " "), value_of(summary, name), chosen_by(summary, name))
     steps = table("step", ">seconds", ">peak memory")
     for step in sorted(summary["seconds"], key=STEPS.index):  # a model file does not keep their order

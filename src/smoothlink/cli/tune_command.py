@@ -112,7 +112,7 @@ def read_either(path: str, how: Reading, options: Texts, screen: Screen) -> Data
     found, _ = read_texts([path], how, options, screen)
     given = read_labels(found.labels)
     given_features = {name: value for name, value in options.options.items() if name != "examples"}
-    return Data(TextFeatures(**given_features).fit_transform(found.texts), given.Y, given.names)
+    return Data(TextFeatures(**given_features).fit_transform(found.texts, given.Y), given.Y, given.names)
 
 
 def as_object(result: Tuned) -> dict[str, Any]:

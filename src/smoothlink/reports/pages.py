@@ -20,9 +20,9 @@ from smoothlink.reports.charts import percent, points
 
 NOT_IN_HTML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")  # no HTML may hold them
 LISTED_SETTINGS = (
-    *("task", "rows", "features", "labels", "scale", "input_kernel", "rank", "captured_share", "ridge", "kernel"),
-    *("bandwidth", "random_features", "final_ridge", "loss", "passes", "negatives", "sparse_weights", "solver"),
-    "held_out_rows",
+    *("task", "rows", "features", "labels", "scale", "ngrams", "input_kernel", "rank", "captured_share", "ridge"),
+    *("kernel", "bandwidth", "random_features", "final_ridge", "loss", "passes", "negatives", "sparse_weights"),
+    *("solver", "held_out_rows"),
 )
 
 

@@ -127,7 +127,7 @@ class TextSmoothLink(ShortHtml, BaseEstimator):
                 f"There are {plural(len(texts), 'text')} and labels for {given.Y.shape[0]}.\nPass labels for each text."
             )
         features = TextFeatures(**{name: getattr(self, name) for name in _options(TextFeatures)})
-        X = features.fit_transform(texts)
+        X = features.fit_transform(texts, None if self.effort == "quick" else given.Y)
         if groups is None:
             from smoothlink.text.near_duplicates import groups_of_texts  # numba takes time to load
 
@@ -137,6 +137,9 @@ class TextSmoothLink(ShortHtml, BaseEstimator):
             setattr(classifier, hook, getattr(self, hook, None))
         classifier.fit(X, given.Y, sample_weight=sample_weight, groups=groups)
         classifier.label_names_ = given.names
+        if features.hashing is None:
+            classifier.summary_["ngrams"] = features.description
+            classifier.summary_["chosen_by"]["ngrams"] = features.chosen_by_
         source = DocumentSource(TABLE, found.columns, separator=separator)
         self._keep(classifier, features, some_examples(texts, given, self.examples))
         self.label_form_ = form

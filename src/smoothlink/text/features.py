@@ -21,6 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from smoothlink.errors import DataError, ModelFileError
 from smoothlink.safetensors_file import pack_names, unpack_names
+from smoothlink.text.choose_ngrams import SHORT_TEXT, Ngrams, choose_ngrams
 from smoothlink.text.data_frames import read_texts
 from smoothlink.text.numbers import Document, NumberScale, noting
 
@@ -30,8 +31,7 @@ Analyzer = Callable[[str], list[str]]
 TOKEN = r"(?u)\b\w\w+\b"  # scikit-learn's: words of two characters and more
 # By held-out rows of four training sets (docs/text.md): characters help short texts, change little for long ones and
 # cost those time; pairs of words help one set of three.
-WORDS, CHARACTERS = (1, 2), (3, 5)
-SHORT_TEXT = 250  # characters of the median text, below which those within words are features too
+SINGLE_WORDS, WORDS, CHARACTERS = (1, 1), (1, 2), (3, 5)
 LEAST_NGRAMS, NGRAMS_PER_TEXT, MOST_NGRAMS = 30_000, 2, 200_000  # of each kind: at least, for each text, at most
 FEW_DOCUMENTS = 1000  # documents: with fewer, an n-gram that occurs once is kept
 TEXTS_SAMPLED = 10_000  # texts that say whether they are short
@@ -45,6 +45,7 @@ class NgramBlock(NamedTuple):
     ngrams: tuple[int, int]
     terms: list[str] | None  # in the order of their columns; None: hashed
     width: int
+    share: float = 0.5  # of the squared length of a row, where there are two kinds
 
 
 class TextFeatures(TransformerMixin, BaseEstimator):
@@ -53,10 +54,12 @@ class TextFeatures(TransformerMixin, BaseEstimator):
     Parameters
     ----------
     word_ngrams : "auto", (int, int) or None, default="auto"
-        Shortest and longest run of words that is a feature; None: no words. "auto": single words and pairs.
+        Shortest and longest run of words that is a feature; None: no words. "auto": single words and pairs, or
+        single words where held-out texts say that pairs add little.
     char_ngrams : "auto", (int, int) or None, default="auto"
         The same of characters within words, which help with short texts, many word forms and misspellings. "auto":
-        (3, 5) where the median text has less than 250 characters, else words only.
+        (3, 5) where the median text has less than 250 characters, else words only; where there are labels, 600 texts
+        or more and at most 20,000, held-out texts decide, also how much of a row they are.
     min_df : "auto" or int, default="auto"
         Documents that an n-gram must be in; "auto": 2, or 1 where documents are fewer than 1000.
     max_features : "auto", int or None, default="auto"
@@ -107,7 +110,10 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         return self
 
     def fit_transform(self, texts: Iterable[str], y: object = None, **given: Any) -> sp.csr_array:
-        """`fit`, then `transform` of the same texts, looking at each once; with `hashing` they may be a stream."""
+        """`fit`, then `transform` of the same texts, looking at each once; with `hashing` they may be a stream.
+
+        Where y is a sparse 0/1 matrix of labels, held-out texts choose what is "auto".
+        """
         numbers: list[Array | None] = []
         texts = noting(checked(texts), numbers)
         if self.hashing is not None:
@@ -117,7 +123,10 @@ class TextFeatures(TransformerMixin, BaseEstimator):
             C = self._counts(texts)
         else:
             documents = list(texts)
-            C = self._learnt(self._wanted(documents[:TEXTS_SAMPLED]), documents)
+            chosen = self._chosen(documents, y) if sp.issparse(y) else None
+            self.chosen_by_: str = "rule" if chosen is None else "held-out texts"
+            wanted = self._wanted(documents[:TEXTS_SAMPLED]) if chosen is None else spans(chosen)
+            C = self._learnt(wanted, documents, 0.5 if chosen is None else chosen.char_share)
         if not C.shape[1]:
             raise DataError("No text has an n-gram to learn from.\nPass texts with words in them, or another min_df.")
         n, df = C.shape[0], np.bincount(C.indices, minlength=C.shape[1])
@@ -135,14 +144,33 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         both.sort_indices()
         return both
 
-    def _learnt(self, wanted: dict[str, tuple[int, int]], documents: list[str]) -> sp.csr_array:
+    def _chosen(self, documents: list[str], Y: Any) -> Ngrams | None:
+        """Returns the n-grams that held-out texts choose, of those that are "auto"; None where a rule decides."""
+        if self.word_ngrams is None or "auto" not in (self.word_ngrams, self.char_ngrams):
+            return None
+        given = span("word_ngrams", None if self.word_ngrams == "auto" else self.word_ngrams)
+        characters = [None, CHARACTERS] if self.char_ngrams == "auto" else [span("char_ngrams", self.char_ngrams)]
+
+        def vectorize(ngrams: Ngrams, texts: list[str], others: list[str]) -> tuple[sp.csr_array, sp.csr_array]:
+            options = self.get_params() | {"word_ngrams": ngrams.words, "char_ngrams": ngrams.characters}
+            features = TextFeatures(**options)
+            texts, others = [str(text) for text in texts], [str(text) for text in others]
+            return features.fit_transform(texts), features.transform(others)
+
+        words = [SINGLE_WORDS, WORDS] if given is None else [given]
+        return choose_ngrams(documents, sp.csr_array(Y), vectorize, words, characters)
+
+    def _learnt(
+        self, wanted: dict[str, tuple[int, int]], documents: list[str], char_share: float = 0.5
+    ) -> sp.csr_array:
         """Returns counts (n, d) of n-grams, and keeps their vocabulary."""
         blocks, counts = [], []
         for kind, ngrams in wanted.items():
             vectorizer = self._vectorizer(kind, ngrams, **self._limits(len(documents)))
             counts.append(_counted(vectorizer, documents))
             terms = vectorizer.get_feature_names_out().tolist() if counts[-1].shape[1] else []
-            blocks.append(NgramBlock(kind, ngrams, terms, len(terms)))
+            share = char_share if kind == "characters" else 1 - char_share
+            blocks.append(NgramBlock(kind, ngrams, terms, len(terms), share))
         self._keep(blocks)
         C = sp.csr_array(sp.hstack(counts, format="csr"))
         C.sort_indices()
@@ -165,6 +193,15 @@ class TextFeatures(TransformerMixin, BaseEstimator):
             found += [(start + at, term) for term in analyse(text) if (at := place(term)) is not None]
             start += block.width
         return found
+
+    @property
+    def description(self) -> str:
+        """Returns the kinds of n-grams in words, such as "words 1 to 2, characters 3 to 5 (75 %)"."""
+        return ", ".join(
+            f"{block.kind} {block.ngrams[0]} to {block.ngrams[1]}"
+            + (f" ({100 * block.share:.0f} %)" if len(self.blocks_) > 1 else "")
+            for block in self.blocks_
+        )
 
     def get_feature_names_out(self, input_features: object = None) -> Array:
         """Returns the n-gram of each column; hashed columns, which many share, are called hash0, hash1, ..."""
@@ -284,6 +321,8 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         if parts > 1:
             part = row * parts + (C.indices >= self.blocks_[0].width)
             x /= np.sqrt(np.bincount(part, x * x, n * parts))[part]
+            if self.blocks_[0].share != self.blocks_[1].share:
+                x *= np.sqrt([block.share for block in self.blocks_])[part % parts]
         x /= np.sqrt(np.bincount(row, x * x, n))[row]
         X = sp.csr_array((x.astype(np.float32, copy=False), C.indices, C.indptr), shape=C.shape)
         X.has_canonical_format = True
@@ -301,7 +340,10 @@ class TextFeatures(TransformerMixin, BaseEstimator):
             if block.terms is not None:
                 arrays |= pack_names(block.terms, f"text_{block.kind}")
         options = {name: list(v) if isinstance(v, tuple) else v for name, v in self.get_params().items()}
-        blocks = [{"kind": block.kind, "ngrams": list(block.ngrams), "width": block.width} for block in self.blocks_]
+        blocks: list[dict[str, Any]] = []
+        for block in self.blocks_:
+            share = {} if block.share == 0.5 else {"share": block.share}
+            blocks.append({"kind": block.kind, "ngrams": list(block.ngrams), "width": block.width, **share})
         return arrays, {"options": options, "blocks": blocks}
 
     @classmethod
@@ -314,9 +356,11 @@ class TextFeatures(TransformerMixin, BaseEstimator):
             kind, ngrams, width = stated["kind"], tuple(stated["ngrams"]), stated["width"]
             terms = None if features.hashing is not None else unpack_names(arrays, f"text_{kind}")
             fits = kind in KINDS and span("ngrams", ngrams) and kind not in [block.kind for block in blocks]
+            share = stated.get("share", 0.5)
+            fits = fits and isinstance(share, float) and 0 <= share <= 1
             if not fits or width != (features.hashing if terms is None else len(terms)):
                 raise ModelFileError(f"its text features do not fit together ({stated}). Save the model again.")
-            blocks.append(NgramBlock(kind, ngrams, terms, width))
+            blocks.append(NgramBlock(kind, ngrams, terms, width, share))
         if not blocks:
             raise ModelFileError("it has no text features. Save the model again.")
         features._keep(blocks, arrays["text_idf"])
@@ -327,6 +371,12 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         if features.idf_.shape != ((features.n_ngrams,) if features.use_idf else (0,)):
             raise ModelFileError(f"its text features have {features.idf_.shape} weights. Save the model again.")
         return features
+
+
+def spans(ngrams: Ngrams) -> dict[str, tuple[int, int]]:
+    """Returns the kinds of n-grams and their lengths."""
+    found = {"words": ngrams.words, "characters": ngrams.characters}
+    return {kind: lengths for kind, lengths in found.items() if lengths is not None}
 
 
 def ahead(texts: Iterator[str], count: int) -> tuple[list[str], Iterator[str]]:
