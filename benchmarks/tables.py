@@ -241,10 +241,9 @@ def section() -> list[str]:
     for name, r in found.items():
         if name.removesuffix(", new seed") not in LINEAR:
             best = [max(r[key][metric] for key in ("full", *PEERS)) for metric in ("p@1", "macro_f1")]
-            cells = [cell(r[key], best) for key in ("full", "quick", *PEERS)]
+            ours, *others = (cell(r[key], best) for key in ("full", "quick", *PEERS))
             f1 = r["full"].get("macro_f1_by_thresholds")
-            cells.insert(1, "" if f1 is None else f"{f1:.3f}")
-            lines.append(f"| {name} | {' | '.join(cells)} |")
+            lines.append(f"| {' | '.join([name, ours, '' if f1 is None else f'{f1:.3f}', *others])} |")
     last = next(iter(found.values()))
     stated = ", ".join(f"{k} {v}" for k, v in last["versions"].items())
     return [*lines, "", f"Measured {last['date']} with {stated}."]

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 import smoothlink
-from bench.circumstances import source
 from smoothlink import SmoothLinkClassifier
 from smoothlink.choices import nest
 from smoothlink.data.read import Data
 from smoothlink.metrics.evaluate import Predictions, evaluate
+from smoothlink_paper.record import source
 
 Array = NDArray[Any]
 
