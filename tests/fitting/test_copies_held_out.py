@@ -1,6 +1,5 @@
 """Rows that occur several times: every learner holds copies out together, and says that they are there."""
 
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
