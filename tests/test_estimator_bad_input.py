@@ -190,6 +190,7 @@ WRONG = {
     "class_weight": ["uniform", [1.0], {77: 1.0}],
     "scale": ["max", None],
     "normalize_embedding": ["yes", 1, None],
+    "trees": ["yes", 2, None],
     "input_kernel": ["rbf", "linear", "matern(0)", 3, Gaussian()],
     "solver": ["lu", None, 3, dict],
     "effort": ["fast", None, 1],

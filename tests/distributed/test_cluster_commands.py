@@ -266,7 +266,7 @@ def test_a_multiclass_model_is_measured_on_a_cluster_as_in_one_process(rng, work
         with smoothlink.cluster(workers.client):
             found = smoothlink.evaluate_files(tmp_path / "m", tmp_path / "t-*.txt", bootstraps=0, rank_by=rank_by)
         for key, metric in known.metrics.items():
-            assert found.metrics[key].value == pytest.approx(metric.value, rel=1e-4), key
+            assert found.metrics[key].value == pytest.approx(metric.value, rel=1e-3), key
 
 
 # A client that is killed

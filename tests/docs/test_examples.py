@@ -35,7 +35,7 @@ def test_texts_become_a_server_that_answers(monkeypatch, capsys):
     pytest.importorskip("uvicorn", reason="uvicorn is not installed")
     out = run_script("text_to_server.py", monkeypatch, capsys)
     best = dict(line.split(" -> ") for line in out.splitlines())
-    assert best["a sourdough recipe"].split()[::2][:2] == ["cooking", "bread"]
+    assert set(best["a sourdough recipe"].split()[::2][:2]) == {"cooking", "bread"}
     assert best["a boat on the sea"].startswith("sea ")
     assert best["climbing in the mountains"].startswith("mountains ")
 

@@ -21,7 +21,7 @@ LEARNERS = {
     "given": {**FIXED, "calibrate": True},
     "logistic": {"loss": "logistic", "rank": 4},
     "joint": {"training": Joint(passes=2), "rank": 4},
-    "in blocks": {"memory": "1G", **FIXED, "calibrate": True},
+    "in blocks": {"memory": "2G", **FIXED, "calibrate": True},
 }
 
 

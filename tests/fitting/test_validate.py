@@ -258,7 +258,7 @@ def test_one_row_is_fitted_by_default_passes_without_calibration(rng):
     assert (found.settings.loss, found.settings.passes, found.calibrated.rows) == ("logistic", DEFAULT_PASSES, 0)
 
 
-def test_fewer_hits_count_only_beyond_their_standard_error_and_where_rows_are_many(rng):
+def test_fewer_hits_count_only_where_rows_are_many(rng):
     w = np.ones(2000)
     before = rng.random(2000) < 0.9
     fewer, noise = before.copy(), before.copy()

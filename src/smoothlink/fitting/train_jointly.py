@@ -43,7 +43,7 @@ JOINT_RANK = 512
 SAMPLED_LABELS = 300  # for each batch
 CLUSTER_RANK = 96  # directions by which rows are clustered
 CLUSTER_FIT_ROWS = 100_000  # that these directions are fitted to
-CLUSTER_ROWS = 17  # rows per cluster; 8 to 34 are as good, 69 and 276 worse
+CLUSTER_ROWS = 34  # rows per cluster at most; 17 to 34 are as good, 69 and 276 worse
 LOOSE_SOLVER = ConjugateGradient(tol=5e-2, iterations=20)  # of those directions: the SGD goes on from there
 IDLE_PASSES = 2  # passes without a gain end fine-tuning
 SCALE_ROWS = 2048  # rows whose embeddings set the learning rates of fine-tuning

@@ -43,7 +43,7 @@ class Learner(NamedTuple):
 
 
 # More passes with sampled negatives overfit: on 24,000 package descriptions 10 cost a point of P@1, 30 three.
-NEGATIVES = Learner(passes=4, batch_rows=544, warm_up=1, sparse_rate=2.0, frequent=0.004)
+NEGATIVES = Learner(passes=4, batch_rows=544, warm_up=1, sparse_rate=2.0, frequent=0.002)
 # Rates twice or half as high and 3 or 6 passes of fine-tuning were no better with all 25,147 labels.
 FINETUNE = Learner(passes=4, batch_rows=512, warm_up=100, sparse_rate=3.0, frequent=0.05)
 
