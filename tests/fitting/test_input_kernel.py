@@ -34,7 +34,7 @@ def test_trees_are_grown_where_labels_follow_steps(rng, effort):
     assert right(model, X[300:], Y[300:]) > right(without, X[300:], Y[300:]) + 0.03
 
 
-@pytest.mark.parametrize("effort", ["full", "quick"])
+@pytest.mark.parametrize("effort", [pytest.param("full", marks=pytest.mark.slow), "quick"])
 def test_no_trees_are_grown_where_labels_are_linear(rng, effort):
     X, Y = lines(rng)
     assert SmoothLinkClassifier(effort=effort).fit(X, Y).summary_["trees"] == 0
