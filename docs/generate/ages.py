@@ -53,7 +53,8 @@ def inside(part: Any, name: str) -> Iterator[Cell]:
     if "date" in part and ("smoothlink" in versions or not ({"method", "peer"} & part.keys())):
         yield Cell(name, part["date"], part.get("source", versions.get("source")))
     for key, value in part.items():
-        yield from inside(value, f"{name}: {key}" if key not in ("sets", "methods") else name)
+        if key != "summary":  # of a model, which has a date of its own
+            yield from inside(value, f"{name}: {key}" if key not in ("sets", "methods") else name)
 
 
 def with_age(text: str, page: str, root: Path, now: str | None = None) -> str:
