@@ -63,7 +63,7 @@ LOOKS = [
     ),
     (
         "rcv1-topics-28k",
-        "this page twice; flexibility twice; peers: full twice, quick 3 times; about four more fits on the way to 0.4.0",
+        "this page twice; flexibility twice; peers: full twice, quick 3 times; four more fits on the way to 0.4.0",
         "decision 28: the shared map stays where any top labels are lost",
     ),
     (
