@@ -12,23 +12,22 @@ by a temperature. `train` chose the maps; `test` was run once.
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import scipy.sparse as sp
+from bench.circumstances import ROOT
 from numpy.typing import NDArray
 
 from results import DATA, results, store
 
 Array = NDArray[Any]
 
-VECTORISED = Path(os.environ.get("SMOOTHLINK_VECTORISED", "/tmp/smoothlink-vectorised"))
+VECTORISED = ROOT / "data" / "vectorised"  # as benchmarks/vectorise.py wrote it
 BINS = 15
 LIKELY = 0.05  # pairs of less do not enter the second error: nearly all pairs are of no interest
 TEST_SETS = ["bibtex", "demo", "corel5k", "debtags", "cooking-stackexchange-one", "aloi"]
