@@ -176,3 +176,13 @@ def test_a_threshold_that_is_no_probability_is_refused(given):
 def test_a_number_is_the_threshold_of_every_label():
     np.testing.assert_array_equal(threshold_array(0.3, 3), [0.3, 0.3, 0.3])
     np.testing.assert_array_equal(threshold_array([0.1, np.inf, 1], 3), [0.1, np.inf, 1])
+
+
+def test_probabilities_that_equal_a_threshold_are_counted_at_that_threshold():
+    edges = ThresholdCounts().edges
+    P = edges.astype(np.float32)[:, None]
+    counts = ThresholdCounts()
+    counts.add(P, sp.csr_array(np.ones_like(P)), np.ones(len(P)))
+    at, expected = np.unique(np.searchsorted(edges, edges, side="right") - 1, return_counts=True)
+    np.testing.assert_array_equal(counts.pairs[at], expected)
+    np.testing.assert_array_equal(counts.hits[at], expected)

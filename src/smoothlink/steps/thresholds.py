@@ -75,7 +75,7 @@ class ThresholdCounts:
     """
 
     def __init__(self, bands: int = 1) -> None:
-        self.edges = sigmoid(LOG_ODDS.copy())
+        self.edges = sigmoid(LOG_ODDS.copy()).astype(np.float32).astype(np.float64)  # as probabilities are rounded
         self.edges[LOG_ODDS == 0] = HALF
         self.pairs, self.hits = np.zeros((2, len(self.edges)))
         self.label_f1 = np.zeros((bands, len(self.edges[::COARSE])))  # summed over the labels of a band
