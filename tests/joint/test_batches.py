@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from smoothlink.joint.batches import RowBatches, cluster_rows, ranges
+from smoothlink.joint.batches import RowBatches, ranges
+from smoothlink.joint.clusters import cluster_rows
 
 
 def test_groups_are_all_rows_once_in_about_the_size_asked_for(rng):

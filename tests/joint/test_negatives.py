@@ -12,8 +12,9 @@ from smoothlink.joint.negatives import (
     RATE,
     SampledState,
     SampledStep,
+    batch_features,
     batch_labels,
-    by_feature,
+    entries,
     labels_of_groups,
     log_inclusion,
     sample_entries,
@@ -110,16 +111,26 @@ def test_hard_negatives_have_the_highest_scores_at_the_mean_of_a_group(rng):
     np.testing.assert_array_equal(again.log_inclusion, before)  # as after a checkpoint
 
 
+def sampled(G, small, offsets):
+    """Returns what `sample_entries` selects of each row of G, as an array."""
+    found = np.zeros_like(G)
+    for row, offset, out in zip(G, offsets, found, strict=True):
+        columns, values = np.empty(len(row), np.int32), np.empty(len(row), np.float32)
+        count = sample_entries(row, small, offset, columns, values)
+        out[columns[:count]] = values[:count]
+    return found
+
+
 def test_sampled_gradients_are_right_on_average_and_exact_where_they_are_large(rng):
     G = (rng.standard_normal((6, 40)) * rng.choice([0.01, 1], (6, 40))).astype(np.float32)
     draws = 4000
-    total = sum(sample_entries(G, 0.05, rng.random(6, np.float32)).toarray() for _ in range(draws))
+    total = sum(sampled(G, 0.05, rng.random(6, np.float32)) for _ in range(draws))
     np.testing.assert_allclose(total / draws, G, atol=5 * 0.05 * 0.5 / np.sqrt(draws))
-    one = sample_entries(G, 0.05, rng.random(6, np.float32)).toarray()
+    one = sampled(G, 0.05, rng.random(6, np.float32))
     large = np.abs(G) >= 0.05
     np.testing.assert_array_equal(one[large], G[large])
     assert set(np.unique(np.abs(one[~large]))) <= {np.float32(0), np.float32(0.05)}
-    np.testing.assert_array_equal(sample_entries(G, 0, np.zeros(6, np.float32)).toarray(), G)
+    np.testing.assert_array_equal(sampled(G, 0, np.zeros(6, np.float32)), G)
 
 
 def test_the_sigmoid_without_a_call_is_the_sigmoid():
@@ -143,16 +154,19 @@ def test_a_label_is_scored_as_often_as_its_log_says(rng):
     np.testing.assert_allclose(scored / tries, expected, atol=0.05)
 
 
-def test_entries_by_feature_are_the_same_entries(rng):
-    columns, places = rng.integers(0, 9, 40).astype(np.int32), rng.integers(0, 5, 40).astype(np.int32)
-    values = rng.random(40).astype(np.float32)
-    features, starts, at, what = by_feature(columns, places, values)
-    A = sp.coo_array((values, (columns, places)), (9, 5)).toarray()
-    found = np.zeros((9, 5))
-    for i, feature in enumerate(features):
-        np.add.at(found[feature], at[starts[i] : starts[i + 1]], what[starts[i] : starts[i + 1]])
-    np.testing.assert_allclose(found, A, rtol=1e-6)
-    assert [len(x) for x in by_feature(columns[:0], places[:0], values[:0])] == [0, 1, 0, 0]
+def test_entries_by_feature_and_by_row_are_those_of_the_rows(rng):
+    X, _ = problem(rng, n=40, d=9)
+    for rows in (rng.permutation(40)[:15], np.zeros(0, np.int64)):
+        at = np.full(9, -1, np.int32)
+        x = batch_features(entries(rows, X.indptr, X.indices, X.data), at)
+        b, f = len(rows), len(x.features)
+        by_feature = sp.csr_array((x.values, x.rows, x.starts), (f, b)).toarray()
+        by_row = sp.csr_array((x.row_values, x.row_places, x.row_starts), (b, f)).toarray()
+        expected = X[rows].toarray()
+        np.testing.assert_array_equal(by_feature.T, expected[:, x.features])
+        np.testing.assert_array_equal(by_row, expected[:, x.features])
+        np.testing.assert_array_equal(np.flatnonzero(expected.any(axis=0)), x.features)
+        np.testing.assert_array_equal(at[x.features], np.arange(f))
 
 
 @pytest.mark.parametrize("multiclass", [False, True])

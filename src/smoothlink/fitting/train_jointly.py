@@ -14,7 +14,7 @@ from smoothlink.fitting.calibration import HeldOut, criterion
 from smoothlink.fitting.link import label_totals
 from smoothlink.fitting.settings import ChosenSettings, Clock, Problem, Request, Settings
 from smoothlink.fitting.validate import LOGISTIC_FLOPS
-from smoothlink.joint.batches import RowBatches, cluster_rows
+from smoothlink.joint.batches import RowBatches
 from smoothlink.joint.joint_training import (
     FINETUNE,
     NEGATIVES,
@@ -43,7 +43,7 @@ JOINT_RANK = 512
 SAMPLED_LABELS = 300  # for each batch
 CLUSTER_RANK = 96  # directions by which rows are clustered
 CLUSTER_FIT_ROWS = 100_000  # that these directions are fitted to
-CLUSTER_ROWS = 34  # rows per cluster at most; 17 to 34 are as good, 69 and 276 worse
+CLUSTER_ROWS = 35  # rows per cluster at most; 9 to 35 are as good, 69 and 276 worse
 LOOSE_SOLVER = ConjugateGradient(tol=5e-2, iterations=20)  # of those directions: the SGD goes on from there
 IDLE_PASSES = 2  # passes without a gain end fine-tuning
 SCALE_ROWS = 2048  # rows whose embeddings set the learning rates of fine-tuning
@@ -88,9 +88,10 @@ def joint_choice(problem: Problem, settings: Settings, request: Request) -> Chos
 def joint_passes(n: int) -> int:
     """Returns how many passes over n rows sampled negatives train for.
 
-    On held-out rows of 567,000 library titles 6 passes gained 0.3 of P@1 over 4, and of 18,800 articles they lost 0.9.
+    On held-out rows of 567,000 library titles 5 passes were as good as 6 and gained 0.1 of P@1 over 4, and of 18,800
+    articles 6 lost 0.9 (decisions 27 and 37).
     """
-    return 6 if n >= 100_000 else NEGATIVES.passes
+    return 5 if n >= 100_000 else NEGATIVES.passes
 
 
 def number_of_negatives(request: Request) -> int:
@@ -100,6 +101,7 @@ def number_of_negatives(request: Request) -> int:
 
 def fit_joint(choice: ChosenSettings, rows: Rows, name: str, request: Request, clock: Clock) -> Model:
     """Returns a model, not yet calibrated, trained with sampled negatives; its state is saved under `name`."""
+    from smoothlink.joint.clusters import cluster_rows
     from smoothlink.joint.negatives import SampledState, SampledStep, start_weights
 
     (problem, settings, *_), saved_as = choice, f"{name}-joint"

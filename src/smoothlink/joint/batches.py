@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothlink.machines.arrays import unit_rows
-
 Array = NDArray[Any]
 
 
@@ -68,29 +66,3 @@ def ranges(starts: Array, ends: Array) -> tuple[Array, Array]:
     counts = ends - starts
     which = np.repeat(np.arange(len(counts)), counts)
     return which, np.arange(len(which)) + (starts - (np.cumsum(counts) - counts))[which]
-
-
-def cluster_rows(H: Array, rows: Array, size: int, seed: int) -> list[Array]:
-    """Returns `rows` in groups of about `size` whose embeddings H (n, k) point the same way, by repeated 2-means.
-
-    Each half has as many rows as the other, so the cost is n k log2(n / size), a few times.
-    """
-    order = np.random.default_rng([seed, 8]).permutation(rows)
-    Z = unit_rows(np.ascontiguousarray(H[order], np.float32))
-    parts = [np.arange(len(order))]
-    for _ in range(max(0, int(np.ceil(np.log2(max(1, len(order)) / size))))):
-        parts = [half for part in parts for half in split_in_two(Z, part)]
-    return [np.sort(order[part]) for part in parts if len(part)]
-
-
-def split_in_two(Z: Array, part: Array, rounds: int = 3) -> tuple[Array, Array]:
-    """Returns two halves of some rows, separated along the line between their means."""
-    if len(part) < 2:
-        return part, part[:0]
-    z, middle = Z[part], len(part) // 2
-    axis = z[0] - z[1]
-    order = np.arange(len(part))
-    for _ in range(rounds):
-        order = np.argpartition(z @ axis, middle)
-        axis = z[order[middle:]].mean(axis=0) - z[order[:middle]].mean(axis=0)
-    return part[order[:middle]], part[order[middle:]]

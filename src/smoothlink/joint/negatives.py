@@ -6,8 +6,9 @@ whose embeddings are near form a group, and a batch has some groups: the hard ne
 highest scores at its mean, by the weights so far. A label that is scored with probability q has its score lowered by
 log q while training, which makes the fitted probabilities those of all labels.
 
-Most gradients by a score are next to nothing. Of those the step takes a random sample that stands for all, so that the
-products after the scores are of a sparse matrix.
+Most gradients by a score are next to nothing. Of those the step takes a random sample that stands for all, so that all
+that follows the scores but the intercepts' step is of a sparse matrix. A sparse weight whose gradient was never sampled
+stays 0, and is not stored.
 
 h is scaled to a fixed length, and the link is linear. Scores of a batch are stored label by label, S (m, b): the sparse
 weights of a label then touch one short row. No two threads write one number, so results repeat exactly.
@@ -16,7 +17,7 @@ weights of a label then touch one short row. No two threads write one number, so
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -26,7 +27,6 @@ from numpy.typing import NDArray
 from smoothlink.joint.batches import RowBatch, RowBatches, ranges
 from smoothlink.joint.joint_training import NEGATIVES, JointRows, JointState, JointWeights, sparse_weights
 from smoothlink.machines.compiled import compiled
-from smoothlink.machines.kernels import forward, product
 from smoothlink.steps.featurize import Features
 from smoothlink.steps.infer import RunningTopK
 
@@ -40,6 +40,7 @@ CERTAIN = 30.0  # a score beyond this is certain
 SMALL_GRADIENT = 0.1  # a gradient by a score below this is sampled; from 0.02 to 0.2 nothing changes
 HARD_NEGATIVES = 10  # for each group
 SCORED_GROUPS = 2048  # at a time
+STEPPED_LABELS = 16  # at a time by one thread
 
 
 @dataclass
@@ -57,6 +58,35 @@ class SampledState(JointState):
         V, D = np.zeros((c, W.shape[1]), np.float32), np.zeros(pattern.nnz, np.float32)
         hard = np.zeros((groups, 0), np.int32)
         return cls.start(W, V, D, b=b, b_squares=np.zeros(c, np.float32), hard=hard)
+
+
+class BatchFeatures(NamedTuple):
+    """The entries of a batch of rows, sorted by feature, and row by row."""
+
+    features: Array  # (f,) numbers, ascending
+    starts: Array  # (f + 1,) where the entries of each begin
+    rows: Array
+    values: Array
+    row_starts: Array  # (b + 1,) where the entries of each row begin
+    row_places: Array  # places in `features`
+    row_values: Array
+
+
+class UsedWeights(NamedTuple):
+    """The sparse weights that a batch uses, label by label: those of features that some row of the batch has."""
+
+    starts: Array  # (m,) where those of each label begin
+    counts: Array  # (m,)
+    number: Array  # of the weight in D
+    place: Array  # of its feature among those of the batch
+
+
+class Sampled(NamedTuple):
+    """The gradients by a score that a step takes: for each label the first few of a row of length b."""
+
+    counts: Array  # (m,)
+    rows: Array  # (m, b)
+    values: Array  # (m, b)
 
 
 def start_weights(first: Array, H: Array, k: int, rng: np.random.Generator) -> Array:
@@ -88,7 +118,7 @@ class SampledStep:
         self.log_inclusion = log_inclusion(self.group_labels, batches.per_batch, negatives)
         self.label_place = np.full(rows.Y.shape[1], -1, np.int32)  # in the batch
         self.feature_place = np.full(rows.X.shape[1] + 1, -1, np.int32)
-        self.found = np.empty(0, np.int32)  # sparse weights of the batch
+        self.room = np.empty((2, 0), np.int32)  # of the sparse weights that a batch uses, and of their features
 
     def __call__(self, batch: RowBatch, rate: float) -> None:
         A, s, rows = self.rows.X, self.state, batch.rows
@@ -96,32 +126,35 @@ class SampledStep:
         own = self.group_labels.indices[at]
         labels = batch_labels(own, self.rows.Y.shape[1], self.negatives, batch.rng)
         self.label_place[labels] = np.arange(len(labels))
-        features, starts, places, values = by_feature(*entries(rows, A.indptr, A.indices, A.data))
+        x = batch_features(entries(rows, A.indptr, A.indices, A.data), self.feature_place)
         H, lengths = np.empty((len(rows), s.W.shape[1]), np.float32), np.empty(len(rows), np.float32)
-        rows_dot(rows, A.indptr, A.indices, A.data, s.W, H)
-        to_length(H, lengths, EMBEDDING_LENGTH)
+        embed(rows, A.indptr, A.indices, A.data, s.W, EMBEDDING_LENGTH, H, lengths)
         V = s.V[labels]
         G = V @ H.T  # (m, b)
-        self.feature_place[features] = np.arange(len(features))
-        where = (self.feature_place, starts, places, values)
-        if len(s.D):
-            ends = np.cumsum(self.indptr[labels + 1] - self.indptr[labels], dtype=np.int64)
-            room = np.append(0, ends[:-1])
-            if ends[-1] > len(self.found):
-                self.found = np.empty(2 * ends[-1], np.int32)
-            counts = add_sparse(G, labels, self.indptr, self.features, s.D, *where, room, self.found)
+        used = self.add_sparse(G, labels, x)
         self.to_gradient(G, labels, self.label_place[own], group, batch)
-        if len(s.D):
-            sparse_rate = NEGATIVES.sparse_rate * rate
-            step_sparse(G, self.features, s.D, s.d_squares, *where, room, self.found, counts, sparse_rate)
-        step_rows(s.b, s.b_squares, labels, G.sum(axis=1)[:, None], RATE * rate)
-        sampled = sample_entries(G, self.small_gradient, batch.rng.random(len(labels), np.float32))
-        back = sparse_product(sp.csr_array(sampled.T), V)  # (b, k)
-        through_length(back, H, lengths, EMBEDDING_LENGTH)
-        step_rows(s.V, s.v_squares, labels, sparse_product(sampled, H), RATE * rate)
-        step_features(s.W, s.w_squares, features, starts, places, values, back, RATE * rate)
+        offsets = batch.rng.random(len(labels), np.float32)
+        sampled = Sampled(np.zeros(len(labels), np.int32), np.empty(G.shape, np.int32), np.empty(G.shape, np.float32))
+        step_labels(
+            *(G, labels, H, x, used, self.small_gradient, offsets, sampled),
+            *(s.V, s.v_squares, s.b, s.b_squares, s.D, s.d_squares),
+            *(RATE * rate, NEGATIVES.sparse_rate * rate),
+        )
+        back = np.empty_like(H)
+        gradient_of_rows(*by_row(sampled, len(rows)), V, H, lengths, EMBEDDING_LENGTH, back)
+        step_features(s.W, s.w_squares, x, back, RATE * rate)
         self.label_place[labels] = -1
-        self.feature_place[features] = -1
+        self.feature_place[x.features] = -1
+
+    def add_sparse(self, S: Array, labels: Array, x: BatchFeatures) -> UsedWeights:
+        """Adds the sparse weights to the scores S (m, b), and returns which of them the batch uses."""
+        ends = np.cumsum(self.indptr[labels + 1] - self.indptr[labels], dtype=np.int64)
+        if ends[-1] > len(self.room[0]):
+            self.room = np.empty((2, 2 * ends[-1]), np.int32)
+        used = UsedWeights(np.append(0, ends[:-1]), np.zeros(len(labels), np.int64), *self.room)
+        if len(self.state.D):
+            add_sparse(S, labels, self.indptr, self.features, self.state.D, self.feature_place, x, used)
+        return used
 
     def to_gradient(self, S: Array, labels: Array, own: Array, group: Array, batch: RowBatch) -> None:
         """Turns scores (m, b) into the gradient of the loss by them, in place: weighted probabilities less labels.
@@ -148,9 +181,8 @@ class SampledStep:
             starts = b.starts[first : first + SCORED_GROUPS + 1]
             rows = b.rows[starts[0] : starts[-1]]
             H, lengths = np.empty((len(rows), s.W.shape[1]), np.float32), np.empty(len(rows), np.float32)
-            rows_dot(rows, A.indptr, A.indices, A.data, s.W, H)
-            to_length(H, lengths, EMBEDDING_LENGTH)
-            means = np.add.reduceat(H, starts[:-1] - starts[0]) / np.diff(starts)[:, None].astype(np.float32)
+            embed(rows, A.indptr, A.indices, A.data, s.W, EMBEDDING_LENGTH, H, lengths)
+            means = group_means(H, starts - starts[0])
             scores = means @ s.V.T
             scores += s.b[:, 0]
             best = RunningTopK(len(means), k)
@@ -180,13 +212,11 @@ def batch_labels(own: Array, c: int, negatives: int, rng: np.random.Generator) -
 
 def labels_of_groups(batches: RowBatches, Y: sp.csr_array, hard: Array) -> sp.csr_array:
     """Returns which labels (groups, c) are scored for each group: those of its rows, and its hard negatives."""
-    groups, c = batches.groups, Y.shape[1]
-    group, at = ranges(Y.indptr[batches.rows], Y.indptr[batches.rows + 1])
-    group = np.repeat(np.arange(groups), np.diff(batches.starts))[group]
-    pairs = np.concatenate([group * c + Y.indices[at], (np.arange(groups)[:, None] * c + hard).ravel()])
-    pairs = np.unique(pairs)
-    starts = np.searchsorted(pairs, np.arange(groups + 1) * c)
-    return sp.csr_array((np.ones(len(pairs), np.int8), pairs % c, starts), (groups, c))
+    of_group, at = ranges(Y.indptr[batches.rows], Y.indptr[batches.rows + 1])
+    of_group = np.repeat(np.arange(batches.groups), np.diff(batches.starts))[of_group]
+    group = np.concatenate([of_group, np.repeat(np.arange(batches.groups), hard.shape[1])])
+    label = np.concatenate([Y.indices[at], hard.ravel()])
+    return sp.csr_array((np.ones(len(label), np.int32), (group, label)), (batches.groups, Y.shape[1]))
 
 
 def log_inclusion(group_labels: sp.csr_array, per_batch: int, negatives: int) -> Array:
@@ -199,131 +229,91 @@ def log_inclusion(group_labels: sp.csr_array, per_batch: int, negatives: int) ->
     return np.log(np.clip(1 - missed, LEAST_INCLUSION, 1)).astype(np.float32)
 
 
-def by_feature(columns: Array, places: Array, values: Array) -> tuple[Array, Array, Array, Array]:
-    """Returns the entries of a batch sorted by column: columns, where each starts, rows and values."""
+def batch_features(of_rows: tuple[Array, Array, Array, Array], at: Array) -> BatchFeatures:
+    """Returns the `entries` of a batch by feature and by row; writes the place of each feature in the batch to `at`."""
+    row_starts, columns, places, values = of_rows
     order = np.argsort(columns, kind="stable")
-    columns = columns[order]
-    starts = np.flatnonzero(np.diff(columns, prepend=-1))
-    return columns[starts], np.append(starts, len(columns)), places[order], values[order]
+    by_column = columns[order]
+    starts = np.flatnonzero(np.diff(by_column, prepend=-1))
+    features = by_column[starts]
+    at[features] = np.arange(len(features))
+    starts = np.append(starts, len(columns))
+    return BatchFeatures(features, starts, places[order], values[order], row_starts, at[columns], values)
 
 
 @compiled(parallel=True, fastmath=True)
-def rows_dot(rows: Array, indptr: Array, indices: Array, data: Array, W: Array, out: Array) -> None:
-    """Writes X[rows] W to `out`, X in CSR."""
+def embed(
+    rows: Array, indptr: Array, indices: Array, data: Array, W: Array, length: float, H: Array, lengths: Array
+) -> None:
+    """Writes X[rows] W to H (b, k), X in CSR, scaled to this length, and the `lengths` (b,) before; zeros stay."""
     k = W.shape[1]
     for i in prange(len(rows)):
-        r = rows[i]
-        total = out[i]
-        for t in range(k):
-            total[t] = 0
-        for p in range(indptr[r], indptr[r + 1]):
+        h = H[i]
+        h[:] = 0
+        for p in range(indptr[rows[i]], indptr[rows[i] + 1]):
             v, source = data[p], W[indices[p]]
             for t in range(k):
-                total[t] += v * source[t]
-
-
-@compiled(parallel=True, fastmath=True)
-def to_length(H: Array, lengths: Array, length: float) -> None:
-    """Scales the rows of H to this length, in place, and writes the `lengths` (b,) that they had; zeros stay."""
-    for i in prange(len(H)):
-        row, total = H[i], np.float32(0)
-        for t in range(H.shape[1]):
-            total += row[t] * row[t]
+                h[t] += v * source[t]
+        total = np.float32(0)
+        for t in range(k):
+            total += h[t] * h[t]
         lengths[i] = np.sqrt(total)
         factor = np.float32(length) / lengths[i] if total > 0 else np.float32(0)
-        for t in range(H.shape[1]):
-            row[t] *= factor
+        for t in range(k):
+            h[t] *= factor
 
 
 @compiled(parallel=True, fastmath=True)
-def through_length(G: Array, H: Array, lengths: Array, length: float) -> None:
-    """Turns the gradient G of scaled rows H into that of the rows before they were scaled, in place."""
-    size = np.float32(length)
-    for i in prange(len(H)):
-        g, h, along = G[i], H[i], np.float32(0)
-        for t in range(H.shape[1]):
-            along += g[t] * h[t]
-        along /= size * size
-        factor = size / lengths[i] if lengths[i] > 0 else np.float32(0)
-        for t in range(H.shape[1]):
-            g[t] = (g[t] - along * h[t]) * factor
+def group_means(H: Array, starts: Array) -> Array:
+    """Returns the means (groups, k) of the rows of H from each start to the next."""
+    means = np.zeros((len(starts) - 1, H.shape[1]), np.float32)
+    for i in prange(len(means)):
+        mean, factor = means[i], np.float32(1 / max(1, starts[i + 1] - starts[i]))
+        for r in range(starts[i], starts[i + 1]):
+            h = H[r]
+            for t in range(H.shape[1]):
+                mean[t] += factor * h[t]
+    return means
 
 
 @compiled()
-def entries(rows: Array, indptr: Array, indices: Array, data: Array) -> tuple[Array, Array, Array]:
-    """Returns the entries of some rows of a CSR matrix: columns, positions in `rows`, values."""
-    count = 0
-    for r in rows:
-        count += indptr[r + 1] - indptr[r]
-    columns, places = np.empty(count, np.int32), np.empty(count, np.int32)
-    values = np.empty(count, data.dtype)
-    at = 0
+def entries(rows: Array, indptr: Array, indices: Array, data: Array) -> tuple[Array, Array, Array, Array]:
+    """Returns the entries of some rows of a CSR matrix: where each row begins, columns, positions in `rows`, values."""
+    starts = np.zeros(len(rows) + 1, np.int64)
     for i in range(len(rows)):
-        for p in range(indptr[rows[i]], indptr[rows[i] + 1]):
+        starts[i + 1] = starts[i] + indptr[rows[i] + 1] - indptr[rows[i]]
+    columns, places = np.empty(starts[-1], np.int32), np.empty(starts[-1], np.int32)
+    values = np.empty(starts[-1], data.dtype)
+    for i in range(len(rows)):
+        first = indptr[rows[i]]
+        for at in range(starts[i], starts[i + 1]):
+            p = first + at - starts[i]
             columns[at], places[at], values[at] = indices[p], i, data[p]
-            at += 1
-    return columns, places, values
+    return starts, columns, places, values
 
 
 @compiled(parallel=True)
 def add_sparse(
-    S: Array,
-    labels: Array,
-    indptr: Array,
-    features: Array,
-    D: Array,
-    at: Array,
-    starts: Array,
-    rows: Array,
-    values: Array,
-    room: Array,
-    found: Array,
-) -> Array:
-    """Adds the sparse weights D of each label to S (m, b), writes which ones to `found`, and returns how many (m,).
-
-    Feature f stands at place at[f] in the batch, if at all, and there in `rows` with `values` from its start to the
-    next. Label j writes the positions of its weights in D from room[j] on.
-    """
-    counts = np.zeros(len(labels), np.int64)
-    for j in prange(len(labels)):
-        row, count = S[j], room[j]
-        for p in range(indptr[labels[j]], indptr[labels[j] + 1]):  # without a branch, which few guesses would meet
-            found[count] = p
-            count += at[features[p]] >= 0
-        for i in range(room[j], count):
-            p = found[i]
-            q = at[features[p]]
-            for t in range(starts[q], starts[q + 1]):
-                row[rows[t]] += values[t] * D[p]
-        counts[j] = count - room[j]
-    return counts
-
-
-@compiled(parallel=True)  # not fastmath: most sums are of one or two terms, and vectors of them take longer
-def step_sparse(
-    G: Array,
-    features: Array,
-    D: Array,
-    squares: Array,
-    at: Array,
-    starts: Array,
-    rows: Array,
-    values: Array,
-    room: Array,
-    found: Array,
-    counts: Array,
-    rate: float,
+    S: Array, labels: Array, indptr: Array, features: Array, D: Array, at: Array, x: BatchFeatures, used: UsedWeights
 ) -> None:
-    """Moves the weights that were found against the gradient G (m, b) of the scores, in place, by Adagrad."""
-    for j in prange(len(counts)):
-        row = G[j]
-        for i in range(room[j], room[j] + counts[j]):
-            p = found[i]
-            q, g = at[features[p]], np.float32(0)
-            for t in range(starts[q], starts[q + 1]):
-                g += values[t] * row[rows[t]]
-            squares[p] += g * g
-            D[p] -= np.float32(rate) * g / np.sqrt(squares[p])
+    """Adds the sparse weights D of each label to S (m, b), and writes which ones the batch uses.
+
+    Feature f stands at place at[f] in the batch, if at all.
+    """
+    # Tuples are taken apart before the loop: inside, numba mixes up fields of one name.
+    room, counts, number, place = used.starts, used.counts, used.number, used.place
+    starts, rows, values = x.starts, x.rows, x.values
+    for j in prange(len(labels)):
+        row, first, count = S[j], room[j], 0
+        for p in range(indptr[labels[j]], indptr[labels[j] + 1]):  # without a branch, which few guesses would meet
+            number[first + count], place[first + count] = p, at[features[p]]
+            count += at[features[p]] >= 0
+        counts[j] = count
+        for i in range(first, first + count):
+            weight, q = D[number[i]], place[i]
+            if weight != 0:
+                for t in range(starts[q], starts[q + 1]):
+                    row[rows[t]] += values[t] * weight
 
 
 @compiled(parallel=True, fastmath=True)
@@ -362,80 +352,142 @@ def class_probabilities(S: Array, offsets: Array, group: Array, weights: Array) 
             S[j, i] *= weights[i] / total
 
 
-def sample_entries(G: Array, small: float, offsets: Array) -> sp.csr_array:
-    """Returns a sparse matrix whose expectation is G (m, b): the entries of G, but of those below `small` a few that
-    stand for all, with `small` as their size.
+@compiled()
+def sample_entries(row: Array, small: float, offset: float, columns: Array, values: Array) -> int:
+    """Writes a sparse vector whose expectation is `row` to the first of `columns` and `values`; returns how many.
 
-    Along each row one is selected wherever the sum of the sizes so far passes a multiple of `small` (systematic
-    sampling from the offset (m,) in [0, 1) of the row): an entry of size g is selected with probability g / small.
+    It has the entries of the row, but of those below `small` a few that stand for all, with `small` as their size: one
+    is selected wherever the sum of the sizes so far passes a multiple of `small` (systematic sampling from an offset in
+    [0, 1)), so an entry of size g with probability g / small.
     """
-    starts, columns, values = sampled_entries(G, np.float32(small), offsets)
-    return sp.csr_array((values, columns, starts), G.shape)
-
-
-def sparse_product(A: sp.csr_array, B: Array) -> Array:
-    """Returns A B on all cores."""
-    out = np.empty((A.shape[0], B.shape[1]), np.float32)
-    product(forward(A.indptr, A.indices, A.data, A.shape[1]), B, out)
-    return out
-
-
-@compiled(parallel=True)
-def sampled_entries(G: Array, small: float, offsets: Array) -> tuple[Array, Array, Array]:
-    """Returns the CSR arrays of `sample_entries`."""
-    m, b = G.shape
-    columns, values, counts = np.empty((m, b), np.int32), np.empty((m, b), np.float32), np.zeros(m + 1, np.int64)
-    for j in prange(m):
-        row, total, count = G[j], offsets[j] * small, 0
-        for i in range(b):
-            size = abs(row[i])
-            value = row[i]
-            if size < small:
-                total += size
-                if total < small:
-                    continue
-                total -= small
-                value = small if value > 0 else -small
-            columns[j, count], values[j, count] = i, value
-            count += 1
-        counts[j + 1] = count
-    starts = np.cumsum(counts)
-    some_columns, some_values = np.empty(starts[m], np.int32), np.empty(starts[m], np.float32)
-    for j in prange(m):
-        for i in range(counts[j + 1]):
-            some_columns[starts[j] + i], some_values[starts[j] + i] = columns[j, i], values[j, i]
-    return starts, some_columns, some_values
+    least, count = np.float32(small), 0
+    total = np.float32(offset) * least
+    for i in range(len(row)):
+        size = abs(row[i])
+        value = row[i]
+        if size < least:
+            total += size
+            if total < least:
+                continue
+            total -= least
+            value = least if value > 0 else -least
+        columns[count], values[count] = i, value
+        count += 1
+    return count
 
 
 @compiled(parallel=True, fastmath=True)
-def step_rows(A: Array, squares: Array, rows: Array, G: Array, rate: float) -> None:
-    """Moves A[rows] by -rate G / the root of the mean squares so far (Adagrad with one rate per row), in place."""
-    k = A.shape[1]
-    for i in prange(len(rows)):
-        r, g = rows[i], G[i]
-        size = np.float32(0)
-        for t in range(k):
-            size += g[t] * g[t]
-        squares[r] += size / np.float32(k)
-        if squares[r] > 0:
-            factor, row = np.float32(rate) / np.sqrt(squares[r]), A[r]
-            for t in range(k):
-                row[t] -= factor * g[t]
-
-
-@compiled(parallel=True, fastmath=True)
-def step_features(
-    W: Array, squares: Array, features: Array, starts: Array, places: Array, values: Array, G: Array, rate: float
+def step_labels(
+    G: Array,
+    labels: Array,
+    H: Array,
+    x: BatchFeatures,
+    used: UsedWeights,
+    small: float,
+    offsets: Array,
+    sampled: Sampled,
+    V: Array,
+    v_squares: Array,
+    b: Array,
+    b_squares: Array,
+    D: Array,
+    d_squares: Array,
+    rate: float,
+    sparse_rate: float,
 ) -> None:
-    """Moves the rows of W in the same way; feature i of the batch has the entries starts[i] .. starts[i + 1].
+    """Samples the gradient G (m, b) of the scores, and moves V, b and D of each label against it by Adagrad, in place.
 
-    G (b, k) is the gradient of the embedded rows.
+    V has one rate per label, which is over the root of the mean squares so far.
     """
-    k = W.shape[1]
+    k = H.shape[1]
+    row_starts, row_places, row_values, features = x.row_starts, x.row_places, x.row_values, len(x.features)
+    used_starts, used_counts, number, place = used.starts, used.counts, used.number, used.place
+    counts, all_rows, all_values = sampled.counts, sampled.rows, sampled.values
+    for part in prange(-(-len(labels) // STEPPED_LABELS)):
+        g, of_feature = np.empty(k, np.float32), np.zeros(features, np.float32)
+        for j in range(part * STEPPED_LABELS, min(len(labels), (part + 1) * STEPPED_LABELS)):
+            label, rows, values = labels[j], all_rows[j], all_values[j]
+            total = np.float32(0)
+            for i in range(G.shape[1]):
+                total += G[j, i]
+            b_squares[label] += total * total
+            if b_squares[label] > 0:
+                b[label, 0] -= np.float32(rate) * total / np.sqrt(b_squares[label])
+            count = sample_entries(G[j], small, offsets[j], rows, values)
+            counts[j] = count
+            g[:] = 0
+            for i in range(count):
+                h, value = H[rows[i]], values[i]
+                for t in range(k):
+                    g[t] += value * h[t]
+                for p in range(row_starts[rows[i]], row_starts[rows[i] + 1]):
+                    of_feature[row_places[p]] += value * row_values[p]
+            size = np.float32(0)
+            for t in range(k):
+                size += g[t] * g[t]
+            v_squares[label] += size / np.float32(k)
+            if v_squares[label] > 0:
+                factor, v = np.float32(rate) / np.sqrt(v_squares[label]), V[label]
+                for t in range(k):
+                    v[t] -= factor * g[t]
+            if count and used_counts[j]:
+                for i in range(used_starts[j], used_starts[j] + used_counts[j]):
+                    slope = of_feature[place[i]]
+                    if slope != 0:
+                        p = number[i]
+                        d_squares[p] += slope * slope
+                        D[p] -= np.float32(sparse_rate) * slope / np.sqrt(d_squares[p])
+            for i in range(count):
+                for p in range(row_starts[rows[i]], row_starts[rows[i] + 1]):
+                    of_feature[row_places[p]] = 0
+
+
+@compiled()
+def by_row(sampled: Sampled, b: int) -> tuple[Array, Array, Array]:
+    """Returns the sampled gradients row by row: where each row begins, places of labels, values."""
+    starts = np.zeros(b + 1, np.int64)
+    for j in range(len(sampled.counts)):
+        for i in range(sampled.counts[j]):
+            starts[sampled.rows[j, i] + 1] += 1
+    starts = np.cumsum(starts)
+    at, places, values = starts[:-1].copy(), np.empty(starts[-1], np.int32), np.empty(starts[-1], np.float32)
+    for j in range(len(sampled.counts)):
+        for i in range(sampled.counts[j]):
+            r = sampled.rows[j, i]
+            places[at[r]], values[at[r]] = j, sampled.values[j, i]
+            at[r] += 1
+    return starts, places, values
+
+
+@compiled(parallel=True, fastmath=True)
+def gradient_of_rows(
+    starts: Array, places: Array, values: Array, V: Array, H: Array, lengths: Array, length: float, out: Array
+) -> None:
+    """Writes the gradient of the loss by X[rows] W to `out` (b, k), H being that scaled to a length from `lengths`."""
+    k, size = V.shape[1], np.float32(length)
+    for i in prange(len(H)):
+        g, h, along = out[i], H[i], np.float32(0)
+        g[:] = 0
+        for p in range(starts[i], starts[i + 1]):
+            value, v = values[p], V[places[p]]
+            for t in range(k):
+                g[t] += value * v[t]
+        for t in range(k):
+            along += g[t] * h[t]
+        along /= size * size
+        factor = size / lengths[i] if lengths[i] > 0 else np.float32(0)
+        for t in range(k):
+            g[t] = (g[t] - along * h[t]) * factor
+
+
+@compiled(parallel=True, fastmath=True)
+def step_features(W: Array, squares: Array, x: BatchFeatures, G: Array, rate: float) -> None:
+    """Moves the rows of W in the same way as V's, G (b, k) being the gradient by the embedded rows."""
+    k, features, starts, rows, values = W.shape[1], x.features, x.starts, x.rows, x.values
     for i in prange(len(features)):
         g = np.zeros(k, np.float32)
         for p in range(starts[i], starts[i + 1]):
-            v, source = values[p], G[places[p]]
+            v, source = values[p], G[rows[p]]
             for t in range(k):
                 g[t] += v * source[t]
         size = np.float32(0)
