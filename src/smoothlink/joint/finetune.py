@@ -77,11 +77,18 @@ class DeviceRows:
     def __init__(self, A: Any, device: str) -> None:
         self.sparse = not isinstance(A, np.ndarray)
         if self.sparse:
-            self.lengths, self.indptr = np.diff(A.indptr), copy_to_device(A.indptr.astype(np.int64), device)
+            self.lengths, self.indptr = (
+                np.diff(A.indptr).astype(np.int64),
+                copy_to_device(A.indptr.astype(np.int64), device),
+            )
             self.columns = copy_to_device(A.indices, device)
             self.values = copy_to_device(A.data.astype(np.float32), device)
         else:
             self.array = copy_to_device(A, device)
+
+    def starts(self, rows: HostArray) -> HostArray:
+        """Returns where each of some sparse rows starts among their `entries`."""
+        return self.lengths[rows].cumsum() - self.lengths[rows]
 
     def entries(self, rows: HostArray, on_device: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Returns the position in `rows`, the column and the value of each entry of some sparse rows."""
@@ -122,7 +129,7 @@ class SparseOnDevice:
     """Which labels have a weight for each feature (d + 1, c), on a device."""
 
     def __init__(self, pattern: sp.csr_array, X: Any, device: str) -> None:
-        self.pattern, counts = pattern, np.diff(pattern.indptr).astype(np.int64)
+        self.pattern, counts = pattern, np.diff(pattern.indptr)[: X.shape[1]].astype(np.int64)
         self.indptr = copy_to_device(pattern.indptr.astype(np.int64), device)
         self.labels = copy_to_device(pattern.indices.astype(np.int64), device)
         self.used_by_row = (  # (n,)
