@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from smoothlink.joint.batches import RowBatch, RowBatches
-from smoothlink.joint.finetune import DeviceRows, SparseOnDevice, UsedWeights
+from smoothlink.joint.finetune import SparseOnDevice, UsedWeights
 from smoothlink.joint.joint_training import NEGATIVES, JointRows, JointWeights, sparse_weights
 from smoothlink.joint.negatives import (
     EMBEDDING_LENGTH,
@@ -52,7 +52,7 @@ class SampledStep:
     ) -> None:
         self.rows, self.batches, self.negatives, self.machine = rows, batches, negatives, machine
         self.c = rows.Y.shape[1]
-        self.X, self.Y = DeviceRows(rows.X, machine.name), DeviceRows(rows.Y, machine.name)
+        self.X, self.Y = SparseRows(rows.X, machine.name), SparseRows(rows.Y, machine.name)
         self.w = self.copy(rows.w)
         counts = np.maximum(np.diff(rows.Y.indptr), 1)
         self.label_weight = self.copy((rows.w / counts).astype(np.float32)) if rows.softmax else self.w
@@ -65,6 +65,7 @@ class SampledStep:
         self.D, self.d_squares = (self.by_feature(A) for A in (state.D, state.d_squares))
         self.D_gradient = torch.zeros_like(self.D)
         self.label_place = torch.full((self.c + 1,), -1, device=machine.name)  # in the batch
+        self.counted = torch.arange(1, device=machine.name)
         self.hard = state.hard
         self.choose_labels()
 
@@ -80,80 +81,89 @@ class SampledStep:
     def __call__(self, batch: RowBatch, rate: float) -> None:
         every = self.negatives >= self.c
         sampled = np.arange(self.c) if every else batch.rng.integers(0, self.c, self.negatives)
-        own_count = 0 if every else int(self.group_labels.lengths[batch.groups].sum())
-        pad = -(own_count + len(sampled)) % LABEL_MULTIPLE
-        parts = [batch.rows, self.X.starts(batch.rows), batch.group, batch.groups, sampled, np.full(pad, self.c)]
-        sizes = [*map(len, parts[:4]), len(sampled) + pad]
-        rows, starts, group, groups, sampled = self.copy(np.concatenate(parts)).split(sizes)
-        own_group, own, _ = self.group_labels.entries(batch.groups, groups)
-        scored = distinct(sampled if every else torch.cat([own, sampled]))
+        ranges = [A.ranges(rows) for A, rows in self.matrices(batch)]
+        pad = -(len(sampled) + (not every) * int(ranges[2].counts.sum())) % LABEL_MULTIPLE
+        parts = [batch.rows, batch.group, np.append(sampled, np.full(pad, self.c)), *(A for r in ranges for A in r)]
+        rows, group, others, *sent = torch.split(self.copy(np.concatenate(parts)), [len(part) for part in parts])
+        totals = [int(r.counts.sum()) for r in ranges]
+        x, y, of_groups = (
+            A.entries(Ranges(*sent[3 * i : 3 * i + 3]), totals[i], self.numbers(totals[i]))
+            for i, (A, _) in enumerate(self.matrices(batch))
+        )
+        scored = self.distinct(others if every else torch.cat([of_groups.columns, others]))
         self.label_place[scored.ordered] = scored.number
         labels = scored.values.clamp(max=self.c - 1)
-        x = self.X.entries(batch.rows, rows)
-        H, factors = self.embed(x, starts)
-        V, H16 = self.half(self.V[labels]), self.half(H)
+        H, factors = self.embed(x)
+        V, H16 = self.half(self.V.index_select(0, labels)), self.half(H)
         Z = self.product(H16, V.T)  # (b, m)
         used = self.used(batch.rows, x) if len(self.D) else None
         if used is not None:
             at = used.at(Z.shape[1])
-            Z.view(-1).index_add_(0, at, used.value * self.D[used.number])
-        Z += self.offsets(labels, scored.there & (scored.values < self.c), own, own_group, len(batch.groups))[group]
-        G = self.to_gradient(Z, batch.rows, rows)
+            Z.view(-1).index_add_(0, at, used.value * self.D.index_select(0, used.number))
+        there = (scored.starts < len(labels)) & (scored.values < self.c)
+        Z += self.offsets(labels, there, of_groups, len(batch.groups)).index_select(0, group)
+        G = self.to_gradient(Z, rows, y)
         if used is not None:
-            self.step_sparse(used.number, used.value * G.view(-1)[at], NEGATIVES.sparse_rate * rate)
+            gradient = used.value * G.view(-1).index_select(0, at)
+            self.step_sparse(used.number, gradient, NEGATIVES.sparse_rate * rate)
         G16 = self.half(G)
         back = self.product(G16, V)  # (b, k)
         step_rows(self.V, self.v_squares, labels, self.product(G16.T, H16), RATE * rate)
         step_rows(self.b, self.b_squares, labels, G.sum(0)[:, None], RATE * rate)
-        along = (back * H).sum(1, keepdim=True) / EMBEDDING_LENGTH**2
+        along = (back * H).sum(1, keepdim=True).div_(EMBEDDING_LENGTH**2)
         self.step_features(x, back.addcmul_(along, H, value=-1).mul_(factors), RATE * rate)
         self.label_place[scored.ordered] = -1
 
-    def embed(self, x: tuple[Tensor, Tensor, Tensor], starts: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns h (b, k) of a fixed length, and the factors (b, 1) that made it so, of rows from these starts on."""
-        H = sum_bags(x[1], self.W, starts, x[2])
+    def matrices(self, batch: RowBatch) -> list[tuple[SparseRows, HostArray]]:
+        """Returns what a batch is made of: matrices, and which of their rows."""
+        return [(self.X, batch.rows), (self.Y, batch.rows), (self.group_labels, batch.groups)]
+
+    def embed(self, x: Entries) -> tuple[Tensor, Tensor]:
+        """Returns h (b, k) of a fixed length, and the factors (b, 1) that made it so."""
+        H = sum_bags(x.columns, self.W, x.starts.int(), x.values)
         factors = (EMBEDDING_LENGTH / H.norm(dim=1, keepdim=True)).nan_to_num_(posinf=0.0)
         return H.mul_(factors), factors
 
-    def offsets(self, labels: Tensor, there: Tensor, own: Tensor, group: Tensor, groups: int) -> Tensor:
+    def offsets(self, labels: Tensor, there: Tensor, own: Entries, groups: int) -> Tensor:
         """Returns what is added to the scores of each group (groups, m): intercepts, for labels that are not always
         scored less the log of how likely they are, and minus infinity where there is no label."""
-        b = self.b[labels, 0].masked_fill(~there, -float("inf"))
-        found = (b - self.log_inclusion[labels]).repeat(groups, 1)
-        place = self.label_place[own]
-        found[group, place] = b[place]
+        b = self.b[:, 0].index_select(0, labels).masked_fill_(~there, -float("inf"))
+        found = (b - self.log_inclusion.index_select(0, labels)).repeat(groups, 1)
+        place = self.label_place.index_select(0, own.columns)
+        found[own.places, place] = b.index_select(0, place)
         return found
 
-    def to_gradient(self, Z: Tensor, rows: HostArray, on_device: Tensor) -> Tensor:
+    def to_gradient(self, Z: Tensor, rows: Tensor, y: Entries) -> Tensor:
         """Returns the gradient of the loss by scores (b, m), in place: weighted probabilities less labels."""
         P = Z.softmax(1) if self.rows.softmax else Z.sigmoid_()
-        P *= self.w[on_device, None]
-        row, label, _ = self.Y.entries(rows, on_device)
-        at = row * P.shape[1] + self.label_place[label]
-        P.view(-1).index_add_(0, at, self.label_weight[on_device][row], alpha=-1)
+        w = self.w.index_select(0, rows)
+        P *= w[:, None]
+        w = self.label_weight.index_select(0, rows) if self.rows.softmax else w
+        at = y.places * P.shape[1] + self.label_place.index_select(0, y.columns)
+        P.view(-1).index_add_(0, at, w.index_select(0, y.places), alpha=-1)
         return P
 
-    def used(self, rows: HostArray, x: tuple[Tensor, Tensor, Tensor]) -> UsedWeights:
+    def used(self, rows: HostArray, x: Entries) -> UsedWeights:
         """Returns the sparse weights that these rows use, with labels by their place; those of others have value 0."""
-        used = self.sparse.used(rows, *x)
-        place = self.label_place[used.label]
+        used = self.sparse.used(rows, x.places, x.columns, x.values)
+        place = self.label_place.index_select(0, used.label)
         return used._replace(label=place.clamp(min=0), value=used.value * (place >= 0))
 
     def step_sparse(self, number: Tensor, gradient: Tensor, rate: float) -> None:
         """Moves D by Adagrad with one rate per weight; one that several rows use is written more than once, the same
         each time."""
         self.D_gradient.index_add_(0, number, gradient)
-        g = self.D_gradient[number]
-        squares = self.d_squares[number].addcmul_(g, g)
-        self.D[number] = self.D[number].addcdiv_(g, squares.sqrt(), value=-rate)
+        g = self.D_gradient.index_select(0, number)
+        squares = self.d_squares.index_select(0, number).addcmul_(g, g)
+        self.D[number] = self.D.index_select(0, number).addcdiv_(g, squares.sqrt(), value=-rate)
         self.d_squares[number] = squares
         self.D_gradient[number] = 0
 
-    def step_features(self, x: tuple[Tensor, Tensor, Tensor], G: Tensor, rate: float) -> None:
+    def step_features(self, x: Entries, G: Tensor, rate: float) -> None:
         """Moves the rows of W of a batch by the gradient G (b, k) of its embeddings."""
-        places, columns, values = x
-        found = distinct(columns)
-        gradient = sum_bags(places[found.order], G, found.starts, values[found.order])
+        found = self.distinct(x.columns)
+        places, values = x.places.index_select(0, found.order), x.values.index_select(0, found.order)
+        gradient = sum_bags(places, G, found.starts, values)
         step_rows(self.W, self.w_squares, found.values, gradient, rate)
 
     def find_hard_negatives(self) -> None:
@@ -166,10 +176,11 @@ class SampledStep:
         for first in range(0, b.groups, step):
             starts = b.starts[first : first + step + 1]
             rows = b.rows[starts[0] : starts[-1]]
-            on_device = self.copy(rows)
-            H, _ = self.embed(self.X.entries(rows, on_device), self.copy(self.X.starts(rows)))
-            numbers = torch.arange(len(rows), device=H.device)
-            means = torch.nn.functional.embedding_bag(numbers, H, self.copy(starts[:-1] - starts[0]), mode="mean")
+            ranges = self.X.ranges(rows)
+            total = int(ranges.counts.sum())
+            H, _ = self.embed(self.X.entries(Ranges(*map(self.copy, ranges)), total, self.numbers(total)))
+            begins = self.copy(starts[:-1] - starts[0])
+            means = torch.nn.functional.embedding_bag(self.numbers(len(rows)), H, begins, mode="mean")
             scores = self.product(self.half(means), V).add_(self.b[:, 0])
             found.append(scores.topk(k, sorted=False).indices.int())
         self.hard = to_host(torch.cat(found))
@@ -178,7 +189,7 @@ class SampledStep:
     def choose_labels(self) -> None:
         """Sets which labels are scored for each group, and how likely others are to be."""
         group_labels = labels_of_groups(self.batches, self.rows.Y, self.hard)
-        self.group_labels = DeviceRows(group_labels, self.machine.name)
+        self.group_labels = SparseRows(group_labels, self.machine.name)
         self.log_inclusion = self.copy(log_inclusion(group_labels, self.batches.per_batch, self.negatives))
 
     def weights(self) -> JointWeights:
@@ -199,6 +210,15 @@ class SampledStep:
         out[self.by_label] = self.copy(A)
         return out
 
+    def numbers(self, count: int) -> Tensor:
+        """Returns 0, 1, .. count - 1, a view of what is made once."""
+        if count > len(self.counted):
+            self.counted = torch.arange(2 * count, device=self.machine.name)
+        return self.counted[:count]
+
+    def distinct(self, values: Tensor) -> Distinct:
+        return distinct(values, self.numbers(len(values)))
+
     def copy(self, A: Any) -> Tensor:
         return copy_to_device(A, self.machine.name) if isinstance(A, np.ndarray) else A
 
@@ -207,6 +227,45 @@ class SampledStep:
 
     def product(self, A: Tensor, B: Tensor) -> Tensor:
         return torch.mm(A, B, out_dtype=torch.float32) if self.machine.half else A @ B
+
+
+class Ranges(NamedTuple):
+    """Where the entries of some rows are: in a sparse matrix, and one row after the other. On the host, or a device."""
+
+    counts: Any  # (b,)
+    shifts: Any  # (b,) from the entries of these rows to those of the matrix
+    starts: Any  # (b,) of each row among the entries of these rows
+
+
+class Entries(NamedTuple):
+    """The entries of some rows, one row after the other."""
+
+    places: Tensor  # (e,) the position of the row
+    columns: Tensor  # (e,) int32
+    values: Tensor  # (e,)
+    starts: Tensor  # (b,) of each row
+
+
+class SparseRows:
+    """A sparse matrix on a device. The host knows how long its rows are, so that it need not wait for the device."""
+
+    def __init__(self, A: sp.csr_array, device: str) -> None:
+        self.indptr = A.indptr.astype(np.int64)
+        self.columns = copy_to_device(A.indices.astype(np.int32, copy=False), device)
+        self.values = copy_to_device(A.data, device)
+
+    def ranges(self, rows: HostArray) -> Ranges:
+        """Returns where the entries of some rows are, on the host."""
+        first = self.indptr[rows]
+        counts = self.indptr[rows + 1] - first
+        starts = counts.cumsum() - counts
+        return Ranges(counts, first - starts, starts)
+
+    def entries(self, ranges: Ranges, total: int, numbers: Tensor) -> Entries:
+        """Returns the entries of some rows, of which there are `total`."""
+        places = torch.repeat_interleave(ranges.counts, output_size=total)
+        at = numbers + ranges.shifts.index_select(0, places)
+        return Entries(places, self.columns.index_select(0, at), self.values.index_select(0, at), ranges.starts)
 
 
 class Distinct(NamedTuple):
@@ -218,20 +277,15 @@ class Distinct(NamedTuple):
     starts: Tensor  # (e,) where each distinct value starts among the ordered ones; e behind the last
     values: Tensor  # (e,) the distinct values, then some of them again
 
-    @property
-    def there(self) -> Tensor:
-        """Which of `values` (e,) are there for the first time."""
-        return self.starts < len(self.starts)
 
-
-def distinct(values: Tensor) -> Distinct:
-    """Returns the distinct ones of some values (e,)."""
+def distinct(values: Tensor, numbers: Tensor) -> Distinct:
+    """Returns the distinct ones of some values (e,); `numbers` are 0 .. e - 1."""
     ordered, order = values.sort(stable=True)
-    numbers = torch.arange(len(values), device=values.device)
     number = torch.zeros_like(numbers)
     torch.cumsum(ordered[1:] != ordered[:-1], 0, out=number[1:])
     starts = torch.searchsorted(number, numbers)
-    return Distinct(ordered, order, number, starts, ordered[torch.where(starts < len(values), starts, numbers)])
+    again = torch.where(starts < len(values), starts, numbers)
+    return Distinct(ordered, order, number, starts, ordered.index_select(0, again))
 
 
 def sum_bags(numbers: Tensor, A: Tensor, starts: Tensor, weights: Tensor) -> Tensor:
@@ -246,7 +300,8 @@ def step_rows(A: Tensor, squares: Tensor, rows: Tensor, G: Tensor, rate: float) 
     A row may come again where its G is 0. G is overwritten.
     """
     squares.index_add_(0, rows, G.square().mean(1))
-    A.index_add_(0, rows, G.mul_((rate / squares[rows].clamp_(min=LEAST_SQUARES).sqrt_())[:, None]), alpha=-1)
+    factors = squares.index_select(0, rows).clamp_(min=LEAST_SQUARES).rsqrt_()
+    A.index_add_(0, rows, G.mul_(factors[:, None]), alpha=-rate)
 
 
 def start_weights(first: Tensor, H: Tensor, k: int, rng: np.random.Generator) -> Tensor:
