@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from smoothlink.errors import DeviceError
 from smoothlink.fitting.calibration import HeldOut, criterion
+from smoothlink.fitting.device_memory import check_joint
 from smoothlink.fitting.link import label_totals
 from smoothlink.fitting.settings import ChosenSettings, Clock, Problem, Request, Settings
 from smoothlink.fitting.validate import LOGISTIC_FLOPS
@@ -123,6 +124,7 @@ def fit_joint(choice: ChosenSettings, rows: Rows, name: str, request: Request, c
     cluster_rows, start_weights, make_step = sampled_training(rows.machine)
     (problem, settings, *_), saved_as = choice, f"{name}-joint"
     X, w = scaled_rows(rows), np.asarray(rows.w, np.float32)
+    check_joint(rows, settings.rank, X.nnz, 0)
     live = np.flatnonzero((w > 0) & (np.diff(X.indptr) > 1))
     with clock.step("embed"):
         rank = min(CLUSTER_RANK, settings.embedder.rank)
@@ -137,6 +139,7 @@ def fit_joint(choice: ChosenSettings, rows: Rows, name: str, request: Request, c
         rows.release()  # a step on a device holds X itself
     with clock.step("fit"):
         pattern = sparse_pattern(X, problem.Y, live, NEGATIVES.frequent if request.sparse_weights else None)
+        check_joint(rows, settings.rank, X.nnz, pattern.nnz)
         saved = problem.state.load(saved_as)
         if saved is None:
             rng = np.random.default_rng([request.seed, 9])

@@ -91,7 +91,7 @@ class SampledStep:
             for i, (A, _) in enumerate(self.matrices(batch))
         )
         scored = self.distinct(others if every else torch.cat([of_groups.columns, others]))
-        self.label_place[scored.ordered] = scored.number
+        self.label_place.index_copy_(0, scored.ordered, scored.number)
         labels = scored.values.clamp(max=self.c - 1)
         H, factors = self.embed(x)
         V, H16 = self.half(self.V.index_select(0, labels)), self.half(H)
@@ -112,7 +112,7 @@ class SampledStep:
         step_rows(self.b, self.b_squares, labels, G.sum(0)[:, None], RATE * rate)
         along = (back * H).sum(1, keepdim=True).div_(EMBEDDING_LENGTH**2)
         self.step_features(x, back.addcmul_(along, H, value=-1).mul_(factors), RATE * rate)
-        self.label_place[scored.ordered] = -1
+        self.label_place.index_fill_(0, scored.ordered, -1)
 
     def matrices(self, batch: RowBatch) -> list[tuple[SparseRows, HostArray]]:
         """Returns what a batch is made of: matrices, and which of their rows."""
@@ -127,10 +127,10 @@ class SampledStep:
     def offsets(self, labels: Tensor, there: Tensor, own: Entries, groups: int) -> Tensor:
         """Returns what is added to the scores of each group (groups, m): intercepts, for labels that are not always
         scored less the log of how likely they are, and minus infinity where there is no label."""
-        b = self.b[:, 0].index_select(0, labels).masked_fill_(~there, -float("inf"))
+        b = self.b.index_select(0, labels)[:, 0].masked_fill_(~there, -float("inf"))
         found = (b - self.log_inclusion.index_select(0, labels)).repeat(groups, 1)
         place = self.label_place.index_select(0, own.columns)
-        found[own.places, place] = b.index_select(0, place)
+        found.view(-1).index_copy_(0, own.places * len(labels) + place, b.index_select(0, place))
         return found
 
     def to_gradient(self, Z: Tensor, rows: Tensor, y: Entries) -> Tensor:
@@ -155,9 +155,10 @@ class SampledStep:
         self.D_gradient.index_add_(0, number, gradient)
         g = self.D_gradient.index_select(0, number)
         squares = self.d_squares.index_select(0, number).addcmul_(g, g)
-        self.D[number] = self.D.index_select(0, number).addcdiv_(g, squares.sqrt(), value=-rate)
-        self.d_squares[number] = squares
-        self.D_gradient[number] = 0
+        moved = self.D.index_select(0, number).addcdiv_(g, squares.sqrt(), value=-rate)
+        self.D.index_copy_(0, number, moved)
+        self.d_squares.index_copy_(0, number, squares)
+        self.D_gradient.index_fill_(0, number, 0)
 
     def step_features(self, x: Entries, G: Tensor, rate: float) -> None:
         """Moves the rows of W of a batch by the gradient G (b, k) of its embeddings."""

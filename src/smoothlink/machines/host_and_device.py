@@ -73,6 +73,10 @@ class Host:
         """Returns the bytes that blocks of X may take here; None: no limit."""
         return None
 
+    def keeps(self, size: int) -> bool:
+        """Returns whether an array of so many bytes may stay here while others are used."""
+        return True
+
     def scores(self) -> int:
         """Returns the bytes that scores of some rows and labels may take."""
         return SCORE_BYTES
@@ -151,6 +155,10 @@ class Device:
 
     def block_bytes(self) -> int:
         return self.bytes // 4
+
+    def keeps(self, size: int) -> bool:
+        """Returns whether an array is small enough: one that takes more of the memory waits on the host."""
+        return size <= self.bytes // 8
 
     def scores(self) -> int:
         return max(1 << 20, self.bytes // 8)
