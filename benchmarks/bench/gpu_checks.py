@@ -152,7 +152,7 @@ def check_sampled(p: Problem, machine: Any, rng: np.random.Generator) -> Check:
     from smoothlink.joint.batches import RowBatches
     from smoothlink.joint.joint_training import NEGATIVES, SPARSE_SQUARES, JointRows, sparse_pattern
     from smoothlink.joint.negatives import EMBEDDING_LENGTH, RATE, SampledState
-    from smoothlink.joint.negatives_on_device import SampledStep
+    from smoothlink.joint.negatives_on_device import DeviceSampledStep
 
     rows = np.arange(STEP_ROWS)
     pattern = sparse_pattern(p.X, p.Y, rows, 1.0)
@@ -161,7 +161,7 @@ def check_sampled(p: Problem, machine: Any, rng: np.random.Generator) -> Check:
     b = rng.standard_normal(p.Y.shape[1]) - 4
     state = SampledState.begin(W, b, pattern, 1)
     state.V[:] = V
-    step = SampledStep(
+    step = DeviceSampledStep(
         JointRows(p.X[:, :-1], p.Y, p.w.astype(np.float32), False), pattern, batches, state, len(b), machine
     )
     step(next(batches.in_pass(0)), 1.0)

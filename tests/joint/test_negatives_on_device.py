@@ -49,7 +49,9 @@ class Problem:
         """A step of the host, with exact gradients, or of a device."""
         state = SampledState(**{name: np.array(A) for name, A in (start or self.start).items()})
         given = self.rows, self.pattern, self.batches, state, self.negatives
-        return host.SampledStep(*given, small_gradient=0) if machine is None else device.SampledStep(*given, machine)
+        return (
+            host.SampledStep(*given, small_gradient=0) if machine is None else device.DeviceSampledStep(*given, machine)
+        )
 
     def run(self, step, passes=3, stop=None, before=0):
         for done in train(step, self.batches, passes, 1.0, 1, lambda share: None, before):
@@ -112,7 +114,7 @@ def test_a_gpu_takes_the_same_steps_but_for_rounding(rng, monkeypatch):
     p = Problem(rng)
     known = p.run(p.step(find_machine("torch")))
     gpu = pretend(monkeypatch)
-    monkeypatch.setattr(device.SampledStep, "product", lambda self, A, B: A @ B)
+    monkeypatch.setattr(device.DeviceSampledStep, "product", lambda self, A, B: A @ B)
     found = p.run(p.step(gpu))
     same(known, found)
     monkeypatch.setattr(type(gpu), "scores", lambda self: 1)  # hard negatives of one group at a time

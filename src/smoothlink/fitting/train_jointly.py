@@ -114,7 +114,7 @@ def sampled_training(machine: Machine) -> tuple[Any, Any, Any]:
         return cluster_rows, negatives.start_weights, negatives.SampledStep
     from smoothlink.joint import negatives_on_device as device
 
-    return device.cluster_rows, device.start_weights, partial(device.SampledStep, machine=machine)
+    return device.cluster_rows, device.start_weights, partial(device.DeviceSampledStep, machine=machine)
 
 
 def fit_joint(choice: ChosenSettings, rows: Rows, name: str, request: Request, clock: Clock) -> Model:

@@ -1,5 +1,5 @@
-"""Joint training with sampled negatives on a device (torch): the same steps as in `negatives`, of which this module has
-the namesakes. On a GPU products are of half-precision numbers, with float32 weights.
+"""Joint training with sampled negatives on a device (torch): the steps of `negatives`, from the same batches, and how
+rows are clustered and W starts there. On a GPU products are of half-precision numbers, with float32 weights.
 
 How many labels and features of a batch are distinct is known on the device alone, and the host must not wait for it.
 So the arrays of a batch have room for all of them to be distinct: behind the distinct ones, some come again with
@@ -38,7 +38,7 @@ LEAST_SQUARES = 1e-30  # of gradients
 CLUSTER_ROUNDS = 3  # of each 2-means
 
 
-class SampledStep:
+class DeviceSampledStep:
     """One step on a batch of rows, for the labels of its rows and some sampled ones, on a device."""
 
     def __init__(
@@ -118,13 +118,13 @@ class SampledStep:
         """Returns what a batch is made of: matrices, and which of their rows."""
         return [(self.X, batch.rows), (self.Y, batch.rows), (self.group_labels, batch.groups)]
 
-    def embed(self, x: Entries) -> tuple[Tensor, Tensor]:
+    def embed(self, x: RowEntries) -> tuple[Tensor, Tensor]:
         """Returns h (b, k) of a fixed length, and the factors (b, 1) that made it so."""
         H = sum_bags(x.columns, self.W, x.starts.int(), x.values)
         factors = (EMBEDDING_LENGTH / H.norm(dim=1, keepdim=True)).nan_to_num_(posinf=0.0)
         return H.mul_(factors), factors
 
-    def offsets(self, labels: Tensor, there: Tensor, own: Entries, groups: int) -> Tensor:
+    def offsets(self, labels: Tensor, there: Tensor, own: RowEntries, groups: int) -> Tensor:
         """Returns what is added to the scores of each group (groups, m): intercepts, for labels that are not always
         scored less the log of how likely they are, and minus infinity where there is no label."""
         b = self.b.index_select(0, labels)[:, 0].masked_fill_(~there, -float("inf"))
@@ -133,7 +133,7 @@ class SampledStep:
         found.view(-1).index_copy_(0, own.places * len(labels) + place, b.index_select(0, place))
         return found
 
-    def to_gradient(self, Z: Tensor, rows: Tensor, y: Entries) -> Tensor:
+    def to_gradient(self, Z: Tensor, rows: Tensor, y: RowEntries) -> Tensor:
         """Returns the gradient of the loss by scores (b, m), in place: weighted probabilities less labels."""
         P = Z.softmax(1) if self.rows.softmax else Z.sigmoid_()
         w = self.w.index_select(0, rows)
@@ -143,7 +143,7 @@ class SampledStep:
         P.view(-1).index_add_(0, at, w.index_select(0, y.places), alpha=-1)
         return P
 
-    def used(self, rows: HostArray, x: Entries) -> UsedWeights:
+    def used(self, rows: HostArray, x: RowEntries) -> UsedWeights:
         """Returns the sparse weights that these rows use, with labels by their place; those of others have value 0."""
         used = self.sparse.used(rows, x.places, x.columns, x.values)
         place = self.label_place.index_select(0, used.label)
@@ -160,7 +160,7 @@ class SampledStep:
         self.d_squares.index_copy_(0, number, squares)
         self.D_gradient.index_fill_(0, number, 0)
 
-    def step_features(self, x: Entries, G: Tensor, rate: float) -> None:
+    def step_features(self, x: RowEntries, G: Tensor, rate: float) -> None:
         """Moves the rows of W of a batch by the gradient G (b, k) of its embeddings."""
         found = self.distinct(x.columns)
         places, values = x.places.index_select(0, found.order), x.values.index_select(0, found.order)
@@ -238,7 +238,7 @@ class Ranges(NamedTuple):
     starts: Any  # (b,) of each row among the entries of these rows
 
 
-class Entries(NamedTuple):
+class RowEntries(NamedTuple):
     """The entries of some rows, one row after the other."""
 
     places: Tensor  # (e,) the position of the row
@@ -262,11 +262,11 @@ class SparseRows:
         starts = counts.cumsum() - counts
         return Ranges(counts, first - starts, starts)
 
-    def entries(self, ranges: Ranges, total: int, numbers: Tensor) -> Entries:
+    def entries(self, ranges: Ranges, total: int, numbers: Tensor) -> RowEntries:
         """Returns the entries of some rows, of which there are `total`."""
         places = torch.repeat_interleave(ranges.counts, output_size=total)
         at = numbers + ranges.shifts.index_select(0, places)
-        return Entries(places, self.columns.index_select(0, at), self.values.index_select(0, at), ranges.starts)
+        return RowEntries(places, self.columns.index_select(0, at), self.values.index_select(0, at), ranges.starts)
 
 
 class Distinct(NamedTuple):
