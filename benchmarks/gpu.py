@@ -1,8 +1,9 @@
 """What one GPU does: each part checks the device against float64 references, measures, and prints its table last.
 
     python benchmarks/gpu.py lshtc [--device cuda] [--passes N]     made data of LSHTC's shape: 2.4M rows, 325k labels
+    python benchmarks/gpu.py lshtc-sampled [--memory GIB]           the same by joint training with sampled negatives
     python benchmarks/gpu.py odp                                    made data of ODP's shape: 1M rows, 100k classes
-    python benchmarks/gpu.py yso aloi agree [--data FOLDER]         real data: accuracy, seconds, host against device
+    python benchmarks/gpu.py yso yso-sampled aloi agree [--data FOLDER]    real data: accuracy, seconds, host and device
     python benchmarks/gpu.py checks                                 the checks alone
     python benchmarks/gpu.py pack [--data FOLDER] --to FOLDER       the real data in small files, to take along
     python benchmarks/gpu.py --page-only                            docs/benchmarks-gpu.md from the stored cells
@@ -56,7 +57,9 @@ def run(given: argparse.Namespace, tell: Callable[[str], None]) -> None:
     about = circumstances(given)
     given.results.mkdir(parents=True, exist_ok=True)  # rather now than when all is done
     about["checks"] = checked(given.device, given.seed, tell)
-    options = RunOptions(given.device, given.scale, given.seed, given.passes, data_folder(given.data), tell)
+    options = RunOptions(
+        given.device, given.scale, given.seed, given.passes, data_folder(given.data), given.memory, tell
+    )
     tables = []
     for name in given.parts:
         if name == "checks":
@@ -110,13 +113,14 @@ def checked(device: str, seed: int, tell: Callable[[str], None]) -> list[dict[st
 
 def command(part: str, given: argparse.Namespace) -> str:
     """What to type for the same figures."""
-    others = {"scale": given.scale if given.scale != 1 else None, "passes": given.passes}
+    others = {"scale": given.scale if given.scale != 1 else None, "passes": given.passes, "memory": given.memory}
     options = "".join(f" --{name} {value:g}" for name, value in others.items() if value is not None)
     return f"python benchmarks/gpu.py {part} --device {given.device} --seed {given.seed}{options}"
 
 
 def trial(given: argparse.Namespace) -> bool:
-    return given.scale != 1 or given.passes is not None or not given.device.startswith("cuda")
+    others = given.passes is not None or given.memory is not None
+    return given.scale != 1 or others or not given.device.startswith("cuda")
 
 
 def pack_all(folder: Path, to: Path, tell: Callable[[str], None]) -> None:
@@ -142,6 +146,7 @@ def arguments(words: Sequence[str] | None) -> tuple[argparse.ArgumentParser, arg
     parser.add_argument("--device", default="cuda", help="cuda, cuda:1, torch (torch on the processor) or cpu")
     parser.add_argument("--scale", type=float, default=1.0, help="a trial: of rows, features and labels")
     parser.add_argument("--passes", type=int, metavar="N", help="a trial: passes of each SGD")
+    parser.add_argument("--memory", type=float, metavar="GIB", help="a trial: memory of the device for LSHTC's shape")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--data", metavar="FOLDER", help="where the data sets are")
     parser.add_argument("--to", type=Path, metavar="FOLDER", help="where `pack` puts its files")

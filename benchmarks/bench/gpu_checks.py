@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from bench.gpu_made import Sizes, made
 from smoothlink import Gaussian, Logistic, SmoothLinkClassifier
 from smoothlink.machines.arrays import PINNED_BYTES, to_host
-from smoothlink.machines.host_and_device import find_machine
+from smoothlink.machines.host_and_device import Host, find_machine
 from smoothlink.machines.rows import Rows
 from smoothlink.solve import Cholesky, ConjugateGradient
 from smoothlink.solve.cholesky import add_gram
@@ -30,7 +30,7 @@ from smoothlink.steps.squared import link_sums, squared
 Array = NDArray[Any]
 
 SIZES = Sizes(4000, 1200, 640, 14, 2.5)  # large enough that no fit is held to one thread
-TEST_ROWS, COLUMNS, RANK, FEATURES, TOP = 512, 48, 40, 500, 5
+TEST_ROWS, STEP_ROWS, COLUMNS, RANK, FEATURES, TOP = 512, 300, 48, 40, 500, 5
 RIDGE, FINAL_RIDGE = 0.5, 0.01
 EXACT, SOLVED, HALF = 2e-5, 2e-4, 2e-2  # limits: products of float32, systems solved in it, products of halves
 
@@ -72,6 +72,8 @@ def checks(device: str, seed: int) -> Iterator[Check]:
     yield from check_products(problem, machine, rng)
     yield from check_solvers(problem, machine, rng)
     yield from check_link(problem, machine, rng, bool(machine.half))
+    if not isinstance(machine, Host):
+        yield check_sampled(problem, machine, rng)
     yield check_top(device, seed, bool(machine.half))
     yield check_return(machine, rng)
 
@@ -143,6 +145,45 @@ def check_link(p: Problem, machine: Any, rng: np.random.Generator, half: bool) -
         )
         start, V = one_pass(data, Phi, truth, p.w, softmax=softmax, batch=batch)
         yield Check(name, off(to_host(found).astype(np.float64) - start, V - start), HALF if half else SOLVED)
+
+
+def check_sampled(p: Problem, machine: Any, rng: np.random.Generator) -> Check:
+    """A step of joint training on rows of one group, with all labels scored: how W, V, D and intercepts move."""
+    from smoothlink.joint.batches import RowBatches
+    from smoothlink.joint.joint_training import NEGATIVES, SPARSE_SQUARES, JointRows, sparse_pattern
+    from smoothlink.joint.negatives import EMBEDDING_LENGTH, RATE, SampledState
+    from smoothlink.joint.negatives_on_device import DeviceSampledStep
+
+    rows = np.arange(STEP_ROWS)
+    pattern = sparse_pattern(p.X, p.Y, rows, 1.0)
+    batches = RowBatches.of_groups([rows], STEP_ROWS, 0)
+    W, V = (rng.standard_normal(shape).astype(np.float32) for shape in ((p.X.shape[1] - 1, RANK), (p.Y.shape[1], RANK)))
+    b = rng.standard_normal(p.Y.shape[1]) - 4
+    state = SampledState.begin(W, b, pattern, 1)
+    state.V[:] = V
+    step = DeviceSampledStep(
+        JointRows(p.X[:, :-1], p.Y, p.w.astype(np.float32), False), pattern, batches, state, len(b), machine
+    )
+    step(next(batches.in_pass(0)), 1.0)
+    A, B, w = p.A[rows, :-1], p.B[rows], p.w[rows, None]
+    h = A @ W
+    lengths = np.linalg.norm(h, axis=1, keepdims=True)
+    H = EMBEDDING_LENGTH * h / lengths
+    G = w * (1 / (1 + np.exp(-(H @ V.T + b))) - B)
+    back = G @ V
+    back = (back - H * (back * H).sum(axis=1, keepdims=True) / EMBEDDING_LENGTH**2) * EMBEDDING_LENGTH / lengths
+    moved = [RATE * scaled_rows(gradient) for gradient in (A.T @ back, G.T @ H, G.sum(axis=0)[:, None])]
+    gradient = (A.T @ G)[pattern.tocoo().coords]
+    moved.append(NEGATIVES.sparse_rate * gradient / np.sqrt(SPARSE_SQUARES + gradient**2))
+    found = [before - to_host(after) for before, after in ((W, step.W), (V, step.V), (b[:, None], step.b), (0, step.D))]
+    errors = [off(ours, theirs) for ours, theirs in zip(found, moved, strict=True)]
+    return Check("step with sampled negatives", max(errors), HALF if machine.half else SOLVED)
+
+
+def scaled_rows(G: Array) -> Array:
+    """Each row divided by the root of its mean square: the first step of Adagrad with one rate per row."""
+    size = np.sqrt((G**2).mean(axis=1, keepdims=True))
+    return np.divide(G, size, out=np.zeros_like(G), where=size > 0)
 
 
 def phi(features: Features, H: Array) -> Array:

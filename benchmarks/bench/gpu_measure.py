@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from platform import python_version
 from subprocess import PIPE, CalledProcessError, run
@@ -98,6 +99,8 @@ def fitted(rows: Data, settings: dict[str, Any], device: str, seed: int, tell: C
 def fit_few_rows(rows: Data, settings: dict[str, Any], device: str, seed: int) -> None:
     """A fit of few rows, features and passes: it loads libraries and compiles kernels, which happens once a process."""
     brief = settings | {name: 1 for name in ("loss.passes", "training.passes") if name in settings}
+    if settings.get("training") == "joint":
+        brief["training.passes"] = 2  # hard negatives are looked for after the first
     if "kernel.features" in settings:
         brief["kernel.features"] = min(FEW_ROWS, settings["kernel.features"])
     few = slice(min(FEW_ROWS, rows.X.shape[0]))
@@ -130,13 +133,31 @@ def product_rate(device: str, side: int) -> float:
     return 2.0 * side**3 / statistics.median(seconds[FIRST_REPEATS:])
 
 
-def stage_figures(clf: SmoothLinkClassifier, prefix: str = "") -> list[Figure]:
+@contextmanager
+def memory_limit(device: str, gib: float) -> Iterator[None]:
+    """A device with no more memory than this: torch refuses to allocate more, as a smaller card would."""
+    if not device.startswith("cuda"):
+        yield
+        return
+    import torch
+
+    torch.cuda.empty_cache()
+    whole = torch.cuda.get_device_properties(device).total_memory
+    torch.cuda.set_per_process_memory_fraction(min(1.0, gib * (1 << 30) / whole), device)
+    try:
+        yield
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0, device)
+
+
+def stage_figures(clf: SmoothLinkClassifier, prefix: str = "", most_gib: float | None = None) -> list[Figure]:
     """Seconds of each stage that takes a hundredth of them all, and the most memory the device held."""
     stages = clf.summary_["seconds"]
     least = sum(stages.values()) / 100
     figures = [Figure(f"{prefix}of which {stage}", s, "s") for stage, s in stages.items() if s >= least]
     peak = clf.summary_.get("peak_device_mb")
-    return figures + ([] if peak is None else [Figure(f"{prefix}peak device memory", peak / 1024, "GiB")])
+    memory = [] if peak is None else [Figure(f"{prefix}peak device memory", peak / 1024, "GiB", at_most=most_gib)]
+    return figures + memory
 
 
 def precision(what: str, clf: SmoothLinkClassifier, rows: Data, ks: Sequence[int]) -> list[Figure]:

@@ -642,7 +642,6 @@ JOINT = Limit(
         "input_kernel": X_ITSELF,
         "solver": UNUSED,
         "memory": ONLY_NONE,
-        "device": ONLY_CPU,
     },
 )
 CLUSTER = Limit(

@@ -46,6 +46,11 @@ class Result(NamedTuple):
     peak_mb: float | None = None  # of the process, data included, where it was measured
 
 
+def on_device(name: str) -> dict[str, Any]:
+    """Returns the parameters of a fit on a device; none where that is the host, as in published records."""
+    return {} if name == "cpu" else {"device": name}
+
+
 def ours(split: Split, seed: int, **params: Any) -> Result:
     """Returns the result of SmoothLinkClassifier with these settings, by dotted name ("kernel.bandwidth")."""
     return fit_and_predict(SmoothLinkClassifier(**nest({"random_state": seed, **params})), split, params)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from smoothlink.fitting.holdout import fold_numbers
 from smoothlink.metrics.evaluate import paired_difference
 from smoothlink_paper.data_sets import Split, find, load
-from smoothlink_paper.methods import Result, ours, tuned_logistic_regressions
+from smoothlink_paper.methods import Result, on_device, ours, tuned_logistic_regressions
 from smoothlink_paper.plots import canvas, dot, image, intervals, styled
 from smoothlink_paper.record import circumstances, figure, measure, provenance, row_counts, stem, training
 
@@ -35,19 +35,21 @@ INDEPENDENT_KERNEL: dict[str, Any] = {"embedding": "none", "kernel": "linear", "
 LINK: dict[str, Any] = {"loss": "squared"}
 
 
-def run(folder: Path, *, trials: int, quick: bool, seed: int, notify: Callable[[str], None]) -> dict[str, Any]:
+def run(
+    folder: Path, *, trials: int, quick: bool, seed: int, notify: Callable[[str], None], device: str = "cpu"
+) -> dict[str, Any]:
     """Runs the four methods on the first RCV1 set that is there; `trials` caps the input bandwidths tried."""
     began = time.perf_counter()
     name = next((n for n in (reversed(SETS) if quick else SETS) if find(folder, n, "train")), SETS[-1])
     split = load(folder, name)
-    inputs: dict[str, Any] = {"input_kernel.features": 40} if quick else {}
+    inputs = on_device(device) | ({"input_kernel.features": 40} if quick else {})
     if quick:
         split = Split(*(part._replace(X=part.X[:150], Y=part.Y[:150]) for part in split))
     bandwidths = BANDWIDTHS[: min(trials, 1 if quick else len(BANDWIDTHS))]
     methods: dict[str, Callable[[], Result]] = {
         "independent logistic": partial(tuned_logistic_regressions, split, seed),
         "independent kernel logistic": partial(kernel_inputs, split, seed, bandwidths, INDEPENDENT_KERNEL | inputs),
-        "the link, squared loss (Algorithm 3)": partial(ours, split, seed, **LINK),
+        "the link, squared loss (Algorithm 3)": partial(ours, split, seed, **LINK, **on_device(device)),
         "the link over a kernel first stage": partial(
             kernel_inputs, split, seed, bandwidths, LINK | KERNEL_INPUTS | inputs
         ),

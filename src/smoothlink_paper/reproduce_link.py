@@ -13,7 +13,7 @@ from smoothlink.metrics.evaluate import evaluate, paired_difference
 from smoothlink.metrics.names import is_better, metric_of
 from smoothlink_paper.data_sets import Split, find, load
 from smoothlink_paper.fixed_links import fixed_link, g0, identity
-from smoothlink_paper.methods import Result, ours
+from smoothlink_paper.methods import Result, on_device, ours
 from smoothlink_paper.plots import COLOURS, GREY, MARKERS, Curve, canvas, curves, image, legend, level, styled
 from smoothlink_paper.record import circumstances, figure, provenance, row_counts, stem, training
 
@@ -37,8 +37,12 @@ QUICK: dict[str, Any] = {"holdout": 0.5, "ridge": 1.0}  # two folds in place of 
 QUICK_BANDWIDTH = 2.0
 
 
-def run(folder: Path, *, trials: int, quick: bool, seed: int, notify: Callable[[str], None]) -> dict[str, Any]:
-    """Runs all links on every set that is there, and curves on the first; `trials` is not used."""
+def run(
+    folder: Path, *, trials: int, quick: bool, seed: int, notify: Callable[[str], None], device: str = "cpu"
+) -> dict[str, Any]:
+    """Runs all links on every set that is there, and curves on the first; `trials` is not used. Learned links are
+    fitted on the device, fixed ones on the host."""
+    learned = LEARNED | on_device(device)
     began = time.perf_counter()
     present = [name for name in SETS if find(folder, name, "train")]
     if not present:
@@ -51,14 +55,16 @@ def run(folder: Path, *, trials: int, quick: bool, seed: int, notify: Callable[[
         if quick:
             split = Split(*(part._replace(X=part.X[:150], Y=part.Y[:150]) for part in split))
         rows[name] = row_counts(split)
-        sets[name] = one_set(split, name, quick, seed, notify)
+        sets[name] = one_set(split, name, quick, seed, learned, notify)
         if not grown:
-            grown = {"set": name, **grow(split, sets[name]["links"], quick, seed, notify)}
+            grown = {"set": name, **grow(split, sets[name]["links"], quick, seed, learned, notify)}
     record = circumstances("link", seed, time.perf_counter() - began)
     return {**record, "quick": quick, "rows": rows, "sets": sets, "curves": grown}
 
 
-def one_set(split: Split, name: str, quick: bool, seed: int, notify: Callable[[str], None]) -> dict[str, Any]:
+def one_set(
+    split: Split, name: str, quick: bool, seed: int, learned: dict[str, Any], notify: Callable[[str], None]
+) -> dict[str, Any]:
     """Returns every link over the activations of independent ridge classifiers, and its gain on the linear link."""
     features, common = (QUICK_SIZES[-1], QUICK) if quick else (FEATURES, {})
     fits: dict[str, Callable[[], Result]] = {
@@ -66,7 +72,7 @@ def one_set(split: Split, name: str, quick: bool, seed: int, notify: Callable[[s
     }
     for link in (LINEAR, *KERNELS):
         params = {"embedding": "per_label", **kernel_settings(link, features, QUICK_BANDWIDTH if quick else "auto")}
-        fits[link] = partial(ours, split, seed, **LEARNED, **params, **common)
+        fits[link] = partial(ours, split, seed, **learned, **params, **common)
     results: dict[str, Result] = {}
     for link, fit in fits.items():
         notify(f"{name}: {link}")
@@ -94,7 +100,14 @@ def measured(result: Result, split: Split, seed: int) -> dict[str, Any]:
     return {"metrics": metrics, "seconds": round(result.seconds, 2), "settings": result.settings}
 
 
-def grow(split: Split, links: dict[str, Any], quick: bool, seed: int, notify: Callable[[str], None]) -> dict[str, Any]:
+def grow(
+    split: Split,
+    links: dict[str, Any],
+    quick: bool,
+    seed: int,
+    learned: dict[str, Any],
+    notify: Callable[[str], None],
+) -> dict[str, Any]:
     """Returns each learned link with more and more random features, and over more and more directions.
 
     The ridge of the embedding is the table's, the final ridge is chosen anew. So is the bandwidth along ranks, since
@@ -107,7 +120,7 @@ def grow(split: Split, links: dict[str, Any], quick: bool, seed: int, notify: Ca
     for link in (LINEAR, *KERNELS):
         notify(f"curves: {link}")
         chosen = links[link]["settings"]
-        params = {**LEARNED, "ridge": chosen["ridge"], **(QUICK if quick else {})}
+        params = {**learned, "ridge": chosen["ridge"], **(QUICK if quick else {})}
         narrow = {**params, **kernel_settings(link, features, QUICK_BANDWIDTH if quick else "auto")}
         by_rank[link] = points(split, seed, "rank", ranks, narrow)
         if link != LINEAR:

@@ -33,7 +33,7 @@ from smoothlink_paper.large_sets import (
     run_peer,
     some_rows,
 )
-from smoothlink_paper.methods import Result
+from smoothlink_paper.methods import Result, on_device
 from smoothlink_paper.plots import canvas, dot, image, intervals, styled
 from smoothlink_paper.record import circumstances, provenance, row_counts, stem, training
 from smoothlink_paper.runners import NO_PEERS, Peers
@@ -81,6 +81,7 @@ def run(
     notify: Callable[[str], None],
     peers: Peers = NO_PEERS,
     most_features: int = MOST_FEATURES,
+    device: str = "cpu",
 ) -> dict[str, Any]:
     """Runs LSHTC where it is there, else yso-finna-en; `trials` caps the settings tried for each kernel."""
     began, load = time.perf_counter(), load_average()
@@ -92,8 +93,8 @@ def run(
     tried = {}
     for method, kernel in KERNELS.items():
         notify(f"{name}: settings of {method}")
-        settings, tried[method] = chosen(split, kernel, scale, trials, seed)
-        fixed = common(kernel, min(sizes.rank, c, d), sizes.features, scale)
+        settings, tried[method] = chosen(split, kernel, scale, trials, seed, on_device(device))
+        fixed = common(kernel, min(sizes.rank, c, d), sizes.features, scale) | on_device(device)
         methods[method] = partial(best_labels, **fixed, **settings)
     results = results_of(split, methods, quick, seed, lambda what: notify(f"{name}: {what}"))
     peer = run_peer(PEER, split, seed, peers, lambda what: notify(f"{name}: {what}"))
@@ -185,7 +186,9 @@ def common(kernel: str, rank: int, features: int, scale: str) -> dict[str, Any]:
     return {**link, **fixed, "kernel": kernel, "rank": rank, "scale": scale}
 
 
-def chosen(split: Split, kernel: str, scale: str, trials: int, seed: int) -> tuple[dict[str, Any], dict[Any, float]]:
+def chosen(
+    split: Split, kernel: str, scale: str, trials: int, seed: int, device: dict[str, Any]
+) -> tuple[dict[str, Any], dict[Any, float]]:
     """Returns the settings of the highest P@1 on a tenth of some training rows, and all that were tried."""
     some = some_rows(split.train, SEARCH_ROWS, seed + 1)
     held = fold_numbers(some.X.shape[0], 0.1, seed) == 0
@@ -196,7 +199,7 @@ def chosen(split: Split, kernel: str, scale: str, trials: int, seed: int) -> tup
     def loss(point: tuple[Any, ...]) -> float:
         if len(tried) >= trials:
             return float("inf")
-        result = best_labels(inner, seed, **common(kernel, *sizes, scale), **named(kernel, point))
+        result = best_labels(inner, seed, **common(kernel, *sizes, scale), **named(kernel, point), **device)
         tried[point] = -measured(result, inner, seed, bootstraps=0)["p@1"]["value"]
         return tried[point]
 

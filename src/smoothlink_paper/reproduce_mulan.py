@@ -13,7 +13,18 @@ from smoothlink.metrics.evaluate import paired_difference
 from smoothlink.metrics.names import is_better, metric_of
 from smoothlink.search import Space, tune
 from smoothlink_paper.data_sets import Split, find, load
-from smoothlink_paper.methods import BASELINES, PRESETS, RUN_BY, TUNED, Result, baselines, ours, tuned, tuned_baselines
+from smoothlink_paper.methods import (
+    BASELINES,
+    PRESETS,
+    RUN_BY,
+    TUNED,
+    Result,
+    baselines,
+    on_device,
+    ours,
+    tuned,
+    tuned_baselines,
+)
 from smoothlink_paper.plots import band, canvas, dot, image, intervals, legend, styled
 from smoothlink_paper.record import circumstances, figure, measure, provenance, row_counts, stem, training
 from smoothlink_paper.runners import NO_PEERS, PeerFailed, Peers
@@ -64,6 +75,7 @@ def run(
     seed: int,
     notify: Callable[[str], None],
     peers: Peers = NO_PEERS,
+    device: str = "cpu",
 ) -> dict[str, Any]:
     """Runs every data set that is there: searches on the training part, each test set read once at the end."""
     began = time.perf_counter()
@@ -80,7 +92,8 @@ def run(
         split = smaller(load(folder, name)) if quick else load(folder, name)
         rows[name] = row_counts(split)
         others = [] if quick else [method for method in (*TUNED, *BASELINES) if method not in missing]
-        sets[name], failed[name] = one_set(split, name, 2 if quick else trials, others, quick, seed, peers, notify)
+        given = split, name, 2 if quick else trials, others, quick, seed, peers, notify, on_device(device)
+        sets[name], failed[name] = one_set(*given)
     record = circumstances("mulan", seed, time.perf_counter() - began)
     record |= {"trials_allowed": 2 if quick else trials, "quick": quick, "rows": rows, "sets": sets}
     return {**record, "absent": missing, "failed": {name: why for name, why in failed.items() if why}}
@@ -99,15 +112,17 @@ def one_set(
     seed: int,
     peers: Peers,
     notify: Callable[[str], None],
+    device: dict[str, Any],
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Returns the figures of all methods on one data set with the differences to the best baseline, and the peers that
     failed, each with its reason."""
     results: dict[str, dict[str, Result]] = {metric: {} for metric in METRICS}
     for method, search in SEARCHES.items():
         notify(f"{name}: {method}")
-        for metric, result in searched(split, trials, quick, seed, search).items():
+        for metric, result in searched(split, trials, quick, seed, search, device).items():
             results[metric][method] = result
-    others: dict[str, Callable[[], dict[str, Result]]] = {DEFAULTS: partial(for_all_metrics, ours, split, seed)}
+    defaults = partial(ours, **device)
+    others: dict[str, Callable[[], dict[str, Result]]] = {DEFAULTS: partial(for_all_metrics, defaults, split, seed)}
     others |= {method: partial(for_all_metrics, fit, split, seed) for method, fit in PRESETS.items()}
     others |= {method: partial(baseline, method, split, seed, peers) for method in methods}
     failed = {}
@@ -122,7 +137,9 @@ def one_set(
     return {metric: measured(metric, found, split, seed) for metric, found in results.items()}, failed
 
 
-def searched(split: Split, trials: int, quick: bool, seed: int, search: dict[str, Any]) -> dict[str, Result]:
+def searched(
+    split: Split, trials: int, quick: bool, seed: int, search: dict[str, Any], device: dict[str, Any]
+) -> dict[str, Result]:
     """Returns for each metric the result of the best settings that a search found.
 
     Random search serves all metrics at once; TPE, which follows a metric, runs for each.
@@ -133,8 +150,9 @@ def searched(split: Split, trials: int, quick: bool, seed: int, search: dict[str
     steered = [[metric] for metric in METRICS] if search.get("sampler") == "tpe" else [list(METRICS)]
     results: dict[str, Result] = {}
     for metrics in steered:
-        found = tune(split.train.X, split.train.Y, metrics=metrics, trials=trials, seed=seed, jobs=jobs, **search)
-        results |= {metric: ours(split, seed, **best.params) for metric, best in found.best.items()}
+        given = {"metrics": metrics, "trials": trials, "seed": seed, "jobs": jobs, **search, **device}
+        found = tune(split.train.X, split.train.Y, **given)
+        results |= {metric: ours(split, seed, **best.params, **device) for metric, best in found.best.items()}
     return results
 
 

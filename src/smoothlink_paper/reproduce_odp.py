@@ -30,7 +30,7 @@ from smoothlink_paper.large_sets import (
     run_peer,
     some_rows,
 )
-from smoothlink_paper.methods import Result
+from smoothlink_paper.methods import Result, on_device
 from smoothlink_paper.plots import canvas, dot, image, intervals, styled
 from smoothlink_paper.record import circumstances, provenance, row_counts, stem, training
 from smoothlink_paper.runners import NO_PEERS, Peers
@@ -85,6 +85,7 @@ def run(
     peers: Peers = NO_PEERS,
     factor: int = FACTOR,
     softmax_flops: float = SOFTMAX_FLOPS,
+    device: str = "cpu",
 ) -> dict[str, Any]:
     """Runs ODP and aloi where they are there, and a synthetic set of ODP's shape; `trials` is not used."""
     began, load_before = time.perf_counter(), load_average()
@@ -108,7 +109,7 @@ def run(
         if quick:
             split = Split(some_rows(split.train, QUICK_ROWS, seed), some_rows(split.test, QUICK_ROWS // 3, seed))
         rows[name] = row_counts(split)
-        found[name] = one_set(split, name, quick, seed, softmax_flops, notify, peers)
+        found[name] = one_set(split, name, quick, seed, softmax_flops, notify, peers, on_device(device))
     record = circumstances("odp", seed, time.perf_counter() - began)
     return {
         **record,
@@ -158,11 +159,15 @@ def one_set(
     softmax_flops: float,
     notify: Callable[[str], None],
     peers: Peers = NO_PEERS,
+    device: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Returns all methods on one set, their costs, and ours minus the best of the others."""
     (n, d), c, k = split.train.X.shape, split.train.Y.shape[1], RANK[name]
     loss = "softmax" if 4.0 * n * k * c <= softmax_flops else "squared"
-    methods = methods_for(name, loss, quick)
+    methods: dict[str, Method] = {
+        method: fit if fit is nearest_neighbour else partial(fit, **(device or {}))
+        for method, fit in methods_for(name, loss, quick).items()
+    }
     if quick:  # processes take seconds to start
         results = {method: fit(split, seed) for method, fit in methods.items()}
     else:

@@ -132,7 +132,7 @@ def test_an_absent_set_is_told_with_what_to_type(tmp_path, capsys, trusted):
 def test_every_check_passes_on_the_processor(seed):
     found = list(checks("torch", seed))
     assert [str(check) for check in found if not check.passed] == []
-    assert len({check.name for check in found}) == len(found) == 15
+    assert len({check.name for check in found}) == len(found) == 16
 
 
 def test_the_checks_tell_shortened_numbers_from_float32(monkeypatch, seed):
@@ -193,6 +193,7 @@ def test_sizes_shrink_with_the_scale_and_stay_possible():
     shrunk = {"rank": 80, "kernel.features": 400, "loss.batch_rows": 655, "loss.passes": 2}
     assert {name: found[name] for name in shrunk} == shrunk
     assert options.settings(gpu_parts.QUICK) == gpu_parts.QUICK
+    assert options.settings(gpu_parts.SAMPLED) == gpu_parts.SAMPLED | {"training.passes": 2}
     assert gpu_parts.RunOptions().settings(gpu_parts.LSHTC) == gpu_parts.LSHTC
     assert gpu_parts.LSHTC_SIZES.scaled(1) == gpu_parts.LSHTC_SIZES
 

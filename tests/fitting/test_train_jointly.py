@@ -249,6 +249,41 @@ def test_a_fit_that_was_stopped_goes_on_bit_for_bit(data, tmp_path):
         np.testing.assert_array_equal(ours, theirs)
 
 
+def top_precision(model, X, Y):
+    return np.asarray(Y[np.arange(X.shape[0]), model.predict_topk(X, 1).indices]).mean()
+
+
+@pytest.mark.parametrize("multiclass", [False, True])
+def test_a_device_trains_a_model_as_good_as_the_host_does(as_on_a_card, multiclass):
+    made = synthesise(Shape(300, 80, 12, 1 if multiclass else 2, multiclass=multiclass, seed=3), 3000)
+    X, Y, few, rest = made.X, made.Y, slice(1500), slice(1500, None)
+    y = Y.indices if multiclass else Y
+    models = [SmoothLinkClassifier(**PARAMETERS, device=name).fit(X[few], y[few]) for name in ("cpu", "torch")]
+    host, device = (top_precision(model, X[rest], Y[rest]) for model in models)
+    assert device == pytest.approx(host, abs=0.03)
+    assert models[1].summary_["device"] == "torch"
+    assert models[1].summary_["negatives"] == 20
+    sizes = [model.summary_["sparse_weights"] for model in models]
+    assert sizes[1] == pytest.approx(sizes[0], rel=0.05)
+
+
+def test_a_fit_that_was_stopped_goes_on_on_a_device(as_on_a_card, data, tmp_path):
+    training_data = TrainingData(data[0], data[1], None, multiclass=False)
+    parameters = {**PARAMETERS, "calibrate": False, "checkpoint": tmp_path / "state"}
+
+    def stop(step, share, words):
+        if (step, share) == ("fit", 0.5):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(training_data, request_of(**parameters), notify=stop)
+    shares, device = [], request_of(**parameters, device="torch")
+    found = run(training_data, device, notify=lambda step, share, words: shares.append((step, share)))
+    assert ("fit", 0.25) not in shares
+    assert ("fit", 0.75) in shares
+    assert found.summary["device"] == "torch"
+
+
 def test_a_row_of_weight_zero_is_no_row(data):
     X, Y = data
     w = np.ones(1500)

@@ -64,6 +64,18 @@ def test_sgd_on_a_gpu_that_was_stopped_goes_on_exactly(rng, monkeypatch, rotated
     np.testing.assert_array_equal(home(next(islice(passes(run), 1, None))), known)
 
 
+def test_a_device_too_small_for_another_v_yields_it_on_the_host_and_only_where_it_is_wanted(rng):
+    e, found = Embedded(rng), []
+    for machine in (HOST, Device("cpu", 64)):
+        e.machine = machine
+        run = SGDState(wanted=3)
+        passes = sgd_passes(e.rows(), e.features, e.sums(), 0.1, softmax=False, rotated=True, run=run)
+        assert [next(passes), next(passes)] == [None, None]
+        found.append(next(passes))
+    assert type(found[1]) is np.ndarray
+    assert relative_error(found[1], found[0]) < 1e-4
+
+
 def parts(rng, s=10, c=70, momentum=True):
     """V with a large intercept, velocity, targets and p."""
     V, velocity, targets = (rng.standard_normal((s + 1, c)).astype(np.float32) for _ in range(3))

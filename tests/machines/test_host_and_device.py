@@ -94,6 +94,7 @@ def cards(torch, monkeypatch):
         "memory_allocated": 100,
         "mem_get_info": (5000, 9000),
         "max_memory_allocated": 3 << 20,
+        "get_per_process_memory_fraction": 1.0,
     }
     for name, value in seen.items():
         monkeypatch.setattr(torch.cuda, name, lambda *_, value=value: value)
@@ -106,6 +107,11 @@ def test_a_card_is_found_with_what_is_free_and_what_torch_keeps_in_reserve(name,
     found = find_machine(name)
     assert found == Device(full, 5000 + 300 - 100)
     assert found.peak_mb == 3
+
+
+def test_a_card_has_no_more_free_than_torch_may_take(cards, monkeypatch):
+    monkeypatch.setattr(cards.cuda, "get_per_process_memory_fraction", lambda device: 1 / 3)
+    assert find_machine("cuda:0") == Device("cuda:0", 3000 - 100)
 
 
 @pytest.mark.usefixtures("cards")

@@ -82,6 +82,16 @@ def test_flexibility_compares_kernels_on_the_inputs_with_kernels_in_the_link(fol
     )
 
 
+def test_an_experiment_runs_on_a_device_that_is_there(as_on_a_card, folder, tmp_path):
+    given = ["reproduce", "flexibility", "--quick", "--data", folder, "-o", tmp_path, "--json", "--device"]
+    found = succeed(*given, "torch").json["methods"]
+    devices = [row["settings"].get("device") for row in found.values()]
+    assert devices == [None, "torch", "torch", "torch"]  # scikit-learn's logistic regression stays on the host
+    refused = run(*given, "moon")
+    assert refused.code == 2
+    assert "'moon' is none of 'cpu' (NumPy)" in refused.err
+
+
 def test_the_bandwidth_of_input_kernels_is_chosen_on_training_rows(folder):
     split = load(folder, "rcv1-subset1")
     params = {"loss": "squared", "input_kernel": "gaussian", "input_kernel.features": 30}

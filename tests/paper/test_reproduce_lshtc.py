@@ -121,12 +121,12 @@ def test_sizes_fit_in_memory_and_keep_the_authors_proportion():
 def test_settings_are_chosen_on_training_rows_within_the_trials(tmp_path):
     texts(tmp_path)
     split = vectorised(tmp_path, NAME)
-    settings, tried = chosen(split, "gaussian", "auto", 4, 0)
+    settings, tried = chosen(split, "gaussian", "auto", 4, 0, {})
     assert 1 < len(tried) <= 4
     best = min(tried, key=lambda point: tried[point])
     assert tried[tuple(settings[name] for name in ("kernel.bandwidth", "ridge", "final_ridge"))] == tried[best]
     blind = split._replace(test=split.test._replace(Y=split.test.Y[::-1]))
-    assert chosen(blind, "gaussian", "auto", 4, 0)[0] == settings
+    assert chosen(blind, "gaussian", "auto", 4, 0, {})[0] == settings
 
 
 def test_absent_data_are_named_with_their_place(tmp_path):

@@ -45,6 +45,15 @@ def test_every_metric_has_its_own_best_settings_which_the_classifier_takes(rng):
     assert result.finished + result.pruned == 6
 
 
+def test_a_device_finds_the_settings_that_the_host_finds(as_on_a_card, rng):
+    host, device = (searched(rng, device=name) for name in ("cpu", "torch"))
+    assert host.finished == device.finished == 2
+    for metric in METRICS:
+        assert device.best[metric].value == pytest.approx(host.best[metric].value, abs=0.03)
+    with pytest.raises(ValueError, match="device is 'gpu'; possible are 'cpu'"):
+        searched(rng, device="gpu")
+
+
 def test_the_same_seed_finds_the_same_settings_and_more_trials_none_worse(rng):
     X, Y = problem(rng)
     one, two, more = (tune(X, Y, metrics=METRICS, trials=n, space=QUICK, seed=5) for n in (3, 3, 6))

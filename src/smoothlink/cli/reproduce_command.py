@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from smoothlink.cli.screen import Screen, print_json
-from smoothlink.cli.shared_options import AsJson, Quiet
+from smoothlink.cli.shared_options import AsJson, FitDevice, Quiet, check_device
 from smoothlink.errors import SmoothLinkError
 
 
@@ -40,6 +40,7 @@ def reproduce(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of holdouts, draws and features.")] = 0,
+    device: FitDevice = "cpu",
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -64,11 +65,12 @@ def reproduce(
         raise typer.BadParameter(f"{name!r} is none of {', '.join(NAMES)}.", param_hint="NAME")
     if peers is not None and name not in WITH_PEERS:
         raise typer.BadParameter(f"{name} runs no peers; {', '.join(WITH_PEERS)} do.", param_hint="--peers")
+    check_device(device)
     from smoothlink_paper.data_sets import root
     from smoothlink_paper.record import compared, publish, store
     from smoothlink_paper.runners import load_peers
 
-    given: dict[str, Any] = {"trials": trials, "quick": quick, "seed": seed, "notify": screen.note}
+    given: dict[str, Any] = {"trials": trials, "quick": quick, "seed": seed, "device": device, "notify": screen.note}
     if name in WITH_PEERS:
         given["peers"] = load_peers(None if peers is None else Path(peers))
     folder = Path(output)

@@ -50,6 +50,13 @@ Device = Annotated[
         help="Where predictions are made: cpu, cuda, cuda:1 and so on, auto (a GPU if there is one), or torch.",
     ),
 ]
+FitDevice = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="Where fits run: cpu, cuda, cuda:1 and so on, auto (a GPU if there is one), or torch.",
+    ),
+]
 Cluster = Annotated[
     str | None,
     typer.Option(
@@ -188,15 +195,21 @@ def dashboard(screen: Screen) -> None:
 def load_model(path: str, rank_by: str = "probability", device: str = "cpu") -> SmoothLinkClassifier | TextSmoothLink:
     """The model in a file, on a device that is there."""
     from smoothlink.file_prediction import open_model
-    from smoothlink.machines.host_and_device import DEVICE_NAMES, find_machine
 
     if rank_by not in RANK_BY:
         raise typer.BadParameter(f"{rank_by!r} is none of probability|psp.", param_hint="--rank-by")
+    check_device(device)
+    return open_model(path, device)
+
+
+def check_device(device: str) -> None:
+    """Raises an error where there is no such device."""
+    from smoothlink.machines.host_and_device import DEVICE_NAMES, find_machine
+
     try:
         find_machine(device)
     except ValueError:
         raise typer.BadParameter(f"{device!r} is none of {DEVICE_NAMES}.", param_hint="--device") from None
-    return open_model(path, device)
 
 
 NAMES_PANEL = "Names of labels"

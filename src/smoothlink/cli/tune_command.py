@@ -8,7 +8,7 @@ import typer
 
 from smoothlink.cli.data_options import read_data, reading
 from smoothlink.cli.screen import Screen, number, print_json, table
-from smoothlink.cli.shared_options import AsJson, Force, Quiet, grouped
+from smoothlink.cli.shared_options import AsJson, FitDevice, Force, Quiet, check_device, grouped
 from smoothlink.cli.text_options import Texts, hold_texts, read_texts, texts
 from smoothlink.data.matching import Reading
 from smoothlink.data.overwrite import writable
@@ -53,6 +53,7 @@ def tune(
         ),
     ] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the held-out rows, the draws and the random features.")] = 0,
+    device: FitDevice = "cpu",
     force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -69,6 +70,7 @@ def tune(
         metrics = [check_metric(name) for name in metric or ["p@1"]]
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--metric") from None
+    check_device(device)
     screen = Screen(quiet)
     found = read_either(data, reading, texts, screen)
     from smoothlink.search import tune as search
@@ -89,6 +91,7 @@ def tune(
             resume=resume,
             jobs=jobs,
             holdouts=holdouts,
+            device=device,
             notify=notify,
         )
     if not result.best:

@@ -208,7 +208,8 @@ def describe_fit(
 
 def describe_request(w: Array | None, label_weight: Array | None, request: Any, groups: Array | None) -> dict[str, Any]:
     """Returns what makes two fits of the same rows the same."""
-    asked = {name: repr(value) for name, value in vars(request).items() if name != "checkpoint"}
+    moves = ("checkpoint", "device") if request.training == "joint" else ("checkpoint",)  # its state fits any machine
+    asked = {name: repr(value) for name, value in vars(request).items() if name not in moves}
     asked["random_state"] = asked.pop("seed")
     return {
         **asked,

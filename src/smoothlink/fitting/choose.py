@@ -233,7 +233,7 @@ class Trials:
             sums = saved_sums(self.state, name, rows, features)
         else:
             sums = link_sums(rows, features, labels=labels if len(labels) < rows.c else None)
-        fold.links[key] = Link(rows, features, sums, take_rows(rows.table, fold.held), labels)
+        fold.links[key] = Link(rows, features, sums, rows.to_device(take_rows(rows.table, fold.held)), labels)
         return fold.links[key]
 
 

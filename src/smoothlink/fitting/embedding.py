@@ -91,11 +91,11 @@ class Embedder:
             convergence = Convergence(*saved[0]["convergence"])
         state.remove(f"{name}-basis")
         W = contiguous(e.W[:, :rank])
-        into = state.array(f"{name}-h", (rows.n, W.shape[1])) if state.plan.embedding_in_file else None
+        into: Any = None if rows.machine.keeps(4 * rows.n * W.shape[1]) else np.empty((rows.n, W.shape[1]), np.float32)
+        into = state.array(f"{name}-h", (rows.n, W.shape[1])) if state.plan.embedding_in_file else into
         H = rows.map(embed_block, W, normalize, into=into)
-        if state.plan.memory is not None:  # the link does not see X
-            rows.release()
-        return Embedded(e.U, e.W, None, H, e.spectrum, e.captured, convergence)
+        rows.release()  # the link sees neither X nor these
+        return Embedded(to_host(e.U), to_host(e.W), None, H, e.spectrum, e.captured, convergence)
 
     def directions(
         self, rows: Rows, system: System | None, ridge: float, saved: Saved = lambda make: make()

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from smoothlink.fitting.calibration import Calibrated
 from smoothlink.fitting.checkpoint import FitState, checksum
+from smoothlink.fitting.device_memory import check_link
 from smoothlink.fitting.embedding import Embedded
 from smoothlink.fitting.settings import Clock, Problem, Settings
 from smoothlink.machines.arrays import take_rows, to_host
@@ -38,6 +39,7 @@ def fit_link(
 ) -> tuple[Model, Embedded]:
     """Embeds, featurizes and fits the rows of positive weight; returns the model and its embedding."""
     state = problem.state
+    check_link(rows, settings)
     with clock.step("embed"):
         embedded = settings.embedder.fit_saved(state, "embed", rows, settings.ridge, settings.rank, settings.normalize)
     with clock.step("featurize"):
@@ -86,6 +88,8 @@ def saved_sums(state: FitState, name: str, rows: Rows, features: Features) -> Li
     group = state.plan.label_group
     into = None if group is None else state.array(f"{name}-targets", (rows.c, features.width(rows.d)))
     found = link_sums(rows, features, labels=labels, into=into, group=group, saved=state.sums(name))
+    if into is None and not rows.machine.keeps(4 * rows.c * features.width(rows.d)):
+        found = found._replace(targets=to_host(found.targets.T).T)
     state.trim()
     return found
 
@@ -117,6 +121,7 @@ def decode(link: Link, settings: Settings, state: FitState, clock: Clock) -> Wei
     run, saved = SGDState(), state.load("fit")
     if saved is not None:
         run = SGDState(saved[1]["V"], saved[1].get("velocity"), saved[0]["passes"])
+    run.wanted = 0 if state.saves else settings.passes
     passes = decoder_passes(link, settings, run)
     V = None if saved is None else saved[1]["decoded"]
     while run.passes < max(1, settings.passes):

@@ -7,10 +7,12 @@ from functools import cache, partial
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from smoothlink.errors import DeviceError
 from smoothlink.fitting.calibration import HeldOut, criterion
+from smoothlink.fitting.device_memory import check_joint
 from smoothlink.fitting.link import label_totals
 from smoothlink.fitting.settings import ChosenSettings, Clock, Problem, Request, Settings
 from smoothlink.fitting.validate import LOGISTIC_FLOPS
@@ -24,10 +26,11 @@ from smoothlink.joint.joint_training import (
     sparse_pattern,
     train,
 )
-from smoothlink.machines.arrays import to_host
-from smoothlink.machines.host_and_device import HOST, find_machine
+from smoothlink.machines.arrays import take_rows, to_host
+from smoothlink.machines.host_and_device import HOST, Host, Machine, find_machine
 from smoothlink.machines.matrices import Sparse
 from smoothlink.machines.rows import Rows, stack
+from smoothlink.machines.rows_in_files import LazyBlock
 from smoothlink.model import Model
 from smoothlink.solve import ConjugateGradient
 from smoothlink.steps.calibrate import no_calibration
@@ -61,12 +64,17 @@ def trains_jointly(problem: Problem, settings: Settings, request: Request) -> bo
     reason = request.joint_conflict
     if problem.label_scale is not None:
         reason = "class_weight is given for multilabel y, which training='joint' cannot use."
-    elif problem.rows.remote or not isinstance(problem.rows.blocks[0].X, Sparse):
+    elif problem.rows.remote or not sparse_in_memory(problem.rows.blocks[0].X):
         reason = "X is dense or in files, and training='joint' needs sparse rows in memory."
     if request.training == "joint" and reason is not None:
         raise ValueError(f"{reason}\nLeave training 'auto', or say 'stepwise'.")
     exact = 4.0 * problem.rows.n * settings.features * problem.rows.c
     return request.training == "joint" or (reason is None and exact > LOGISTIC_FLOPS)
+
+
+def sparse_in_memory(X: Any) -> bool:
+    """Returns whether the inputs of a block are sparse and in memory, though perhaps not yet on their device."""
+    return isinstance(X, Sparse) or (isinstance(X, LazyBlock) and type(X.source) is sp.csr_array and X.prepare is None)
 
 
 def joint_choice(problem: Problem, settings: Settings, request: Request) -> ChosenSettings:
@@ -99,13 +107,25 @@ def number_of_negatives(request: Request) -> int:
     return SAMPLED_LABELS if request.negatives == "auto" else int(request.negatives)
 
 
+def sampled_training(machine: Machine) -> tuple[Any, Any, Any]:
+    """Returns how rows are clustered, how W starts and what makes a step with sampled negatives, on a machine."""
+    if isinstance(machine, Host):
+        from smoothlink.joint import clusters, negatives
+
+        return clusters.cluster_rows, negatives.start_weights, negatives.SampledStep
+    from smoothlink.joint import negatives_on_device as device
+
+    return device.cluster_rows, device.start_weights, partial(device.DeviceSampledStep, machine=machine)
+
+
 def fit_joint(choice: ChosenSettings, rows: Rows, name: str, request: Request, clock: Clock) -> Model:
     """Returns a model, not yet calibrated, trained with sampled negatives; its state is saved under `name`."""
-    from smoothlink.joint.clusters import cluster_rows
-    from smoothlink.joint.negatives import SampledState, SampledStep, start_weights
+    from smoothlink.joint.negatives import SampledState
 
+    cluster_rows, start_weights, make_step = sampled_training(rows.machine)
     (problem, settings, *_), saved_as = choice, f"{name}-joint"
     X, w = scaled_rows(rows), np.asarray(rows.w, np.float32)
+    check_joint(rows, settings.rank, X.nnz, 0)
     live = np.flatnonzero((w > 0) & (np.diff(X.indptr) > 1))
     with clock.step("embed"):
         rank = min(CLUSTER_RANK, settings.embedder.rank)
@@ -117,11 +137,14 @@ def fit_joint(choice: ChosenSettings, rows: Rows, name: str, request: Request, c
         directions, _ = embedder.directions(some, embedder.prepare(some), settings.ridge)
         H = rows.map(embed_rows, directions.W)
         groups = cluster_rows(H, live, CLUSTER_ROWS, request.seed)
+        rows.release()  # a step on a device holds X itself
     with clock.step("fit"):
         pattern = sparse_pattern(X, problem.Y, live, NEGATIVES.frequent if request.sparse_weights else None)
+        check_joint(rows, settings.rank, X.nnz, pattern.nnz)
         saved = problem.state.load(saved_as)
         if saved is None:
-            W = start_weights(directions.W[:-1], H[live], settings.rank, np.random.default_rng([request.seed, 9]))
+            rng = np.random.default_rng([request.seed, 9])
+            W = start_weights(directions.W[:-1], take_rows(H, live), settings.rank, rng)
             intercepts = prior_scores(**label_totals(rows), softmax=problem.multiclass)
             state, done = SampledState.begin(W, intercepts, pattern, len(groups)), 0
         else:
@@ -129,14 +152,15 @@ def fit_joint(choice: ChosenSettings, rows: Rows, name: str, request: Request, c
         batches = RowBatches.of_groups(groups, request.training_batch or NEGATIVES.batch_rows, request.seed)
         w = w if problem.multiclass else row_weights(w, problem.Y)
         data = JointRows(X[:, :-1], problem.Y, w, problem.multiclass)
-        step = SampledStep(data, pattern, batches, state, number_of_negatives(request))
-        del X, pattern, directions, H
+        step = make_step(data, pattern, batches, state, number_of_negatives(request))
+        del X, pattern, directions, H, state
         progress = partial(clock.progress, "fit")
         passes = train(step, batches, settings.passes, request.training_rate, NEGATIVES.warm_up, progress, done)
         for done in passes:
             if done in (1, settings.passes // 2):
                 step.find_hard_negatives()
-            problem.state.save(saved_as, {"done": done}, **vars(state))
+            if problem.state.saves:
+                problem.state.save(saved_as, {"done": done}, **vars(step.state))
     return joint_model(step.weights(), problem, settings, rows)
 
 

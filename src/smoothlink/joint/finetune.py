@@ -77,7 +77,10 @@ class DeviceRows:
     def __init__(self, A: Any, device: str) -> None:
         self.sparse = not isinstance(A, np.ndarray)
         if self.sparse:
-            self.lengths, self.indptr = np.diff(A.indptr), copy_to_device(A.indptr.astype(np.int64), device)
+            self.lengths, self.indptr = (
+                np.diff(A.indptr).astype(np.int64),
+                copy_to_device(A.indptr.astype(np.int64), device),
+            )
             self.columns = copy_to_device(A.indices, device)
             self.values = copy_to_device(A.data.astype(np.float32), device)
         else:
@@ -100,9 +103,9 @@ def device_ranges(starts: Tensor, ends: Tensor, total: int) -> tuple[Tensor, Ten
     How many they are in all is known before: the host need not wait for the device.
     """
     counts = ends - starts
-    which = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts, output_size=total)
-    inside = torch.arange(total, device=counts.device) - (counts.cumsum(0) - counts)[which]
-    return which, starts[which] + inside
+    which = torch.repeat_interleave(counts, output_size=total)
+    shifts = starts + counts - counts.cumsum(0)
+    return which, torch.arange(total, device=counts.device) + shifts.index_select(0, which)
 
 
 class UsedWeights(NamedTuple):
@@ -122,9 +125,9 @@ class SparseOnDevice:
     """Which labels have a weight for each feature (d + 1, c), on a device."""
 
     def __init__(self, pattern: sp.csr_array, X: Any, device: str) -> None:
-        self.pattern, counts = pattern, np.diff(pattern.indptr).astype(np.int64)
+        self.pattern, counts = pattern, np.diff(pattern.indptr)[: X.shape[1]].astype(np.int64)
         self.indptr = copy_to_device(pattern.indptr.astype(np.int64), device)
-        self.labels = copy_to_device(pattern.indices.astype(np.int64), device)
+        self.labels = copy_to_device(pattern.indices.astype(np.int32, copy=False), device)
         self.used_by_row = (  # (n,)
             sp.csr_array((np.ones(X.nnz, np.int64), X.indices, X.indptr), X.shape) @ counts if pattern.nnz else None
         )
@@ -133,8 +136,10 @@ class SparseOnDevice:
         """Returns the weights that each entry of some rows uses."""
         assert self.used_by_row is not None
         total = int(self.used_by_row[rows].sum())
-        entry, number = device_ranges(self.indptr[columns], self.indptr[columns + 1], total)
-        return UsedWeights(number, places[entry], self.labels[number], values[entry])
+        starts, ends = self.indptr.index_select(0, columns), self.indptr[1:].index_select(0, columns)
+        entry, number = device_ranges(starts, ends, total)
+        of_row, labels = places.index_select(0, entry), self.labels.index_select(0, number)
+        return UsedWeights(number, of_row, labels, values.index_select(0, entry))
 
 
 def step_rows(A: Tensor, gradient: Tensor, squares: Tensor, count: int, rate: float) -> None:

@@ -1,6 +1,6 @@
 """What the two joint trainers share: the weights, the state of their optimiser, which sparse weights there are, and the
 passes over batches. Only the step differs: `negatives` makes it with sampled negatives on the host (numba),
-`finetune` over all labels, from a fitted model on (torch).
+`negatives_on_device` on a device (torch), `finetune` over all labels, from a fitted model on (torch).
 
 The score of label l for a row x is v_l'phi(h) + b_l + x'd_l, h = W'x. d_l has weights only for features that occur with
 l in some row: rare labels hang on single words, which few directions of the embedding cannot distinguish. W, V and D

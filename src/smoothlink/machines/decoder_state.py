@@ -92,10 +92,18 @@ class DecoderState:
 class HalfDecoderState(DecoderState):
     """The same on a GPU: half-precision factors, padded sizes, fused kernels where Triton is installed."""
 
-    def __init__(self, V: Array, velocity: Array | None, targets: Array, p: Array, machine: Machine) -> None:
-        s, c = V.shape
+    def __init__(
+        self,
+        V: Array,
+        velocity: Array | None,
+        targets: Array,
+        p: Array,
+        machine: Machine,
+        sizes: tuple[int, int] | None = None,
+    ) -> None:
+        s, c = tuple(V.shape) if sizes is None else sizes  # V may be padded already
         self.width = s
-        shape = -(-s // FEATURE_MULTIPLE) * FEATURE_MULTIPLE, -(-c // LABEL_MULTIPLE) * LABEL_MULTIPLE
+        shape = padded_shape((s, c), machine)
         V, targets = padded(V, shape), padded(targets, shape)
         super().__init__(
             V, None if velocity is None else padded(velocity, shape), targets, padded(p, (1, shape[1])), machine
@@ -156,9 +164,31 @@ class HalfDecoderState(DecoderState):
         return None if self.velocity is None else self.velocity[: self.width, : self.label_count]
 
 
-def decoder_state(V: Array, velocity: Array | None, targets: Array, p: Array, machine: Machine) -> DecoderState:
-    """Returns the state in the form that the machine is fast at."""
-    return (HalfDecoderState if machine.half else DecoderState)(V, velocity, targets, p, machine)
+def decoder_state(
+    V: Array,
+    velocity: Array | None,
+    targets: Array,
+    p: Array,
+    machine: Machine,
+    sizes: tuple[int, int] | None = None,
+) -> DecoderState:
+    """Returns the state in the form that the machine is fast at; arrays of other `sizes` (s + 1, c) are padded."""
+    if not machine.half:
+        return DecoderState(V, velocity, targets, p, machine)
+    return HalfDecoderState(V, velocity, targets, p, machine, sizes)
+
+
+def padded_shape(sizes: tuple[int, int], machine: Machine) -> tuple[int, int]:
+    """Returns the shape of V (s + 1, c), its velocity and its targets on a machine."""
+    if not machine.half:
+        return sizes
+    return -(-sizes[0] // FEATURE_MULTIPLE) * FEATURE_MULTIPLE, -(-sizes[1] // LABEL_MULTIPLE) * LABEL_MULTIPLE
+
+
+def placed(A: Array, shape: tuple[int, int], machine: Machine) -> Array:
+    """Returns A of the host, or of a device, on a machine in the padded shape."""
+    A = machine.to_device(A)
+    return padded(A, shape) if machine.half else A
 
 
 def product(A: Array, B: Array) -> Array:

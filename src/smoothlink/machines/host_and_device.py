@@ -23,6 +23,7 @@ SCORE_BYTES = 256 << 20  # of scores in memory together there
 BLOCK_COLUMNS = 1024  # for which blocks of rows on a device are sized
 MOST_ENTRIES = 1 << 30  # of a sparse block, whose indices have 32 bits
 LEAST_MEMORY_SHARE = 2.0**-8  # of the memory that is free: below it smaller blocks do not help
+FRACTION = "get_per_process_memory_fraction"  # of torch.cuda, from 2.8 on: what a process may take of a GPU
 DEVICE_NAMES = "'cpu' (NumPy), 'auto', 'cuda', 'cuda:1' and so on, and 'torch' (torch on the processor)"
 
 
@@ -71,6 +72,10 @@ class Host:
     def block_bytes(self) -> int | None:
         """Returns the bytes that blocks of X may take here; None: no limit."""
         return None
+
+    def keeps(self, size: int) -> bool:
+        """Returns whether an array of so many bytes may stay here while others are used."""
+        return True
 
     def scores(self) -> int:
         """Returns the bytes that scores of some rows and labels may take."""
@@ -151,6 +156,10 @@ class Device:
     def block_bytes(self) -> int:
         return self.bytes // 4
 
+    def keeps(self, size: int) -> bool:
+        """Returns whether an array is small enough: one that takes more of the memory waits on the host."""
+        return size <= self.bytes // 8
+
     def scores(self) -> int:
         return max(1 << 20, self.bytes // 8)
 
@@ -202,8 +211,11 @@ def find_gpu(name: str) -> Device:
         raise DeviceError(f"device is {name!r}; the GPUs here are 'cuda:0' to 'cuda:{count - 1}'.")
     full = f"cuda:{int(number) if number else torch.cuda.current_device()}"
     torch.cuda.reset_peak_memory_stats(full)
-    idle = torch.cuda.memory_reserved(full) - torch.cuda.memory_allocated(full)  # reserved by torch
-    return Device(full, int(torch.cuda.mem_get_info(full)[0]) + idle)
+    free, whole = torch.cuda.mem_get_info(full)
+    used = torch.cuda.memory_allocated(full)
+    idle = torch.cuda.memory_reserved(full) - used  # reserved by torch
+    limit = torch.cuda.get_per_process_memory_fraction(full) if hasattr(torch.cuda, FRACTION) else 1.0
+    return Device(full, min(int(free) + idle, int(limit * whole) - used))
 
 
 def host_memory() -> int:

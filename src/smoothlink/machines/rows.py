@@ -106,11 +106,11 @@ class Rows:
 
     def with_inputs(self, H: Any) -> Rows:
         """Returns the same labels and weights with the rows of H (n, k) in place of X: the inputs of the link."""
-        H = H if isinstance(H, FileArray) else self.to_device(H)
+        lazy = isinstance(H, FileArray) or (isinstance(H, np.ndarray) and not self.machine.keeps(H.nbytes))
+        H = H if lazy else self.to_device(H)
         blocks = []
         for b in self.blocks:
             part = slice(b.start, b.start + len(b.w))
-            lazy = isinstance(H, FileArray)
             blocks.append(
                 b._replace(X=LazyBlock(H, part, machine=self.machine) if lazy else self.machine.matrix(H[part]))
             )

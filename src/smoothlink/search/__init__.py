@@ -12,6 +12,7 @@ from typing import Any
 import scipy.sparse as sp
 
 from smoothlink.labels import is_multiclass
+from smoothlink.machines.host_and_device import find_machine
 from smoothlink.metrics.names import check_metric
 from smoothlink.search.processes import SearchRequest, run_in_process, run_in_processes
 from smoothlink.search.space import Best, Space, Tuned
@@ -37,6 +38,7 @@ def tune(
     jobs: int = 1,
     holdouts: int = 1,
     multiclass: bool | None = None,
+    device: str = "cpu",
     notify: Notify | None = None,
 ) -> Tuned:
     """Returns the best settings for each metric on held-out rows; the first metric steers the search.
@@ -45,14 +47,16 @@ def tune(
     a trial's value is the mean over them: more are steadier where rows are few. The trials and the cores are divided
     among `jobs` processes; each draws its own settings, so what is tried depends on their number. `study` is a file
     that records the trials; with `resume` a search of the same data, metrics, space, seed and holdouts goes on with it.
-    `notify` is called with the number of trials that ended, and the best so far.
+    Trials are fitted on `device`, as by the classifier; values of different devices may be compared. `notify` is called
+    with the number of trials that ended, and the best so far.
     """
     for metric in metrics:
         check_metric(metric)
     check_study(study, resume, sampler)
+    find_machine(device)
     if multiclass is None:
         multiclass = is_multiclass(Y)
-    request = SearchRequest(tuple(metrics), space or Space(), seed, multiclass, holdouts, sampler)
+    request = SearchRequest(tuple(metrics), space or Space(), seed, multiclass, holdouts, sampler, device)
     with ExitStack() as stack:
         journal = None if study is None else Path(study)
         if jobs > 1 and journal is None:

@@ -34,6 +34,7 @@ class SearchRequest(NamedTuple):
     multiclass: bool
     holdouts: int
     sampler: str
+    device: str = "cpu"
     drawn: int = 0  # trials of the study before this search: later ones must differ
 
     def search(self, X: Any, Y: sp.csr_array) -> dict[str, Any]:
@@ -56,7 +57,8 @@ def run_in_process(
     X: Any, Y: sp.csr_array, request: SearchRequest, run: Any, trials: int, callbacks: list[Any]
 ) -> None:
     """Runs trials in this process. One that fails numerically is recorded with its reason."""
-    runner = TrialRunner.of(X, Y, request.metrics, request.space, request.seed, request.multiclass, request.holdouts)
+    given = request.metrics, request.space, request.seed, request.multiclass, request.holdouts, request.device
+    runner = TrialRunner.of(X, Y, *given)
 
     def objective(trial: Any) -> float:
         try:

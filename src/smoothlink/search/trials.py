@@ -19,6 +19,7 @@ from smoothlink.fitting.input_kernel import grow_inputs, may_grow, worth_trying
 from smoothlink.fitting.link import Link, decoder_passes
 from smoothlink.fitting.prepare import make_problem, number_of_entries, start_settings
 from smoothlink.fitting.settings import Problem, Request, Settings, TrainingData
+from smoothlink.machines.arrays import to_host
 from smoothlink.machines.copies import RowContents, notable
 from smoothlink.metrics.evaluate import model_statistics
 from smoothlink.metrics.names import is_better
@@ -74,11 +75,12 @@ class TrialRunner:
         seed: int,
         multiclass: bool,
         holdouts: int = 1,
+        device: str = "cpu",
     ) -> TrialRunner:
         """Returns a runner for rows X (n, d) and labels Y (n, c)."""
         from smoothlink.estimator import SmoothLinkClassifier
 
-        request = SmoothLinkClassifier(rank="auto", random_state=seed)._request()
+        request = SmoothLinkClassifier(rank="auto", random_state=seed, device=device)._request()
         scaling = choose_scaling(X)
         groups = notable(RowContents.of(X, Y).first_copies())
         return cls(scaling(X), Y, scaling, request, multiclass, metrics, space, holdouts, groups)
@@ -140,7 +142,7 @@ class TrialRunner:
         tries = self.ridges if drawn["loss"] == "squared" else self.passes
         best: dict[str, tuple[float, Params]] = {}
         for step, found in enumerate(zip(*(tries(link, settings, drawn) for link in links), strict=True)):
-            Vs, params = [V for V, _ in found], found[0][1]
+            Vs, params = [to_host(V) for V, _ in found], found[0][1]
             for calibrate, metrics in self.validate(data, links, Vs, params["loss"]):
                 for metric, value in metrics.items():
                     if metric not in best or is_better(metric, value, best[metric][0]):
@@ -196,11 +198,12 @@ class TrialRunner:
         )
 
     def links(self, data: ValidationSet, settings: Settings) -> list[Link]:
-        """Returns the link of each fold."""
+        """Returns the link of each fold, whose held-out rows are on the host."""
         trials = Trials(data.folds, settings)
         for fold in data.folds:
             fold.links.clear()  # of other kernels and sizes
-        return [trials.link(fold, settings) for fold in data.folds]
+        links = [trials.link(fold, settings) for fold in data.folds]
+        return [link._replace(held=to_host(link.held)) for link in links]
 
     def ridges(self, link: Link, settings: Settings, drawn: Params) -> Iterator[tuple[Array, Params]]:
         """Yields the squared solution for a grid of final ridges: one pair of sums, one factor each."""

@@ -9,8 +9,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothlink.machines.arrays import Array, astype, dot, full_eigh, half_product, take_rows, to_device_of, zeros
-from smoothlink.machines.decoder_state import DecoderState, decoder_state
+from smoothlink.machines.arrays import (
+    Array,
+    astype,
+    dot,
+    full_eigh,
+    half_product,
+    take_rows,
+    to_device_of,
+    to_host,
+    zeros,
+)
+from smoothlink.machines.decoder_state import DecoderState, decoder_state, padded_shape, placed
 from smoothlink.machines.rows import Rows
 from smoothlink.steps.featurize import Features
 from smoothlink.steps.squared import LinkSums, Smoothing, prior_scores, smoothed_targets
@@ -21,6 +31,7 @@ BatchGradients = Callable[
 ]  # (batch, weights, state)
 
 SOFTMAX_BYTES = 512 << 20  # of the scores of a batch, all of which the softmax needs
+ROTATED_LABELS = 8192  # at a time
 LEAST_STEPS = 64  # of a pass, where rows are very many
 
 
@@ -40,6 +51,7 @@ class SGDState:
     V: Array | None = None  # (s + 1, c) in the coordinates of the SGD; None before the first pass
     velocity: Array | None = None
     passes: int = 0  # done
+    wanted: int = 0  # V for the features themselves is made from so many passes on; before, None is yielded
 
 
 class Coordinates(NamedTuple):
@@ -63,13 +75,15 @@ class Coordinates(NamedTuple):
         Phi[:, :-1] = half_product(Phi[:, :-1], self.E) - self.mean
         return Phi
 
-    def unrotate(self, V: Array) -> Array:
-        """Returns V (s + 1, c) for the features themselves."""
+    def unrotate(self, V: Array, *, stays: bool = True) -> Array:
+        """Returns V (s + 1, c) for the features themselves; on the host unless it `stays` where V is."""
         if self.E is None:
             return V
-        out = zeros(V, V.shape)
-        out[:-1] = self.E @ V[:-1]
-        out[-1:] = V[-1:] - self.mean @ V[:-1]
+        out = zeros(V, tuple(V.shape)) if stays else np.empty(tuple(V.shape), np.float32)
+        for labels in some_labels(V.shape[1]):
+            part = V[:, labels]
+            rotated = self.E @ part[:-1], part[-1:] - self.mean @ part[:-1]
+            out[:-1, labels], out[-1:, labels] = rotated if stays else map(to_host, rotated)
         return out
 
 
@@ -139,16 +153,23 @@ def sgd_passes(
     rotated = rotation_pays(rows.n, rows.c, s, size) if rotated is None else rotated
     start = prior_scores(sums.label_weights, sums.weight, smoothing, softmax=softmax)
     prior = predictions(start, softmax=softmax)
-    p, most = to_device_of(sums.targets, prior[None]), float(prior.max())
+    p, most = to_device_of(sums.gram.G, prior[None]), float(prior.max())
     kappa = {"curvature": lambda freedom: softmax_curvature(freedom, most, size)} if softmax else {}
     coordinates = coordinates_of(sums, ridge, rotated=rotated, half=rows.machine.half, **kappa)
+    sizes, machine = (s, rows.c), rows.machine
+    shape = padded_shape(sizes, machine)
     if run.V is None:
-        run.V = zeros(sums.targets, tuple(sums.targets.shape))
-        run.V[-1] = to_device_of(run.V, start.astype(np.float32))
-        run.velocity = zeros(run.V, tuple(run.V.shape)) if sgd.momentum else None
-    targets = gradient_targets(sums, smoothing, p, coordinates)
-    state = decoder_state(rows.to_device(run.V), rows.to_device(run.velocity), targets, p, rows.machine)
-    del targets  # the state may have a padded copy
+        run.V = zeros(p, shape)
+        run.V[s - 1, : rows.c] = to_device_of(p, start.astype(np.float32))
+        run.velocity = zeros(p, shape) if sgd.momentum else None
+    else:  # one after the other: they are large
+        run.V = placed(run.V, shape, machine)
+        run.velocity = None if run.velocity is None else placed(run.velocity, shape, machine)
+    state = decoder_state(
+        run.V, run.velocity, gradient_targets(sums, smoothing, p, coordinates, shape), p, machine, sizes
+    )
+    run.V, run.velocity = state.weights(), state.velocities()
+    stays = machine.keeps(4 * s * rows.c)
     eta = sgd.learning_rate * stable_rate(coordinates.freedom, size, sgd.momentum) * sgd.decay**run.passes
     w, features = rows.w, rows.to_device(features)
 
@@ -167,19 +188,26 @@ def sgd_passes(
                 state.advance(labels, gradient, coordinates.M, coordinates.rho, eta, sgd.momentum)
         run.passes += 1
         run.V, run.velocity = state.weights(), state.velocities()
-        yield coordinates.unrotate(run.V)
+        yield coordinates.unrotate(run.V, stays=stays) if run.passes >= run.wanted else None
         eta *= sgd.decay
 
 
-def gradient_targets(sums: LinkSums, smoothing: Smoothing, p: Array, coordinates: Coordinates) -> Array:
-    """Returns Phi'W(Y - 1p') (s + 1, c) of the smoothed labels, in these coordinates."""
-    T = smoothed_targets(sums, smoothing) - astype(sums.gram.G[:, -1:], np.float32) * p
-    if coordinates.E is None:
-        return T
-    out = zeros(T, tuple(T.shape))
-    out[:-1] = coordinates.E.T @ T[:-1] - coordinates.mean.T * T[-1:]
-    out[-1] = T[-1]
+def gradient_targets(
+    sums: LinkSums, smoothing: Smoothing, p: Array, coordinates: Coordinates, shape: tuple[int, int]
+) -> Array:
+    """Returns Phi'W(Y - 1p') (s + 1, c) of the smoothed labels, in these coordinates; `shape` may be larger."""
+    (s, c), out, E = sums.targets.shape, zeros(p, shape), coordinates.E
+    means = astype(sums.gram.G[:, -1:], np.float32)
+    for labels in some_labels(c):
+        T = smoothed_targets(sums._replace(targets=sums.targets[:, labels]), smoothing) - means * p[:, labels]
+        out[: s - 1, labels] = T[:-1] if E is None else E.T @ T[:-1] - coordinates.mean.T * T[-1:]
+        out[s - 1, labels] = T[-1]
     return out
+
+
+def some_labels(c: int) -> Iterator[slice]:
+    """Yields labels that are rotated together."""
+    yield from (slice(start, min(c, start + ROTATED_LABELS)) for start in range(0, c, ROTATED_LABELS))
 
 
 def predictions(start: HostArray, *, softmax: bool) -> HostArray:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothlink.machines.arrays import Array, astype, empty, square_root, to_device_of, to_host
+from smoothlink.machines.arrays import Array, astype, empty, on_host, square_root, to_device_of, to_host
 from smoothlink.machines.rows import Block, Rows, SavedSums
 from smoothlink.machines.rows_in_files import FileArray
 from smoothlink.solve.cholesky import GramSystem
@@ -100,7 +100,9 @@ def add_link_sums(
 def smoothed_targets(sums: LinkSums, smoothing: Smoothing) -> Array:
     """Returns Phi'WY of the smoothed labels: the shift adds (Phi'w) 1', and Phi'w is a column of the Gram matrix."""
     G = sums.gram.G
-    targets = to_device_of(G, sums.targets)  # some of them may come from a file
+    targets = sums.targets
+    if isinstance(targets, np.ndarray) and not on_host(G):  # from a file or from the host, label by label
+        targets = to_device_of(G, targets.T).T
     if smoothing == Smoothing():
         return targets
     return smoothing.scale * targets + astype(smoothing.shift * G[:, -1:], np.float32)
