@@ -9,7 +9,7 @@ pytest.importorskip("torch", reason="torch is not installed")
 import torch
 from cards import pretend
 
-from smoothlink.joint import batches as host_batches
+from smoothlink.joint import clusters
 from smoothlink.joint import negatives as host
 from smoothlink.joint import negatives_on_device as device
 from smoothlink.joint.batches import RowBatches
@@ -139,7 +139,7 @@ def test_clusters_have_the_sizes_of_the_host_and_rows_that_point_the_same_way(rn
     H = rng.standard_normal((n + 50, 5)).astype(np.float32)
     rows = np.sort(rng.permutation(n + 50)[:n])
     ours = device.cluster_rows(torch.tensor(H), rows, 34, 0)
-    theirs = host_batches.cluster_rows(H, rows, 34, 0)
+    theirs = clusters.cluster_rows(H, rows, 34, 0)
     assert sorted(map(len, ours)) == sorted(map(len, theirs))
     np.testing.assert_array_equal(np.sort(np.concatenate(ours)), rows)
     assert all((np.diff(part) > 0).all() for part in ours)
