@@ -143,11 +143,12 @@ def memory_limit(device: str, gib: float) -> Iterator[None]:
 
     torch.cuda.empty_cache()
     whole = torch.cuda.get_device_properties(device).total_memory
-    torch.cuda.set_per_process_memory_fraction(min(1.0, gib * (1 << 30) / whole), device)
+    number = torch.device(device).index or 0
+    torch.cuda.set_per_process_memory_fraction(min(1.0, gib * (1 << 30) / whole), number)
     try:
         yield
     finally:
-        torch.cuda.set_per_process_memory_fraction(1.0, device)
+        torch.cuda.set_per_process_memory_fraction(1.0, number)
 
 
 def stage_figures(clf: SmoothLinkClassifier, prefix: str = "", most_gib: float | None = None) -> list[Figure]:
