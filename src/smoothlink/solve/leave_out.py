@@ -10,7 +10,7 @@ import scipy.linalg
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from smoothlink.machines.arrays import cholesky_solve, to_host
+from smoothlink.machines.arrays import to_host
 from smoothlink.machines.rows import Rows
 from smoothlink.solve import Solve
 from smoothlink.solve.dual import KernelSolve, xb, xt_r
@@ -42,8 +42,8 @@ def residual_rows(rows: Rows, solve: Solve, numbers: Array, r: Array) -> Array:
     E[numbers, np.arange(len(numbers))] = 1
     if isinstance(solve, KernelSolve):
         E *= solve.scale
-        p = solve.scale * cholesky_solve(solve.L, r[:, None].copy())[:, 0]
-        return np.asarray(cholesky_solve(solve.L, E).T - np.outer(p[numbers] / solve.pivot, p))
+        p = solve.scale * solve.factor.solve(r[:, None].copy())[:, 0]
+        return np.asarray(solve.factor.solve(E).T - np.outer(p[numbers] / solve.pivot, p))
     X = rows.take(numbers).blocks[0].X.dense_rows(0, len(numbers))
     Z = solve(np.ascontiguousarray((r[numbers, None] * X).T))
     return np.asarray((E - r[:, None] * to_host(rows.map(xb, Z))).T)
@@ -65,7 +65,7 @@ def label_weights(rows: Rows, solve: Solve, Y: sp.csr_array) -> Callable[[Array]
             return to_host(B).astype(np.float32)
 
         return solved
-    M = solve.inverse()
+    M = solve.factor.inverse()
     p = M @ r
 
     def multiplied(labels: Array) -> Array:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothlink.machines.arrays import Array, astype, dot, full_eigh, half_product, take_rows, to_device_of, zeros
+from smoothlink.machines.arrays import Array, astype, diagonal, full_eigh, half_product, take_rows, to_device_of, zeros
 from smoothlink.machines.decoder_state import DecoderState, decoder_state
 from smoothlink.machines.rows import Rows
 from smoothlink.steps.featurize import Features
@@ -87,11 +87,12 @@ def coordinates_of(
     """
     if not rotated:
         solve = sums.gram.at(ridge)
-        M = solve.inverse()
-        freedom = dot(M, sums.gram.G)
+        M = solve.factor.inverse()
+        # tr MG = tr M(G + rho) - tr M rho; a feature that no row has is not in it.
+        freedom = float(np.sum(1 - solve.rho * diagonal(M), where=sums.gram.matrix.squares > 0))
         kappa = curvature(freedom)
         if kappa < 1:
-            M = sums.gram.at(ridge / kappa).inverse() / kappa
+            M = sums.gram.at(ridge / kappa).factor.inverse() / kappa
         return Coordinates(M, to_device_of(M, solve.rho.astype(np.float32)[:, None]), freedom)
     G, rho = sums.gram.G, float(sums.gram.penalties(ridge)[0])
     total, mean = float(G[-1, -1]), G[:-1, -1:] / float(G[-1, -1])  # (s, 1)
@@ -173,7 +174,7 @@ def sgd_passes(
 
 def gradient_targets(sums: LinkSums, smoothing: Smoothing, p: Array, coordinates: Coordinates) -> Array:
     """Returns Phi'W(Y - 1p') (s + 1, c) of the smoothed labels, in these coordinates."""
-    T = smoothed_targets(sums, smoothing) - astype(sums.gram.G[:, -1:], np.float32) * p
+    T = smoothed_targets(sums, smoothing) - astype(sums.gram.sums[:, None], np.float32) * p
     if coordinates.E is None:
         return T
     out = zeros(T, tuple(T.shape))
