@@ -73,6 +73,7 @@ from smoothlink.machines.host_and_device import Machine, find_machine, retry_wit
 from smoothlink.machines.rows import Rows
 from smoothlink.model import DecoderInputs, Model
 from smoothlink.solve import DualCholesky
+from smoothlink.solve.leave_out import fitted_ridge
 from smoothlink.steps.embed import label_means
 from smoothlink.steps.scale import choose_scaling
 from smoothlink.steps.thresholds import Aim
@@ -174,9 +175,9 @@ def fit_at_full_rank(problem: Problem, settings: Settings, request: Request, clo
                 aim=request.threshold_aim,
             )
     with clock.step("fit"):
-        solve = system.at(found.ridge)
+        ridge = found.fitted or fitted_ridge(problem.rows, system.at(found.ridge))
         del system
-        model = fit_full_rank(problem, solve)
+        model = fit_full_rank(problem, ridge)
     model = replace(
         model,
         calibration=calibrated.calibration,

@@ -256,7 +256,7 @@ def empty(A: Any, shape: tuple[int, ...]) -> Array:
 
 
 def cholesky(A: Array) -> Array:
-    """Returns the lower factor of A (float64); raises LinAlgError where A is not positive definite.
+    """Returns the lower factor of A; raises LinAlgError where A is not positive definite.
 
     On the host it is a view of A's transpose: what A has below its diagonal stays, and is above that of the factor.
     """
@@ -272,7 +272,7 @@ def cholesky(A: Array) -> Array:
 
 
 def cholesky_solve(L: Array, B: Array) -> Array:
-    """Returns (LL')^-1 B in float64, in the memory of B, which is float64."""
+    """Returns (LL')^-1 B, in the memory of B where its columns are contiguous."""
     with single_blas_thread(len(L)):
         if on_host(L):
             return scipy.linalg.cho_solve((L, True), B, overwrite_b=True, check_finite=False)

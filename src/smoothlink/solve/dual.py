@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothlink.machines.arrays import Array, astype, contiguous, like
+from smoothlink.machines.matrices import Sparse
 from smoothlink.machines.rows import Block, Rows
 from smoothlink.solve.cholesky import Factorable
 from smoothlink.solve.ridge import diagonal, penalties
@@ -91,18 +92,26 @@ class KernelSolve:
 
 
 def kernel_matrix(rows: Rows) -> Array:
-    """Returns K (n, n) = W^1/2 X0 X0' W^1/2 in float64, made some columns at a time."""
+    """Returns K (n, n) = W^1/2 X0 X0' W^1/2 in float64."""
     K = rows.machine.zeros((rows.n, rows.n), np.float64)
+    if not rows.remote and len(rows.blocks) == 1 and isinstance(rows.blocks[0].X, Sparse):
+        rows.blocks[0].X.add_kernel(np.append(np.ones(rows.d - 1), 0.0), K)
+    else:
+        fill_by_dense_rows(K, rows)
+    root = rows.to_device(np.sqrt(rows.w.astype(np.float64)))
+    K *= root
+    K *= root[:, None]
+    return K
+
+
+def fill_by_dense_rows(K: Array, rows: Rows) -> None:
+    """Writes X0 X0' to K (n, n), some rows of X at a time as a dense matrix."""
     for block in rows.each():
         for first in range(0, len(block.w), KERNEL_ROWS):
             last = min(first + KERNEL_ROWS, len(block.w))
             part = contiguous(astype(block.X.dense_rows(first, last), np.float64).T, copy=True)
             part[-1] = 0
             K[:, block.start + first : block.start + last] = rows.map(xb, part)
-    root = rows.to_device(np.sqrt(rows.w.astype(np.float64)))
-    K *= root
-    K *= root[:, None]
-    return K
 
 
 def xb(block: Block, B: Array) -> Array:
