@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator
 
 from smoothlink.parameters import CHOICES, FORMER, LIMITS, MATERN, PARAMETERS, example_of, flat_table, unknown_parameter
+from smoothlink.scikit_learn import BaseEstimator
 
 
 class ShortHtml:

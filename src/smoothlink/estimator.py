@@ -12,9 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast, overload
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from smoothlink.choices import (
     Exponential,
@@ -54,6 +51,14 @@ from smoothlink.predict import (
     predict_sets,
     predict_topk,
     predictions,
+)
+from smoothlink.scikit_learn import (
+    BaseEstimator,
+    ClassifierMixin,
+    _check_sample_weight,
+    check_is_fitted,
+    check_random_state,
+    validate_data,
 )
 from smoothlink.solve import Cholesky, ConjugateGradient, DualCholesky
 from smoothlink.steps.thresholds import threshold_array

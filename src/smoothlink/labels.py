@@ -12,11 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from sklearn.exceptions import DataConversionWarning
-from sklearn.utils import column_or_1d
-from sklearn.utils.multiclass import check_classification_targets
 
 from smoothlink.errors import DataError
+from smoothlink.scikit_learn import DataConversionWarning, check_classification_targets, column_or_1d
 from smoothlink.text.data_frames import column_names, list_names, values_of
 
 Array = NDArray[Any]

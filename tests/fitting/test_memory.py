@@ -70,11 +70,11 @@ def test_a_plan_needs_no_more_than_its_budget(sizes, memory, search):
 
 def test_the_plan_says_what_goes_at_a_time():
     assert str(make_plan(8 << 30, LARGE)) == (
-        "Memory: 4.03G of 8.00G expected, most to fit; X stays in memory, blocks have 65,536 rows."
+        "Memory: 3.94G of 8.00G expected, most to fit; X stays in memory, blocks have 65,536 rows."
     )
     assert re.fullmatch(
         r"Memory: 1\.41G of 1\.50G expected, most to embed; 16M of X stays in memory, blocks have 8,192 rows, "
-        r"solves go 8 columns at a time, V goes 6,250 labels at a time, files take 2\.61G\.",
+        r"solves go 8 columns at a time, V goes 12,500 labels at a time, files take 2\.61G\.",
         str(make_plan(3 << 29, LARGE)),
     )
     assert make_plan(3 << 29, LARGE).for_summary()["expected"] == pytest.approx(1.41 * (1 << 30), rel=0.01)

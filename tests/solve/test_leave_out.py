@@ -7,7 +7,7 @@ from problems import dense_problem, relative_error, sparse_problem
 from sklearn.linear_model import Ridge
 
 from smoothlink.solve import Cholesky, DualCholesky
-from smoothlink.solve.leave_out import held_out_smoother, label_weights
+from smoothlink.solve.leave_out import fitted_ridge, held_out_smoother
 
 SOLVERS = [Cholesky(), DualCholesky()]
 
@@ -27,7 +27,7 @@ def refit_scores(p, held, ridge):
 def test_held_out_scores_are_those_of_a_refit_without_these_rows(rng, make, solver, held):
     p = make(rng)
     rows, held = p.rows(block_rows=50), np.array(held)
-    L = held_out_smoother(rows, solver.prepare(rows).at(0.5), held)
+    L = held_out_smoother(fitted_ridge(rows, solver.prepare(rows).at(0.5)), held)
     Y = p.dense[1]
     assert relative_error(L @ Y, refit_scores(p, held, 0.5)) < 1e-4
     assert not L[:, held].any()
@@ -40,8 +40,7 @@ def test_weights_onto_all_labels_are_those_of_scikit_learn(rng, solver):
     used = np.count_nonzero((w[:, None] * X[:, :-1] ** 2).sum(axis=0))
     rho = 0.3 * np.einsum("ij,ij,i->", X[:, :-1], X[:, :-1], w) / used
     wanted = Ridge(alpha=rho, solver="cholesky").fit(X[:, :-1], Y, sample_weight=w)
-    weights_of = label_weights(rows, solver.prepare(rows).at(0.3), sp.csr_array(Y))
     labels = np.array([0, 3, 4])
-    B = weights_of(labels)
+    B = fitted_ridge(rows, solver.prepare(rows).at(0.3)).label_weights(sp.csc_array(Y[:, labels]))
     assert relative_error(B[:-1], wanted.coef_[labels].T) < 1e-4
     assert relative_error(B[-1], wanted.intercept_[labels]) < 1e-4

@@ -13,7 +13,7 @@ from smoothlink.machines.host_and_device import HOST
 from smoothlink.machines.rows import Rows
 from smoothlink.machines.simd import VECTOR_WIDTH
 from smoothlink.solve import Cholesky, ConjugateGradient, DualCholesky, choose_solver
-from smoothlink.solve.cholesky import factor
+from smoothlink.solve.cholesky import Factorable, GramSystem
 
 SOLVERS = [Cholesky(), ConjugateGradient(tol=1e-6), DualCholesky()]
 PROBLEMS = [sparse_problem, dense_problem]
@@ -72,12 +72,31 @@ def test_one_prepared_system_serves_every_ridge(rng, machine):
             np.testing.assert_array_equal(home(system.at(ridge)(B)), home(again(B)))
 
 
+@pytest.mark.parametrize("solver", [Cholesky(), DualCholesky()])
+def test_a_solver_whose_memory_has_the_factor_of_another_ridge_refuses(rng, solver):
+    p = sparse_problem(rng)
+    B, system = targets(p, p.dense[1]), solver.prepare(p.rows())
+    first = system.at(1.0)
+    system.at(0.1)
+    with pytest.raises(RuntimeError, match="factored again"):
+        first(B)
+
+
+def test_a_gram_system_returns_the_same_matrix_after_factors_in_its_memory(rng, machine):
+    X = rng.normal(size=(700, 600))  # more than one block of rows is mirrored
+    G = X.T @ X
+    system = GramSystem(machine.to_device(G.copy()))
+    before = home(system.at(0.3)(machine.to_device(G[:, :2].copy())))
+    np.testing.assert_array_equal(home(system.G), G)
+    np.testing.assert_array_equal(home(system.at(0.3)(machine.to_device(G[:, :2].copy()))), before)
+
+
 def test_inverse_times_gram_plus_rho_is_the_identity(rng, machine):
     p = dense_problem(rng).on(machine)
     X, _ = p.dense
     solve = p.solve(0.3)
     A = X.T @ (p.w[:, None] * X) + np.diag(solve.rho)
-    M = home(solve.inverse())
+    M = home(solve.factor.inverse())
     np.testing.assert_array_equal(M, M.T)
     np.testing.assert_allclose(M @ A, np.eye(len(A)), atol=1e-5)
 
@@ -320,7 +339,7 @@ def test_features_that_are_not_numbers_are_named(bad, machine):
 
 def test_a_matrix_that_no_jitter_makes_positive_definite_is_refused(machine):
     with pytest.raises(np.linalg.LinAlgError, match="not positive definite"):
-        factor(machine.to_device(np.array([[1.0, 2.0], [2.0, 1.0]])), np.zeros(2))
+        Factorable(machine.to_device(np.array([[1.0, 2.0], [2.0, 1.0]]))).factor(np.zeros(2))
 
 
 # Which solver

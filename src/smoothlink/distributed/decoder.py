@@ -188,7 +188,7 @@ def transpose(totals: list[Array]) -> Array:
 
 def solve(targets: Array, G: Array, ridge: float, smoothing: Smoothing) -> Array:
     """Returns V of some labels by squared loss."""
-    return np.ascontiguousarray(squared(LinkSums(GramSystem(G), targets, 0.0), ridge, smoothing))
+    return np.ascontiguousarray(squared(LinkSums(GramSystem(G.copy()), targets, 0.0), ridge, smoothing))
 
 
 def label_pass(
@@ -205,7 +205,7 @@ def label_pass(
     passes = sgd_passes(
         rows,
         features,
-        LinkSums(GramSystem(G), targets, weight),
+        LinkSums(GramSystem(G.copy()), targets, weight),
         settings.ridge,
         softmax=False,
         sgd=settings.sgd,

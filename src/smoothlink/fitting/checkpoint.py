@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import importlib.metadata
 import json
 import os
 import shutil
-import sys
 import tempfile
 import time
 import zipfile
@@ -23,7 +21,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from smoothlink.data.atomic import replace_file
-from smoothlink.fitting.memory import Plan, size
+from smoothlink.fitting.memory import Plan, call_glibc, size
 from smoothlink.machines.rows import SavedSums
 from smoothlink.machines.rows_in_files import FileArray, new_file_array
 
@@ -42,10 +40,8 @@ class FitState:
 
     def trim(self) -> None:
         """Where memory is counted, has the C library return what was freed: it holds back tens of megabytes."""
-        if self.plan.memory is not None and sys.platform == "linux":
-            trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it, musl does without
-            if trim is not None:
-                trim(0)
+        if self.plan.memory is not None:
+            call_glibc("malloc_trim", 0)
 
     def array(self, name: str, shape: tuple[int, int]) -> FileArray:
         """Returns a new array of zeros in a file."""

@@ -6,7 +6,6 @@ Y does not fit into them, and labels of a row or two are lost first.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -15,7 +14,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from smoothlink.fitting.calibration import HeldOut, add_scores, criterion, rows_scored
-from smoothlink.fitting.choose import RIDGES, Point, Trials, climb, grid, make_fold
+from smoothlink.fitting.choose import RIDGES, Point, Trials, climb, grid, make_fold, validated_labels
 from smoothlink.fitting.holdout import holdouts
 from smoothlink.fitting.link import label_totals
 from smoothlink.fitting.memory import SEARCH_FEATURES
@@ -28,8 +27,8 @@ from smoothlink.machines.host_and_device import HOST
 from smoothlink.machines.matrices import Sparse
 from smoothlink.machines.rows import Rows
 from smoothlink.model import Model
-from smoothlink.solve import Cholesky, DualCholesky, Solve, System
-from smoothlink.solve.leave_out import held_out_smoother, label_weights
+from smoothlink.solve import Cholesky, DualCholesky, System
+from smoothlink.solve.leave_out import DualRidge, PrimalRidge, fitted_ridge, held_out_smoother
 from smoothlink.steps.calibrate import Histogram, no_calibration
 from smoothlink.steps.featurize import Features, parse_kernel
 from smoothlink.steps.squared import CERTAIN
@@ -51,6 +50,7 @@ class HeldOutRidge(NamedTuple):
     criterion: float  # smaller is better; inf where nothing was held out
     held: list[Array]  # numbers of the held-out rows of each fold
     smoothers: list[Array]  # (h, n) of each fold: times Y, their scores by fits without them
+    fitted: DualRidge | None = None  # that of the ridge, if its memory is its own
 
     def scored(self, problem: Problem, labels: Array | None = None) -> list[HeldOut]:
         """Returns the held-out rows with their scores, of all labels or of some."""
@@ -60,10 +60,10 @@ class HeldOutRidge(NamedTuple):
 
 def held_out(Y: sp.csr_array, rows: Rows, held: Array, smoother: Array) -> HeldOut:
     """Returns held-out rows whose scores are smoother (h, n) times Y."""
-    by_label = sp.csc_array(Y)
+    by_label, across = sp.csc_array(Y), np.ascontiguousarray(smoother.T)
 
     def scores(labels: slice, count: int) -> Array:
-        return np.ascontiguousarray((by_label[:, labels].T @ smoother[:count].T).T, np.float32)
+        return np.ascontiguousarray((by_label[:, labels].T @ across[:, :count]).T, np.float32)
 
     return HeldOut(scores, Y[held], rows.w[held].astype(np.float64))
 
@@ -99,14 +99,15 @@ def choose_ridge(
     rows = problem.rows
     held = holdouts(rows.w, request, problem.groups)
     best = HeldOutRidge(settings.ridge, np.inf, [], [])
+    labels = None if problem.multiclass else validated_labels(label_totals(rows)["counts"])
 
     def loss(point: Point) -> float:
         nonlocal best
-        solve = system.at(float(point[0]))
-        found = HeldOutRidge(float(point[0]), np.inf, held, [held_out_smoother(rows, solve, h) for h in held])
-        value = criterion(found.scored(problem), "squared", multiclass=problem.multiclass)[0]
+        fitted = fitted_ridge(rows, system.at(float(point[0])))
+        found = HeldOutRidge(float(point[0]), np.inf, held, [held_out_smoother(fitted, h) for h in held])
+        value = criterion(found.scored(problem, labels), "squared", multiclass=problem.multiclass)[0]
         if value < best.criterion:
-            best = found._replace(criterion=value)
+            best = found._replace(criterion=value, fitted=fitted if isinstance(fitted, DualRidge) else None)
         return value
 
     ridges = (settings.ridge,) if request.effort == "quick" else grid(request.ridge, RIDGES[::2])
@@ -167,24 +168,24 @@ def full_rank_choice(problem: Problem, settings: Settings, found: HeldOutRidge, 
     return ChosenSettings(problem, settings, {"rank": rank, "ridge": ridge, "kernel": "full rank"}, found.criterion)
 
 
-def fit_full_rank(problem: Problem, solve: Solve, most: int = MOST_WEIGHTS) -> Model:
+def fit_full_rank(problem: Problem, ridge: PrimalRidge | DualRidge, most: int = MOST_WEIGHTS) -> Model:
     """Returns the model, not yet calibrated, of the ridge onto all labels: weights per label and feature alone.
 
     Where X is sparse about `most` of them are kept, the largest.
     """
-    rows, totals = problem.rows, label_totals(problem.rows)
-    weights_of, blocks = label_weights(rows, solve, problem.Y), np.array_split(np.arange(rows.c), -(-rows.c // BLOCK))
+    rows, totals, Y = problem.rows, label_totals(problem.rows), sp.csc_array(problem.Y)
+    blocks = np.array_split(np.arange(rows.c), -(-rows.c // BLOCK))
     D = None
     if isinstance(rows.blocks[0].X, Sparse):
-        least, kept, intercepts = least_weight(rows, weights_of, most), [], np.empty(rows.c, np.float32)
+        least, kept, intercepts = least_weight(ridge, Y, most), [], np.empty(rows.c, np.float32)
         for labels in blocks:
-            B = weights_of(labels)
+            B = ridge.label_weights(Y[:, labels])
             intercepts[labels], B[-1] = B[-1], 0
             kept.append(sp.csc_array(np.where(np.abs(B) > least, B, np.float32(0))))
         D = sparse_weights(sp.csr_array(sp.hstack(kept, format="csr")))
         V = np.stack([np.zeros_like(intercepts), intercepts])
     else:
-        V = np.concatenate([weights_of(labels) for labels in blocks], axis=1)
+        V = np.concatenate([ridge.label_weights(Y[:, labels]) for labels in blocks], axis=1)
     V[-1, (totals["counts"] > 0) & (totals["counts"] >= (1 - 1e-6) * totals["total"])] += CERTAIN
     return Model(
         scaling=problem.scaling,
@@ -203,11 +204,12 @@ def fit_full_rank(problem: Problem, solve: Solve, most: int = MOST_WEIGHTS) -> M
     )
 
 
-def least_weight(rows: Rows, weights_of: Callable[[Array], Array], most: int) -> float:
+def least_weight(ridge: PrimalRidge | DualRidge, Y: sp.csc_array, most: int) -> float:
     """Returns the size above which weights are kept so that about `most` are, by the weights of some labels."""
-    if (rows.d - 1) * rows.c <= most:
+    c = Y.shape[1]
+    if (ridge.rows.d - 1) * c <= most:
         return 0.0
-    some = np.arange(0, rows.c, -(-rows.c // BLOCK))
-    sizes = np.abs(weights_of(some)[:-1]).ravel()
-    kept = int(most * len(some) / rows.c)
+    some = np.arange(0, c, -(-c // BLOCK))
+    sizes = np.abs(ridge.label_weights(Y[:, some])[:-1]).ravel()
+    kept = int(most * len(some) / c)
     return float(np.partition(sizes, len(sizes) - kept)[len(sizes) - kept])

@@ -36,7 +36,7 @@ from smoothlink.fitting.holdout import (
 )
 from smoothlink.fitting.input_kernel import Pose, choose_with_inputs, grow_inputs, with_trees, with_width
 from smoothlink.fitting.link import fit_link, label_totals
-from smoothlink.fitting.memory import resident_bytes
+from smoothlink.fitting.memory import resident_bytes, return_large_arrays
 from smoothlink.fitting.prepare import (
     MOST_DIRECTIONS,
     make_problem,
@@ -73,6 +73,7 @@ from smoothlink.machines.host_and_device import Machine, find_machine, retry_wit
 from smoothlink.machines.rows import Rows
 from smoothlink.model import DecoderInputs, Model
 from smoothlink.solve import DualCholesky
+from smoothlink.solve.leave_out import fitted_ridge
 from smoothlink.steps.embed import label_means
 from smoothlink.steps.scale import choose_scaling
 from smoothlink.steps.thresholds import Aim
@@ -88,6 +89,7 @@ LINEAR_GAIN = 0.005  # of the criterion that it must bring
 
 def run(data: TrainingData, request: Request, *, notify: Notify | None = None, note: Note | None = None) -> Fitted:
     """Fits a model; where a device runs out of memory, the fit begins again with smaller blocks."""
+    return_large_arrays()
 
     def fit(machine: Machine) -> Fitted:
         fitted = run_on(data, replace(request, device=machine), notify, note)
@@ -173,9 +175,9 @@ def fit_at_full_rank(problem: Problem, settings: Settings, request: Request, clo
                 aim=request.threshold_aim,
             )
     with clock.step("fit"):
-        solve = system.at(found.ridge)
+        ridge = found.fitted or fitted_ridge(problem.rows, system.at(found.ridge))
         del system
-        model = fit_full_rank(problem, solve)
+        model = fit_full_rank(problem, ridge)
     model = replace(
         model,
         calibration=calibrated.calibration,

@@ -19,6 +19,8 @@ HostArray = NDArray[Any]
 SUM_ROWS = 65536  # products of at most so many rows are added in float64
 COPY_BYTES, COPY_THREADS = 64 << 20, 4  # of a matrix that each thread copies to the host at a time; threads that do
 PINNED_BYTES = 1 << 30  # up to which an array is copied through pinned memory
+MIRRORED_ROWS = 256  # of a symmetric matrix that are copied together
+COSINE_ROWS = 256  # whose features the host makes together, in a part of its memory
 LARGEST_SCORE = 40.0  # beyond it a probability is 0 or 1 in float32
 
 
@@ -131,12 +133,16 @@ def diagonal(A: Array) -> HostArray:
     return np.diag(A) if on_host(A) else to_host(A.diagonal())
 
 
-def with_diagonal(A: Array, d: HostArray) -> Array:
-    """Returns a copy of A, column by column in memory on the host, with another diagonal."""
+def from_lower(A: Array, d: HostArray) -> Array:
+    """Returns the symmetric matrix with what A has below its diagonal and the diagonal d: on the host in A's memory."""
     if on_host(A):
-        B = np.array(A, order="F", copy=True)
-        np.fill_diagonal(B, d)
-        return B
+        for start in range(0, len(A), MIRRORED_ROWS):
+            stop = min(len(A), start + MIRRORED_ROWS)
+            corner = A[start:stop, start:stop]
+            corner[...] = np.tril(corner) + np.tril(corner, -1).T
+            A[start:stop, stop:] = A[stop:, start:stop].T
+        np.fill_diagonal(A, d)
+        return A
     B = A.clone()
     B.diagonal().copy_(to_device_of(A, d))
     return B
@@ -223,10 +229,11 @@ def add_log_sums(a: Array, b: Array) -> Array:
 def cosines(H: Any, R: Array, b: Array, out: Array) -> None:
     """Writes sqrt(2) cos(H R + b) into out (n, s), in float32: Cauchy frequencies make arguments of 1e4."""
     if on_host(out):
-        angles = H @ R
-        angles += b
-        np.cos(angles, out=angles)
-        np.multiply(angles, np.float32(np.sqrt(2)), out=out)
+        for start in range(0, len(out), COSINE_ROWS):
+            angles = H[start : start + COSINE_ROWS] @ R
+            angles += b
+            np.cos(angles, out=angles)
+            np.multiply(angles, np.float32(np.sqrt(2)), out=out[start : start + COSINE_ROWS])
         return
     import torch
 
@@ -249,10 +256,13 @@ def empty(A: Any, shape: tuple[int, ...]) -> Array:
 
 
 def cholesky(A: Array) -> Array:
-    """Returns the lower factor of A (float64), in its memory; raises LinAlgError where A is not positive definite."""
+    """Returns the lower factor of A; raises LinAlgError where A is not positive definite.
+
+    On the host it is a view of A's transpose: what A has below its diagonal stays, and is above that of the factor.
+    """
     with single_blas_thread(len(A)):
         if on_host(A):
-            return scipy.linalg.cholesky(A, lower=True, overwrite_a=True, check_finite=False)
+            return scipy.linalg.cho_factor(A.T, lower=True, overwrite_a=True, check_finite=False)[0]
         import torch
 
         L, failed = torch.linalg.cholesky_ex(A)
@@ -262,7 +272,7 @@ def cholesky(A: Array) -> Array:
 
 
 def cholesky_solve(L: Array, B: Array) -> Array:
-    """Returns (LL')^-1 B in float64, in the memory of B, which is float64."""
+    """Returns (LL')^-1 B, in the memory of B where its columns are contiguous."""
     with single_blas_thread(len(L)):
         if on_host(L):
             return scipy.linalg.cho_solve((L, True), B, overwrite_b=True, check_finite=False)

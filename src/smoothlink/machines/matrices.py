@@ -86,6 +86,13 @@ class Sparse:
             part = w[start : start + self.part_rows]
             kernels.csr_add_gram(*t[:5], A.indptr, A.indices, A.data, part, out)
 
+    def add_kernel(self, w: HostArray, out: HostArray) -> None:
+        """Adds X diag(w) X' to out (n, n): the Gram matrix of the transpose."""
+        from smoothlink.machines import kernels
+
+        T = self.csr.tocsc()
+        kernels.csr_add_gram(*self.forward[:5], T.indptr, T.indices, T.data, w, out)
+
     def add_square_sums(self, w: HostArray, out: HostArray) -> None:
         """Adds the diagonal of X' diag(w) X to out (d,)."""
         A = self.csr

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothlink.machines.arrays import Array, astype, cholesky_inverse, cholesky_solve, contiguous, like, zeros
+from smoothlink.machines.arrays import Array, astype, contiguous, like
+from smoothlink.machines.matrices import Sparse
 from smoothlink.machines.rows import Block, Rows
-from smoothlink.solve.cholesky import factor
+from smoothlink.solve.cholesky import Factorable
 from smoothlink.solve.ridge import diagonal, penalties
 
 HostArray = NDArray[Any]
@@ -30,14 +31,13 @@ class DualCholesky:
         return KernelSystem(rows, kernel_matrix(rows), diagonal(rows), penalize_intercept)
 
 
-@dataclass(frozen=True)
 class KernelSystem:
-    """W^1/2 X X' W^1/2 without the intercept: `at(ridge)` returns the solver of (X'WX + rho) Z = B."""
+    """W^1/2 X X' W^1/2 without the intercept: `at(ridge)` returns the solver of (X'WX + rho) Z = B, which the next
+    `at` makes unusable."""
 
-    rows: Rows
-    K: Array  # (n, n) float64
-    squares: HostArray  # (d,) diagonal of X'WX
-    penalize_intercept: bool = False
+    def __init__(self, rows: Rows, K: Array, squares: HostArray, penalize_intercept: bool = False) -> None:
+        """Takes K (n, n), in float64, which is overwritten, and the diagonal (d,) of X'WX."""
+        self.rows, self.K, self.squares, self.penalize_intercept = rows, Factorable(K), squares, penalize_intercept
 
     def at(self, ridge: float) -> KernelSolve:
         rho = penalties(ridge, self.squares, penalize_intercept=self.penalize_intercept)
@@ -63,7 +63,7 @@ class KernelSolve:
     def __init__(self, system: KernelSystem, rho: HostArray) -> None:
         self.rows, self.rho = system.rows, rho
         self.scale = rho[0] if rho[0] > 0 else 1.0  # features that are all zero need no ridge
-        self.L = factor(system.K, np.full(len(system.K), self.scale))
+        self.factor = system.K.factor(np.full(self.rows.n, self.scale))
         w = self.rows.w.astype(np.float64)
         self.root = self.rows.to_device(np.sqrt(w)[:, None])
         s = self.rows.sum(xt_r, w[:, None], out=(self.rows.d, 1), dtype=np.float64)
@@ -82,33 +82,36 @@ class KernelSolve:
             B[...] = Z
         return B if overwrite else like(Z, B)
 
-    def inverse(self) -> Array:
-        """Returns (K + rho)^-1 in float32; it is the last call, since the memory of the factor is reused."""
-        L, self.L = self.L, zeros(self.L, (0, 0))
-        return cholesky_inverse(L)
-
     def _without_intercept(self, B: Array) -> Array:
         """Returns A0^-1 B = (B - X0'W^1/2 (K + rho)^-1 W^1/2 X0 B) / rho; both are 0 at the intercept."""
         R = self.root * self.rows.map(xb, B)
-        R = cholesky_solve(self.L, R)
+        R = self.factor.solve(R)
         Z = (B - self.rows.sum(xt_r, self.root * R, out=tuple(B.shape), dtype=np.float64)) / self.scale
         Z[-1] = 0
         return Z
 
 
 def kernel_matrix(rows: Rows) -> Array:
-    """Returns K (n, n) = W^1/2 X0 X0' W^1/2 in float64, made some columns at a time."""
+    """Returns K (n, n) = W^1/2 X0 X0' W^1/2 in float64."""
     K = rows.machine.zeros((rows.n, rows.n), np.float64)
+    if not rows.remote and len(rows.blocks) == 1 and isinstance(rows.blocks[0].X, Sparse):
+        rows.blocks[0].X.add_kernel(np.append(np.ones(rows.d - 1), 0.0), K)
+    else:
+        fill_by_dense_rows(K, rows)
+    root = rows.to_device(np.sqrt(rows.w.astype(np.float64)))
+    K *= root
+    K *= root[:, None]
+    return K
+
+
+def fill_by_dense_rows(K: Array, rows: Rows) -> None:
+    """Writes X0 X0' to K (n, n), some rows of X at a time as a dense matrix."""
     for block in rows.each():
         for first in range(0, len(block.w), KERNEL_ROWS):
             last = min(first + KERNEL_ROWS, len(block.w))
             part = contiguous(astype(block.X.dense_rows(first, last), np.float64).T, copy=True)
             part[-1] = 0
             K[:, block.start + first : block.start + last] = rows.map(xb, part)
-    root = rows.to_device(np.sqrt(rows.w.astype(np.float64)))
-    K *= root
-    K *= root[:, None]
-    return K
 
 
 def xb(block: Block, B: Array) -> Array:

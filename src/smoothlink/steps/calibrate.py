@@ -167,12 +167,12 @@ class Histogram:
 
     def _pooled(self) -> tuple[Array, Array]:
         """Returns the bins in use and the isotonic block that each belongs to."""
-        from sklearn.isotonic import isotonic_regression
+        from scipy.optimize import isotonic_regression
 
         full = np.flatnonzero(self.pairs > 0)
         if not len(full):
             return full, full
-        fitted = isotonic_regression(self.positives[full] / self.pairs[full], sample_weight=self.pairs[full])
+        fitted = isotonic_regression(self.positives[full] / self.pairs[full], weights=self.pairs[full]).x
         return full, np.concatenate([[0], np.cumsum(np.diff(fitted) > 0)]).astype(np.int64)
 
 

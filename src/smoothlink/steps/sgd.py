@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from smoothlink.machines.arrays import (
     Array,
     astype,
-    dot,
+    diagonal,
     full_eigh,
     half_product,
     take_rows,
@@ -101,11 +101,12 @@ def coordinates_of(
     """
     if not rotated:
         solve = sums.gram.at(ridge)
-        M = solve.inverse()
-        freedom = dot(M, sums.gram.G)
+        M = solve.factor.inverse()
+        # tr MG = tr M(G + rho) - tr M rho; a feature that no row has is not in it.
+        freedom = float(np.sum(1 - solve.rho * diagonal(M), where=sums.gram.matrix.squares > 0))
         kappa = curvature(freedom)
         if kappa < 1:
-            M = sums.gram.at(ridge / kappa).inverse() / kappa
+            M = sums.gram.at(ridge / kappa).factor.inverse() / kappa
         return Coordinates(M, to_device_of(M, solve.rho.astype(np.float32)[:, None]), freedom)
     G, rho = sums.gram.G, float(sums.gram.penalties(ridge)[0])
     total, mean = float(G[-1, -1]), G[:-1, -1:] / float(G[-1, -1])  # (s, 1)
@@ -197,7 +198,7 @@ def gradient_targets(
 ) -> Array:
     """Returns Phi'W(Y - 1p') (s + 1, c) of the smoothed labels, in these coordinates; `shape` may be larger."""
     (s, c), out, E = sums.targets.shape, zeros(p, shape), coordinates.E
-    means = astype(sums.gram.G[:, -1:], np.float32)
+    means = astype(sums.gram.sums[:, None], np.float32)
     for labels in some_labels(c):
         T = smoothed_targets(sums._replace(targets=sums.targets[:, labels]), smoothing) - means * p[:, labels]
         out[: s - 1, labels] = T[:-1] if E is None else E.T @ T[:-1] - coordinates.mean.T * T[-1:]

@@ -18,9 +18,9 @@ HostArray = NDArray[Any]
 Outs = list[tuple[tuple[int, ...], Any]]
 
 # Rows featurized at a time: float32 products of at most this many rows are added in float64.
-PHI_ROWS = 4096
+PHI_ROWS = 1024
 CERTAIN = 10.0  # above all scores of the squared loss
-SOLVED_LABELS = 2048  # whose V is solved for together
+SOLVED_LABELS = 512  # whose V is solved for together
 
 
 class LinkSums(NamedTuple):
@@ -98,21 +98,20 @@ def add_link_sums(
 
 
 def smoothed_targets(sums: LinkSums, smoothing: Smoothing) -> Array:
-    """Returns Phi'WY of the smoothed labels: the shift adds (Phi'w) 1', and Phi'w is a column of the Gram matrix."""
-    G = sums.gram.G
-    targets = sums.targets
-    if isinstance(targets, np.ndarray) and not on_host(G):  # from a file or from the host, label by label
-        targets = to_device_of(G, targets.T).T
+    """Returns Phi'WY of the smoothed labels: the shift adds (Phi'w) 1'."""
+    totals, targets = sums.gram.sums[:, None], sums.targets
+    if isinstance(targets, np.ndarray) and not on_host(totals):  # from a file or from the host, label by label
+        targets = to_device_of(totals, targets.T).T
     if smoothing == Smoothing():
         return targets
-    return smoothing.scale * targets + astype(smoothing.shift * G[:, -1:], np.float32)
+    return smoothing.scale * targets + astype(smoothing.shift * totals, np.float32)
 
 
 def squared(sums: LinkSums, ridge: float, smoothing: Smoothing = Smoothing()) -> Array:
     """Returns V (s + 1, c) = argmin |Y - Phi V|^2 + rho |V|^2, in closed form."""
     if sums.targets.shape[1] <= SOLVED_LABELS:
         return solved(sums.gram.at(ridge), sums, smoothing)
-    V = empty(sums.gram.G, tuple(sums.targets.shape))
+    V = empty(sums.gram.sums, tuple(sums.targets.shape))
     for labels, part in squared_parts(sums, ridge, smoothing):
         V[:, labels] = part
     return V
@@ -132,7 +131,7 @@ def solved(solve: Callable[[Array], Array], sums: LinkSums, smoothing: Smoothing
     """Returns V (s + 1, c). Labels that every row has score CERTAIN more: the squared loss gives them 1, and others
     that overshoot 1 would outrank what is certain."""
     V = solve(smoothed_targets(sums, smoothing))
-    counts, total = sums.label_weights, float(sums.gram.G[-1, -1])
+    counts, total = sums.label_weights, float(sums.gram.sums[-1])
     for label in np.flatnonzero((counts > 0) & (counts >= (1 - 1e-6) * total)).tolist():
         V[-1, label] += CERTAIN
     return V

@@ -19,7 +19,7 @@ Probabilities = Callable[[], Iterator[tuple[slice, Array, sp.csr_array]]]  # lab
 
 HALF = float(np.nextafter(np.float32(0.5), np.float32(1)))  # the least probability above 1/2
 LOG_ODDS = np.arange(-1380, 2761) * 0.005  # of the thresholds that are considered: 0.001 to 0.999999
-PAIRS_AT_A_TIME = 1 << 20  # that are counted together
+PAIRS_AT_A_TIME = 1 << 18  # that are counted together
 LEAST_PAIRS = 20  # predicted pairs below which their precision says nothing
 COARSE = 20  # steps of LOG_ODDS between thresholds at which the F1 of each label is compared
 BAND_LABELS, MOST_BANDS = 25, 8  # labels of like frequency that share a cut, at least; bands of them, at most

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.linalg
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from smoothlink.fitting.choose import Point, climb, validated_labels
+from smoothlink.machines.arrays import cholesky, cholesky_solve
 from smoothlink.steps.calibrate import Histogram
 
 Array = NDArray[Any]
@@ -61,13 +61,14 @@ def choose_ngrams(
         for ngrams in [*(Ngrams(w, None) for w in words), *(Ngrams(None, c) for c in characters if c is not None)]
     }
     losses: dict[Ngrams, float] = {}
+    ridge = 1.0  # where the climb begins: the best one of the kernel before
     for c in characters:
         for w in words:
             for share in CHAR_SHARES if c is not None else (0.0,):
                 mixed = [(1 - share) * K for K in kernels[Ngrams(w, None)]]
                 if c is not None:
                     mixed = [K + share * C for K, C in zip(mixed, kernels[Ngrams(None, c)], strict=True)]
-                losses[Ngrams(w, c, share)] = trial.loss(*mixed)
+                losses[Ngrams(w, c, share)], ridge = trial.loss(mixed, ridge)
     least = min(losses.values())
     predicted = max(0.0, trial.without_features() - least)
     long = np.median([len(texts[i]) for i in sample]) >= SHORT_TEXT
@@ -90,13 +91,14 @@ def distinct_sample(texts: Sequence[str]) -> Array:
 
 def kernel(fitted: sp.csr_array, held: sp.csr_array) -> tuple[Array, Array]:
     """Returns the products of the rows that are fitted with themselves, and of those held out with them."""
-    return (fitted @ fitted.T).toarray().astype(np.float64), (held @ fitted.T).toarray().astype(np.float64)
+    return (fitted @ fitted.T).toarray(), (held @ fitted.T).toarray()
 
 
 def smoother(K: Array, C: Array, ridge: float) -> Array:
     """Returns L (h, n): L Y are the scores that a ridge regression with an intercept gives held-out rows."""
-    factor = scipy.linalg.cho_factor(K + ridge * np.eye(len(K)), lower=True, overwrite_a=True)
-    Z = scipy.linalg.cho_solve(factor, np.column_stack([C.T, np.ones(len(K))]), overwrite_b=True)
+    K = K.copy()
+    K[np.diag_indices(len(K))] += ridge
+    Z = cholesky_solve(cholesky(K), np.asfortranarray(np.vstack([C, np.ones(len(K), C.dtype)]).T))
     L, m = Z[:, :-1].T, Z[:, -1]
     L += np.outer((1 - L.sum(axis=1)) / m.sum(), m)  # the intercept is not penalised
     return np.asarray(L)
@@ -108,13 +110,15 @@ class Trial(NamedTuple):
     fitted: sp.csr_array
     held: sp.csr_array
 
-    def loss(self, K: Array, C: Array) -> float:
-        """Returns the least calibrated Brier score over ridges, of kernels K (n, n) and C (h, n)."""
+    def loss(self, kernels: Sequence[Array], near: float) -> tuple[float, float]:
+        """Returns the least calibrated Brier score over ridges, of kernels K (n, n) and C (h, n), and its ridge."""
+        K, C = kernels
 
         def brier(point: Point) -> float:
             return self.brier((self.fitted.T @ smoother(K, C, float(point[0])).T).T)
 
-        return climb(brier, [RIDGES], (1.0,)).loss
+        best = climb(brier, [RIDGES], (near,))
+        return best.loss, float(best.point[0])
 
     def without_features(self) -> float:
         """Returns the Brier score of the label frequencies."""

@@ -11,8 +11,6 @@ from typing import Any, Literal, Self, overload
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted
 
 from smoothlink import modelfile as persist
 from smoothlink.choices import ShortHtml, check_names
@@ -22,6 +20,7 @@ from smoothlink.labels import NamedLabels, names_of, read_labels
 from smoothlink.machines.copies import RowContents, notable
 from smoothlink.metrics.evaluate import Evaluation
 from smoothlink.parameters import Values, check_value
+from smoothlink.scikit_learn import BaseEstimator, check_is_fitted
 from smoothlink.text.data_frames import TextColumns, column_names, list_names, ranked_frame, read_texts, values_of
 from smoothlink.text.documents import TABLE, DocumentSource, as_meta, from_meta
 from smoothlink.text.examples import TrainingExample, some_examples

@@ -14,13 +14,10 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.feature_extraction.text import CountVectorizer
-from sklearn.utils import murmurhash3_32
-from sklearn.utils.validation import check_is_fitted
 
 from smoothlink.errors import DataError, ModelFileError
 from smoothlink.safetensors_file import pack_names, unpack_names
+from smoothlink.scikit_learn import BaseEstimator, TransformerMixin, check_is_fitted, deferred, murmurhash3_32
 from smoothlink.text.choose_ngrams import SHORT_TEXT, Ngrams, choose_ngrams
 from smoothlink.text.data_frames import read_texts
 from smoothlink.text.numbers import Document, NumberScale, noting
@@ -260,7 +257,9 @@ class TextFeatures(TransformerMixin, BaseEstimator):
                 raise ValueError(f"{name} is {value!r}; possible are 'auto' and a number from 1 on.")
         return {"min_df": least, "max_features": most}
 
-    def _vectorizer(self, kind: str, ngrams: tuple[int, int], **limits: Any) -> CountVectorizer:
+    def _vectorizer(self, kind: str, ngrams: tuple[int, int], **limits: Any) -> Any:
+        with deferred("scipy.stats"):
+            from sklearn.feature_extraction.text import CountVectorizer
         return CountVectorizer(
             analyzer=KINDS[kind],
             ngram_range=ngrams,
@@ -436,7 +435,7 @@ def with_numbers(texts: Iterable[str], width: int) -> Iterator[str]:
         yield text
 
 
-def _counted(vectorizer: CountVectorizer, documents: list[str]) -> Any:
+def _counted(vectorizer: Any, documents: list[str]) -> Any:
     """Returns counts (n, d) with their vocabulary; no columns where there is none."""
     try:
         return vectorizer.fit_transform(documents)
