@@ -30,7 +30,7 @@ class Embedded:
             scores = np.sin(2 * self.H @ rng.standard_normal((k, c))) + 0.5 * rng.standard_normal((n, c))
             self.Y = sp.csr_array((scores > 0.4).astype(np.float32))
             self.w = weights(rng, n) if weighted else np.ones(n)
-        self.features = draw_features(parse_kernel(kernel), k, s, 4.0, 1.5, rng)
+        self.features = draw_features(parse_kernel(kernel), k, s, 4.0, 1.5, int(rng.integers(1 << 53)))
         self.Phi = self.features(self.H).astype(np.float64)
         self.labels = self.Y.toarray().astype(np.float64)
 

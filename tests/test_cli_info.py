@@ -180,6 +180,28 @@ def test_what_cannot_be_converted_leaves_nothing(files, tmp_path, target, extra,
     assert left(tmp_path) == []
 
 
+def test_a_model_is_converted_to_smaller_numbers(files, tmp_path):
+    small = tmp_path / "small.safetensors"
+    found = succeed("convert", files.model, small, "--dtype", "int8", "--json").json
+    assert (found["dtype"], found["bytes"]) == ("int8", small.stat().st_size)
+    assert found["bytes"] < found["bytes_before"] == files.model.stat().st_size
+    assert "int8: W int8" in succeed("info", small).out
+    assert succeed("info", small, "--json").json["stored"]["arrays"]["V"][0] == "int8"
+    first, second = (succeed("predict", path, files.test, "-k", 1).out for path in (files.model, small))
+    assert len(first.splitlines()) == len(second.splitlines())
+    for target, extra, said in (
+        (small, ["--dtype", "int9"], "none of float32"),
+        (small, ["--prune", "0.5"], "no sparse weights"),
+        (files.model, ["--dtype", "int8"], str(files.model)),
+    ):
+        ran = run("convert", files.model, target, *extra)
+        assert ran.code in (1, 2)
+        assert said in ran.err
+    ran = run("convert", files.test, tmp_path / "x.txt", "--dtype", "int8")
+    assert ran.code == 1
+    assert "is not a model" in ran.err
+
+
 def test_a_file_is_not_converted_into_itself(files):
     before = files.test.read_bytes()
     assert run("convert", files.test, files.test, "--to", "svmlight").code == 1

@@ -241,10 +241,20 @@ def test_json_is_the_summary_of_the_model(files):
     }
 
 
-def test_half_precision_makes_the_weights_half_as_large(files):
-    succeed("train", files.train, "-o", files.model, "--half", *FIXED)
-    assert smoothlink.load(files.model).model_.V.values.dtype == np.float16
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "int4"])
+def test_weights_are_stored_in_the_numbers_asked_for(files, dtype):
+    succeed("train", files.train, "-o", files.model, "--dtype", dtype, *FIXED)
+    assert succeed("info", files.model, "--json").json["stored"]["dtype"] == dtype
     assert succeed("predict", files.model, files.train, "-k", 1).out
+
+
+def test_numbers_that_no_file_has_are_refused_before_data_are_read(files):
+    ran = run("train", "nowhere.txt", "-o", files.model, "--dtype", "float8")
+    assert ran.code == 2
+    assert "'float8' is none of float32|float16|int8|int4" in ran.err
+    ran = run("train", files.train, "-o", files.model, "--half")
+    assert ran.code == 2
+    assert "--dtype float16" in ran.err
 
 
 def test_quiet_is_silent(files):

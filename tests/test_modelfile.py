@@ -28,6 +28,7 @@ from smoothlink import (
     ConjugateGradient,
     Gaussian,
     InputKernel,
+    Joint,
     Logistic,
     Matern,
     ModelFileError,
@@ -36,8 +37,9 @@ from smoothlink import (
     Softmax,
 )
 from smoothlink import safetensors_file as files
-from smoothlink.modelfile import SCALES, SPARSE_ARRAYS, TREE_ARRAYS, model_arrays, model_meta
-from smoothlink.weights import open_shards, write_shard
+from smoothlink.modelfile import SCALES, SPARSE_ARRAYS, TREE_ARRAYS, default_dtype, model_arrays, model_meta
+from smoothlink.steps.featurize import Features
+from smoothlink.weights import ArrayWeights, open_shards, write_shard
 
 DOCS = Path(__file__).parents[1] / "docs" / "file-format.md"
 METHODS = ("predict", "predict_proba", "decision_function", "predict_topk", "predict_f1")
@@ -359,7 +361,7 @@ def test_a_sharded_model_of_0_1_0_loads_and_saves_under_names_of_a_run(rng, path
     X, Y = words(rng)
     names = ["m-V-00001-of-00002.safetensors", "m-V-00002-of-00002.safetensors"]
     fitted = sharded(fixed().fit(X, Y), tmp_path, names)
-    write_as_0_1(path, model_arrays(fitted), meta_of_0_1(fitted) | {"shards": names}, version=4)
+    write_as_0_1(path, model_arrays(fitted, "float32"), meta_of_0_1(fitted) | {"shards": names}, version=4)
     loaded = smoothlink.load(path, verify=True)
     np.testing.assert_array_equal(loaded.predict_proba(X), fitted.predict_proba(X))
     loaded.save(path)
@@ -465,7 +467,7 @@ def every_array():
     )
     fitted.label_names_ = ["x", "y", "z"]
     fitted.feature_names_in_ = np.array(list("abcdef"), dtype=object)
-    return sorted(["V", *model_arrays(fitted)]), sorted(model_meta(fitted))
+    return sorted(["V", *model_arrays(fitted, "float32")]), sorted(model_meta(fitted))
 
 
 ARRAYS, META = every_array()
@@ -514,20 +516,16 @@ def test_trees_that_lead_nowhere_are_refused(path, damage):
     refused(path)
 
 
-OPTIONAL = {"U", "label_names_utf8", "feature_names_utf8"}  # which a model may lack; of names, both halves
+OPTIONAL = {"U", "label_names_zlib", "feature_names_zlib"}  # which a model may lack
 
 
 @pytest.mark.parametrize("name", [name for name in ARRAYS if name not in OPTIONAL])
 def test_a_missing_array_is_refused(saved, name):
-    if name in ("label_names_offsets", "feature_names_offsets", "class_names_offsets"):
-        rewritten(saved, **{name: None})
-        refused(saved, "No array")
-    else:
-        rewritten(saved, **{name: None})
-        refused(saved)
+    rewritten(saved, **{name: None})
+    refused(saved)
 
 
-@pytest.mark.parametrize("name", sorted(set(META) - {"first", "parameters_of"}))  # which files of before lack
+@pytest.mark.parametrize("name", sorted(set(META) - {"first", "parameters_of", "draws"}))  # which files of before lack
 def test_a_missing_key_is_refused(saved, name):
     rewritten(saved, **{name: None})
     refused(saved, name)
@@ -542,7 +540,7 @@ def test_what_a_file_says_of_best_labels_is_kept_or_refused(saved):
 
 
 WRONG = ["longer", "flat", "scalar", "type", "empty"]
-NUMBERS = [name for name in ARRAYS if not name.endswith(("_utf8", "_offsets"))]
+NUMBERS = [name for name in ARRAYS if not name.endswith("_zlib")]
 
 
 @pytest.mark.parametrize(
@@ -684,9 +682,10 @@ def test_every_array_and_key_is_documented_and_nothing_else():
     X, y = classes(np.random.default_rng(1))
     numbers = fixed(calibrate=True).fit(X, y)
     names = {"label_names", "feature_names", "class_names"}
-    arrays = {re.sub("_(utf8|offsets)$", "", name) for name in [*ARRAYS, *model_arrays(numbers)]}
-    assert documented("Arrays of a model") == arrays | names | {"input_points", *SCALES, *SPARSE_ARRAYS, *TREE_ARRAYS}
-    assert documented("Meta of a model") == set(META) | {"first", "threshold", "zero_based", "vocabulary"}
+    arrays = {name.removesuffix("_zlib") for name in [*ARRAYS, *model_arrays(numbers, "float32")]}
+    whole = {"R", "input_R", "input_points"}  # where they are stored, not drawn
+    assert documented("Arrays of a model") == arrays | names | whole | {*SCALES, *SPARSE_ARRAYS, *TREE_ARRAYS}
+    assert documented("Meta of a model") == set(META) | {"first", "threshold", "zero_based", "vocabulary", "dtype"}
 
 
 # Half precision
@@ -716,6 +715,197 @@ def test_half_the_bytes_predict_almost_the_same(rng, path, kind):
     np.testing.assert_allclose(wide.predict_proba(X), loaded.predict_proba(X), rtol=1e-3, atol=1e-5)
 
 
+# Codes of 8 and 4 bits
+
+COMPACT = ["float16", "int8", "int4"]
+COMPACT_MODELS = {
+    **{kind: MODELS[kind][:2] for kind in ("calibrated", "sparse words", "softmax of texts", "none of words")},
+    **{kind: MODELS[kind][:2] for kind in ("landmarks", "random inputs", "trees and landmarks", "linear")},
+    "joint": ("sparse words", {"ridge": "auto", "training": Joint(4, passes=2)}),
+}
+
+
+@pytest.mark.parametrize("kind", COMPACT_MODELS)
+@pytest.mark.parametrize("dtype", COMPACT)
+def test_every_prediction_from_fewer_bits_is_that_of_the_numbers_they_stand_for(rng, path, dtype, kind):
+    """Saved as float32 again, codes are the same numbers: all that is asked of both files must agree."""
+    data, changes = COMPACT_MODELS[kind]
+    X, y = labelled(data, rng)
+    fitted = fixed(**changes).fit(X, y)
+    fitted.save(path, dtype=dtype)
+    loaded = smoothlink.load(path)
+    wide_path, again = path.with_name("wide.safetensors"), path.with_name("again.safetensors")
+    loaded.save(again)
+    assert again.read_bytes() == path.read_bytes()
+    loaded.save(wide_path, dtype="float32")
+    wide = smoothlink.load(wide_path)
+    wide.save(again, dtype=dtype)
+    back = smoothlink.load(again)
+    np.testing.assert_array_equal(np.asarray(wide.model_.V), np.asarray(loaded.model_.V))
+    np.testing.assert_array_equal(np.asarray(back.model_.V), np.asarray(loaded.model_.V))
+    for rows in (X, X[:1], X[:3]):
+        for method in ("predict_proba", "decision_function"):
+            found, expected = getattr(loaded, method)(rows), getattr(wide, method)(rows)
+            np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-4, err_msg=method)
+        np.testing.assert_allclose(
+            np.sort(loaded.predict_topk(rows).data), np.sort(wide.predict_topk(rows).data), rtol=2e-4, atol=2e-4
+        )
+        for method in ("predict", "predict_f1"):
+            assert dense(getattr(loaded, method)(rows)).shape == dense(getattr(wide, method)(rows)).shape
+    for name, metric in loaded.evaluate(X, y, bootstraps=0).metrics.items():
+        expected = wide.evaluate(X, y, bootstraps=0).metrics[name].value
+        assert metric.value == pytest.approx(expected, rel=0.05, abs=0.05), name
+    for one, other in zip(*(smoothlink.explain(model, X[:1], k=3) for model in (loaded, wide)), strict=True):
+        assert one.label == other.label
+        assert one.score == pytest.approx(other.score, abs=1e-3)
+    copied = pickle.loads(pickle.dumps(loaded))
+    np.testing.assert_array_equal(copied.predict_proba(X), loaded.predict_proba(X))
+
+
+@pytest.mark.parametrize("dtype", COMPACT)
+def test_linear_scores_move_by_no_more_than_the_stated_bound(rng, path, dtype):
+    """Half a scale for each weight: the largest of its group over twice the largest code."""
+    X, Y = words(rng, d=200)
+    fitted = fixed(kernel="linear", embedding="none", scale="none").fit(X, Y)
+    fitted.save(path, dtype=dtype)
+    V = np.abs(np.asarray(fitted.model_.V))
+    largest = np.stack([V[start : start + 64].max(axis=0) for start in range(0, len(V), 64)])
+    steps = {"float16": 2.0**-11, "int8": 1 / 254, "int4": 1 / 14}[dtype]
+    bound = 1.01 * steps * np.repeat(largest, 64, axis=0)[: len(V)]
+    moved = np.abs(smoothlink.load(path).decision_function(X) - fitted.decision_function(X))
+    allowed = np.column_stack([dense(X), np.ones(X.shape[0])]) @ bound
+    assert (moved <= allowed + 1e-5).all()
+    assert moved.max() > 0
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int4"])
+def test_codes_are_cut_changed_or_misfitting_only_with_an_error(rng, path, dtype):
+    X, Y = labelled("sparse words", rng)
+    fixed(ridge="auto", training=Joint(4, passes=2)).fit(X, Y).save(path, dtype=dtype)
+    whole = path.read_bytes()
+    stored = files.load(path, mmap=False).arrays
+    for name in ("V", "V_scale", "W", "W_scale", "D_values", "D_scale", "D_labels"):
+        changed = bytearray(whole)
+        changed[whole.index(stored[name].tobytes()) + stored[name].nbytes // 2] ^= 1
+        path.write_bytes(changed)
+        refused(path, f"'{name}' does not match its checksum")
+    path.write_bytes(whole[:-1])
+    refused(path, "cut short")
+    for name in ("V", "W", "D_values", "V_scale", "W_scale", "D_scale", "D_labels"):
+        for wrong in (stored[name][:-1], stored[name].astype(np.float64), None):
+            path.write_bytes(whole)
+            rewritten(path, **{name: wrong})
+            refused(path)
+    path.write_bytes(whole)
+    rewritten(path, D_labels=np.full_like(stored["D_labels"], 60_000))
+    refused(path, "sparse weights")
+    path.write_bytes(whole)
+    rewritten(path, dtype="float8")
+    refused(path, "dtype = 'float8'")
+
+
+@pytest.mark.parametrize("dtype", COMPACT)
+@pytest.mark.parametrize("part", ["V", "W", "sparse_weights"])
+def test_weights_that_are_not_finite_are_not_saved_in_fewer_bits(rng, path, dtype, part):
+    X, Y = labelled("sparse words", rng)
+    fitted = fixed(ridge="auto", training=Joint(4, passes=2)).fit(X, Y)
+    if part == "sparse_weights":
+        D = fitted.model_.sparse_weights
+        wrong = D._replace(values=np.where(np.arange(D.size) == 5, np.nan, D.values).astype(np.float32))
+    else:
+        A = np.array(getattr(fitted.model_, part))
+        A[1, 1] = np.inf
+        wrong = ArrayWeights(A)
+    fitted.model_ = replace(fitted.model_, **{part: wrong})
+    with pytest.raises(ModelFileError, match="weights that are not finite"):
+        fitted.save(path, dtype=dtype)
+    assert not path.exists()
+
+
+def test_a_fitted_model_is_stored_exactly_where_that_is_small_and_a_loaded_one_as_it_was(rng, path):
+    fitted = fixed().fit(*multilabel(rng))
+    assert default_dtype(fitted.model_) == "float32"
+    assert default_dtype(fitted.model_, exact_bytes=100) == "float16"
+    for dtype in ("float32", *COMPACT):
+        fitted.save(path, dtype=dtype)
+        smoothlink.load(path).save(path)
+        assert files.load(path).meta["dtype"] == dtype
+
+
+@pytest.mark.parametrize("dtype", ["float32", *COMPACT])
+def test_pruning_leaves_out_the_smallest_sparse_weights(rng, path, dtype):
+    X, Y = labelled("sparse words", rng)
+    fitted = fixed(ridge="auto", training=Joint(4, passes=2)).fit(X, Y)
+    D = fitted.model_.sparse_weights
+    for share in (0.0, 0.4, 1.0):
+        fitted.save(path, dtype=dtype, prune=share)
+        loaded = smoothlink.load(path)
+        kept = loaded.model_.sparse_weights
+        assert kept.size == D.size - int(share * D.size)
+        largest = np.sort(np.abs(D.values))[D.size - kept.size :]
+        np.testing.assert_allclose(np.sort(np.abs(kept.weights())), largest, atol=0.01 * np.abs(D.values).max())
+        assert loaded.predict_proba(X).shape == Y.shape
+    for wrong in (-0.1, 1.1, "half"):
+        with pytest.raises(ValueError, match="prune is"):
+            fitted.save(path, prune=wrong)
+    with pytest.raises(ModelFileError, match="no sparse weights"):
+        fixed().fit(X, Y).save(path, prune=0.5)
+
+
+# Random features from a seed
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "laplacian", "matern(2.5)"])
+def test_random_features_are_drawn_again_from_what_the_file_holds(rng, path, kernel):
+    X, Y = words(rng)
+    fitted = fixed(kernel=kernel, input_kernel=InputKernel(kernel, 2.0, 20, "random")).fit(X, Y)
+    fitted.save(path)
+    arrays = files.load(path).arrays
+    assert not arrays.keys() & {"R", "input_R"}
+    assert arrays["R_factor"].shape == arrays["b"].shape
+    loaded = smoothlink.load(path).model_
+    np.testing.assert_array_equal(loaded.features.R, fitted.model_.features.R)
+    np.testing.assert_array_equal(loaded.input_features.R, fitted.model_.input_features.R)
+
+
+def test_frequencies_that_were_not_drawn_are_stored_whole(rng, path):
+    X, Y = words(rng)
+    fitted = fixed().fit(X, Y)
+    features = fitted.model_.features
+    fitted.model_ = replace(fitted.model_, features=Features(features.R * np.float32(1.25), features.b))
+    fitted.save(path)
+    np.testing.assert_array_equal(files.load(path).arrays["R"], features.R * np.float32(1.25))
+    np.testing.assert_array_equal(smoothlink.load(path).predict_proba(X), fitted.predict_proba(X))
+
+
+def test_a_generator_that_draws_other_numbers_is_noticed(saved):
+    drawn = files.load(saved).meta["draws"]
+    rewritten(saved, draws={**drawn, "R": {**drawn["R"], "crc32": drawn["R"]["crc32"] ^ 1}})
+    refused(saved, r"random features \(R\) were drawn by smoothlink .*this version draws others")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        *({"seed": wrong} for wrong in (-1, 2**53, 1.5, "a", None)),
+        *({"distribution": wrong} for wrong in ("uniform", 3, None)),
+        *({"shape": wrong} for wrong in ([4, 39], [5, 40], [4], [-4, 40], [4.0, 40], None)),
+        {"crc32": "x"},
+    ],
+    ids=str,
+)
+def test_draws_that_make_no_features_are_refused(saved, damage):
+    drawn = files.load(saved).meta["draws"]
+    rewritten(saved, draws={**drawn, "R": {**drawn["R"], **damage}})
+    refused(saved)
+
+
+@pytest.mark.parametrize("wrong", [{}, [], {"R": []}, {"Q": {}}, 3], ids=str)
+def test_lists_of_draws_that_make_no_model_are_refused(saved, wrong):
+    rewritten(saved, draws=wrong)
+    refused(saved)
+
+
 def test_a_precision_that_no_file_has_is_refused(rng, path):
     with pytest.raises(ValueError, match="'float8'; possible are"):
         fixed().fit(*multilabel(rng)).save(path, dtype="float8")
@@ -730,14 +920,14 @@ def test_halves_without_fitting_scales_are_refused(rng, path, damage):
     refused(path, "do not fit together")
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "int4"])
 def test_predictions_read_the_mapped_file_and_copy_nothing_of_it(rng, path, dtype):
     X, Y = words(rng)
     fixed().fit(X, Y).save(path, dtype=dtype)
     loaded = smoothlink.load(path)
     model = loaded.model_
-    V = model.V.values
-    for array in (V, model.W.values, model.features.R, model.counts):
+    V = stored_values(model.V)
+    for array in (V, stored_values(model.W), model.counts):
         assert not array.flags.writeable
         assert not array.flags.owndata
         base = array
@@ -749,7 +939,11 @@ def test_predictions_read_the_mapped_file_and_copy_nothing_of_it(rng, path, dtyp
         getattr(loaded, method)(X[[0]])
     loaded.predict_f1(X, over="batch")
     loaded.evaluate(X, Y, bootstraps=2)
-    assert model.V.values is V
+    assert stored_values(model.V) is V
+
+
+def stored_values(weights):
+    return weights.codes.values if hasattr(weights, "codes") else weights.values
 
 
 @pytest.mark.slow

@@ -71,7 +71,7 @@ def test_the_safetensors_library_reads_the_same_arrays(path, arrays):
     save(path, arrays, {"a": 1})
     with safe_open(path, framework="numpy") as file:
         assert_same({name: file.get_tensor(name) for name in file.keys()}, arrays)  # noqa: SIM118
-        assert json.loads(file.metadata()["smoothlink"])["format_version"] == 7
+        assert json.loads(file.metadata()["smoothlink"])["format_version"] == 8
 
 
 def test_mapped_arrays_are_read_only_views_of_the_file_and_others_are_not(path):
@@ -103,12 +103,42 @@ def test_the_same_model_makes_the_same_bytes_in_any_order_of_names(path):
 @given(st.lists(st.text(max_size=6), max_size=8))
 def test_packed_names_unpack_to_themselves(names):
     packed = pack_names(names, "labels")
-    assert sorted(packed) == ["labels_offsets", "labels_utf8"]
+    assert sorted(packed) == ["labels_zlib"]
     assert unpack_names(packed, "labels") == names
 
 
-def test_packed_names_that_cannot_be_names_are_refused():
-    good = pack_names(["é", "b"])
+def zlib_names(raw):
+    return {"names_zlib": np.frombuffer(zlib.compress(raw), np.uint8)}
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        (b"", "cannot be decompressed"),
+        (b"\1\0\0\0", "lengths"),
+        (b"\1\0\0\0\2\0\0\0a", "lengths"),
+        (b"\1\0\0\0\1\0\0\0ab", "lengths"),
+        (b"\xff\xff\xff\xff\1\0\0\0a", "lengths"),
+        (b"\2\0\0\0\xff\xff\xff\xff\2\0\0\0a", "lengths"),
+        (b"\1\0\0\0\1\0\0\0\xff", "not UTF-8"),
+        (b"\0" * 10_000, "cannot be decompressed"),  # more than was allowed
+    ],
+)
+def test_compressed_names_that_cannot_be_names_are_refused(raw, message):
+    with pytest.raises(ModelFileError, match=message):
+        unpack_names(zlib_names(raw), most=100)
+
+
+def test_compressed_names_that_are_cut_or_followed_by_more_are_refused():
+    packed = pack_names(["one", "two"])["names_zlib"]
+    for wrong in (packed[:-1], packed[:0], np.append(packed, np.uint8(0)), packed.astype(np.int64), packed[None]):
+        with pytest.raises(ModelFileError, match="cannot be decompressed"):
+            unpack_names({"names_zlib": wrong})
+
+
+def test_names_of_files_before_0_5_that_cannot_be_names_are_refused():
+    good = {"names_utf8": np.frombuffer("éb".encode(), np.uint8), "names_offsets": np.array([0, 2, 3])}
+    assert unpack_names(good) == ["é", "b"]
     with pytest.raises(ModelFileError, match="not UTF-8"):
         unpack_names(good | {"names_offsets": np.array([0, 1, 3])})
     for offsets in ([0, 9], [1, 3], [0, 3, 2, 3], [], [[0, 3]], [0.0, 3.0]):
@@ -151,7 +181,7 @@ def test_a_link_keeps_pointing_to_the_saved_file(path, tmp_path):
         (np.array([None, "a"]), "type object"),
         (np.array(["a"]), "type <U1"),
         (np.zeros(2, complex), "type complex128"),
-        (np.zeros(2, np.uint16), "type uint16"),
+        (np.zeros(2, np.uint32), "type uint32"),
         (np.zeros(2, [("a", "f4")]), "holds float16-64"),
     ],
 )
@@ -292,7 +322,7 @@ def entry(shape, begin, end, dtype="U8", **more):
         (container({"__metadata__": {"smoothlink": "[1]"}}), "cannot be read"),
         (container({"__metadata__": {"smoothlink": '{"format": "x", "format_version": 1}'}}), "cannot be read"),
         (container({"__metadata__": {"smoothlink": '{"format": "smoothlink", "format_version": 1}'}}), "checksum"),
-        (forged({}, format_version=8), r"format 8; .* reads up to 7\.\nType: pip install --upgrade"),
+        (forged({}, format_version=9), r"format 9; .* reads up to 8\.\nType: pip install --upgrade"),
         (forged({}, format_version="1"), "cannot be read"),
         (forged({}, meta=float("nan")), "checksum"),
         (forged({}, meta=[]), "checksum"),

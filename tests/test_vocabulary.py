@@ -240,8 +240,9 @@ def test_a_model_stores_its_vocabulary_whole(fitted, tmp_path):
         {"source": 3},
         {"vocabulary_deprecated": np.zeros(3, bool)},
         {"vocabulary_deprecated": np.zeros(4, np.int8)},
-        {"vocabulary_names_1_offsets": np.zeros(2, np.int64)},
-        {"vocabulary_names_0_utf8": None},
+        {"vocabulary_names_1_zlib": files.pack_names(["one"])["names_zlib"]},
+        {"vocabulary_names_1_zlib": np.zeros(2, np.uint8)},
+        {"vocabulary_names_0_zlib": None},
         {"vocabulary": None},
     ],
 )

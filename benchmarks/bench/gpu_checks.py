@@ -120,8 +120,8 @@ def check_link(p: Problem, machine: Any, rng: np.random.Generator, half: bool) -
     """Random features, the squared loss and one pass of the others, from embedded rows."""
     H = (p.A @ rng.standard_normal((p.A.shape[1], RANK)) / RANK**0.5).astype(np.float32)
     length = 2.0 * float(H.var(axis=0).sum())
-    cauchy = draw_features(parse_kernel("laplacian"), RANK, FEATURES, length, 30.0, rng)
-    gauss = draw_features(parse_kernel("gaussian"), RANK, FEATURES, length, 1.0, rng)
+    cauchy = draw_features(parse_kernel("laplacian"), RANK, FEATURES, length, 30.0, 1)
+    gauss = draw_features(parse_kernel("gaussian"), RANK, FEATURES, length, 1.0, 2)
     rows = p.rows(machine).with_inputs(H)
     # Angles of 1e4 have an error of 1e-3 in float32, and with halves nothing would be left of them.
     yield Check("cosines, Laplacian kernel", off(rows.to_device(cauchy)(rows.to_device(H)), phi(cauchy, H)), 1e-4)

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,20 +18,22 @@ from smoothlink.choices import from_former, from_json, to_json
 from smoothlink.device_model import DeviceCopy
 from smoothlink.errors import ModelFileError
 from smoothlink.machines.copies import TrainingRows
+from smoothlink.machines.grouped_codes import GROUP, Codes, from_upper_half
+from smoothlink.machines.seeded_numbers import SEED_BITS
 from smoothlink.machines.sparse_weights import SparseWeights
 from smoothlink.model import Model
-from smoothlink.parameters import Values, check_value
-from smoothlink.safetensors_file import Loaded, Verification, pack_names, unpack_names
+from smoothlink.parameters import DTYPES, Interval, Values, check_value
+from smoothlink.safetensors_file import Loaded, Verification, checksum, has_names, pack_names, unpack_names
 from smoothlink.safetensors_file import load as load_file
 from smoothlink.safetensors_file import save as save_file
 from smoothlink.solve import Cholesky, ConjugateGradient, DualCholesky
 from smoothlink.steps.calibrate import Calibration
-from smoothlink.steps.featurize import Features, parse_kernel
+from smoothlink.steps.featurize import DISTRIBUTIONS, Draw, Features, parse_kernel
 from smoothlink.steps.landmarks import Landmarks
 from smoothlink.steps.scale import Scaling
 from smoothlink.steps.thresholds import HALF
 from smoothlink.steps.trees import Trees
-from smoothlink.weights import ArrayWeights, HalfWeights, Weights, open_shards
+from smoothlink.weights import ArrayWeights, CodedWeights, HalfWeights, Weights, open_shards
 
 if TYPE_CHECKING:
     from smoothlink.estimator import SmoothLinkClassifier
@@ -41,8 +43,11 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 
 SOLVERS = {solver.__name__: solver for solver in (Cholesky, ConjugateGradient, DualCholesky)}
-SCALES = ("V_scale", "W_scale")  # present where V and W are float16
+SCALES = ("V_scale", "W_scale", "D_scale")  # present where those arrays are not float32
+PRUNED = Values(number=Interval(0, 1))  # share of the sparse weights that are left out
+EXACT_BYTES = 16 << 20  # of weights in float32, up to which those of a fitted model are stored so
 SPARSE_ARRAYS = ("D_indptr", "D_labels", "D_values")  # present where labels have sparse weights
+FREQUENCIES = {"R": "b", "input_R": "input_b"}  # of random features, and their phases
 TREE_ARRAYS = ("tree_roots", "tree_feature", "tree_threshold", "tree_children", "tree_values")  # where there are trees
 
 
@@ -50,12 +55,15 @@ def save(
     classifier: SmoothLinkClassifier,
     path: str | os.PathLike[str],
     dtype: str | None = None,
+    prune: float = 0.0,
     text: Section | None = None,
 ) -> None:
     """Writes a fitted classifier, with what makes it a text model; refuses what a file without code cannot hold."""
-    if dtype not in (None, "float32", "float16"):
-        raise ValueError(f"dtype is {dtype!r}; possible are 'float32', 'float16' and None (as the model is).")
+    check_value("dtype", dtype, DTYPES)
+    check_value("prune", prune, PRUNED)
     model = classifier.model_
+    if prune and model.sparse_weights is None:
+        raise ModelFileError(f"prune is {prune:g}, and this model has no sparse weights to leave out.\nLeave it out.")
     if model.classifier is not None:
         raise ModelFileError(
             "The embedding of this model is a fitted "
@@ -67,14 +75,28 @@ def save(
         model.verification.wait()  # damage would have a right checksum in the new file
     path = Path(path)
     replaced = shards_of(path)
-    arrays, meta = model_arrays(classifier, dtype), model_meta(classifier)
+    dtype = dtype or classifier._stored_dtype or default_dtype(model)
+    arrays, meta = model_arrays(classifier, dtype, prune), {**model_meta(classifier), "dtype": dtype}
     if text is not None:
         arrays, meta = {**arrays, **text.arrays}, {**meta, "text": text.meta}
-    V = model.V.store(path, dtype)
+    V = model.V.store(path, "int8" if dtype == "int4" and not int4_decoder(model) else dtype)
     save_file(path, {**arrays, **V.arrays}, {**meta, **V.meta})
     for name in replaced - set(V.meta.get("shards", ())):
         with suppress(OSError):  # Windows removes no file that is mapped
             (path.parent / name).unlink()
+
+
+def int4_decoder(model: Model) -> bool:
+    """Returns whether V may have 4 bits. Where it is multiplied with random features, or is a ridge regression, its
+    large weights cancel each other: debtags lost 1.6 of P@1 by int4, and 0.1 by int8."""
+    return model.features.linear and model.loss != "squared"
+
+
+def default_dtype(model: Model, exact_bytes: int = EXACT_BYTES) -> str:
+    """Returns how the weights of a fitted model are stored: exactly where that takes little room, or V is in shards."""
+    W, D = model.W, model.sparse_weights
+    entries = math.prod(model.V.shape) + (0 if W is None else math.prod(W.shape)) + (0 if D is None else D.size)
+    return "float32" if model.V.files or 4 * entries <= exact_bytes else "float16"
 
 
 def shards_of(path: Path) -> set[str]:
@@ -87,13 +109,12 @@ def shards_of(path: Path) -> set[str]:
     return {name for name in names if isinstance(name, str) and Path(name).name == name and name.startswith(own)}
 
 
-def model_arrays(classifier: SmoothLinkClassifier, dtype: str | None = None) -> dict[str, Array]:
-    """Returns the arrays of a model file but V, by name (docs/file-format.md lists them); W and U of a `dtype`, or as
-    they are."""
+def model_arrays(classifier: SmoothLinkClassifier, dtype: str, prune: float = 0.0) -> dict[str, Array]:
+    """Returns the arrays of a model file but V, by name (docs/file-format.md lists them); W, D and U of a `dtype`, D
+    without a share of its smallest weights."""
     model = classifier.model_
     arrays: dict[str, Array] = {
-        "R": model.features.R,
-        "b": model.features.b,
+        **features_arrays("R", model.features),
         "counts": model.counts,
         "thresholds": model.thresholds,
         "calibration_knots": model.calibration.knots,
@@ -106,13 +127,14 @@ def model_arrays(classifier: SmoothLinkClassifier, dtype: str | None = None) -> 
     if model.W is not None:
         arrays |= model.W.to_arrays("W", dtype)
     if model.sparse_weights is not None:
-        arrays |= dict(zip(SPARSE_ARRAYS, model.sparse_weights, strict=True))
+        *D, scale = model.sparse_weights.without_smallest(prune).stored(dtype, model.n_labels)
+        arrays |= dict(zip(SPARSE_ARRAYS, D, strict=True)) | ({} if scale is None else {"D_scale": scale})
     if classifier.label_directions_ is not None:
-        arrays["U"] = classifier.label_directions_.astype(dtype or classifier.label_directions_.dtype, copy=False)
+        arrays["U"] = classifier.label_directions_.astype("float32" if dtype == "float32" else "float16", copy=False)
     if isinstance(model.input_features, Landmarks):
         arrays["input_points"] = model.input_features.points
     elif model.input_features is not None:
-        arrays["input_R"], arrays["input_b"] = model.input_features
+        arrays |= features_arrays("input_R", model.input_features)
     if model.trees is not None:
         arrays |= dict(zip(TREE_ARRAYS, model.trees[1:], strict=True))
     if classifier.training_rows_ is not None:
@@ -128,6 +150,28 @@ def model_arrays(classifier: SmoothLinkClassifier, dtype: str | None = None) -> 
     if classifier.vocabulary_ is not None:
         arrays |= vocabulary.to_arrays(classifier.vocabulary_)
     return arrays
+
+
+def features_arrays(name: str, features: Features) -> dict[str, Array]:
+    """Returns what a file holds of random features: their frequencies, or else the factors of the numbers drawn."""
+    kept = {name: features.R} if features.draw is None else {f"{name}_factor": features.draw.factor}
+    return {**kept, FREQUENCIES[name]: features.b}
+
+
+def draws(model: Model) -> dict[str, Any]:
+    """Returns how frequencies that the file does not hold were drawn, by their name, with a checksum of them."""
+    inputs = model.input_features if isinstance(model.input_features, Features) else None
+    found = {name: features for name, features in (("R", model.features), ("input_R", inputs)) if features is not None}
+    return {
+        name: {
+            "distribution": features.draw.distribution,
+            "seed": features.draw.seed,
+            "shape": list(features.R.shape),
+            "crc32": checksum(features.R),
+        }
+        for name, features in found.items()
+        if features.draw is not None
+    }
 
 
 def pack_classes(classes: Array) -> dict[str, Array]:
@@ -165,6 +209,7 @@ def model_meta(classifier: SmoothLinkClassifier) -> dict[str, Any]:
         **({} if classifier.training_rows_ is None else {"training_rows_every": classifier.training_rows_.every}),
         "landmarks": None if not isinstance(inputs, Landmarks) else [str(inputs.kernel), float(inputs.length)],
         **({} if classifier.vocabulary_ is None else {"vocabulary": vocabulary.to_meta(classifier.vocabulary_)}),
+        "draws": draws(model),
         "summary": finite(classifier.summary_),
     }
 
@@ -256,7 +301,7 @@ def classifier_of(
     """Returns the classifier that a file's arrays and meta make."""
     from smoothlink.estimator import SmoothLinkClassifier
 
-    meta, arrays = loaded.meta, loaded.arrays
+    meta, arrays = loaded.meta, {**loaded.arrays, **draw_frequencies(loaded)}
     V: Weights
     if "shards" in meta:
         V = shards = open_shards(
@@ -264,7 +309,7 @@ def classifier_of(
         )
         shards.check(meta)
     else:
-        V = weights_of(arrays, "V")
+        V = weights_of(arrays, "V", sizes_of(arrays, meta))
     model = build_model(arrays, meta, V)
     parameters = {k: restored(v) for k, v in meta["parameters"].items() if k != "device"}  # which another may lack
     if "parameters_of" not in meta:
@@ -272,6 +317,7 @@ def classifier_of(
     classifier = SmoothLinkClassifier(**parameters)
     classifier.model_ = model
     classifier._device_copy = DeviceCopy()
+    classifier._stored_dtype = stored_dtype(loaded)
     classifier.n_features_in_ = meta["n_features_in"]
     classifier.summary_ = meta["summary"]
     classifier.zero_based_ = meta.get("zero_based")
@@ -287,6 +333,23 @@ def classifier_of(
     return classifier
 
 
+def stored(loaded: Loaded) -> dict[str, Any]:
+    """Returns how a file holds the weights of its model: the type and the bytes of each part, and what is drawn from a
+    seed."""
+    arrays, found = loaded.arrays, {}
+    for name, values in (("W", "W"), ("V", "V"), ("D", "D_values"), ("R", "R"), ("input_R", "input_R")):
+        if values in arrays:
+            dtype = "int4" if arrays[values].dtype == np.uint8 else str(arrays[values].dtype)
+            parts = [array.nbytes for key, array in arrays.items() if key == name or key.startswith(f"{name}_")]
+            found[name] = dtype, sum(parts)
+    return {"dtype": stored_dtype(loaded), "arrays": found, "drawn": list(loaded.meta.get("draws", {}))}
+
+
+def stored_dtype(loaded: Loaded) -> str:
+    """Returns the numbers that a file was saved in; those before 0.5 do not say."""
+    return str(loaded.meta.get("dtype", "float16" if "V_scale" in loaded.arrays else "float32"))
+
+
 def training_rows_of(arrays: dict[str, Array], meta: dict[str, Any]) -> TrainingRows | None:
     """Returns the sketch of the training rows; early files have none."""
     if "training_rows" not in arrays and "training_rows_every" not in meta:
@@ -300,7 +363,7 @@ def training_rows_of(arrays: dict[str, Array], meta: dict[str, Any]) -> Training
 
 def unpack_count(arrays: dict[str, Array], key: str, count: int) -> list[str] | None:
     """Returns the packed names under this key, None if there are none; raises an error if they are not `count`."""
-    if f"{key}_utf8" not in arrays:
+    if not has_names(arrays, key):
         return None
     names = unpack_names(arrays, key)
     if len(names) != count:
@@ -328,10 +391,10 @@ def build_model(arrays: dict[str, Array], meta: dict[str, Any], V: Weights) -> M
     return Model(
         scaling=Scaling(meta["scale"], shift, factor, meta["dense"]),
         input_features=input_features(arrays, meta),
-        W=weights_of(arrays, "W") if "W" in arrays else None,
+        W=weights_of(arrays, "W", sizes_of(arrays, meta)) if "W" in arrays else None,
         classifier=None,
         normalize=meta["normalize"],
-        features=Features(arrays["R"], arrays["b"]),
+        features=features_of(arrays, meta, "R"),
         V=V,
         loss=meta["loss"],
         multiclass=meta["multiclass"],
@@ -363,10 +426,19 @@ def sparse_weights_of(arrays: dict[str, Array], d: int, c: int) -> SparseWeights
     """Returns the sparse weights, where the file has them; a label that does not exist would be written to."""
     if not arrays.keys() & set(SPARSE_ARRAYS):
         return None
-    D = SparseWeights(*(arrays[name] for name in SPARSE_ARRAYS))
+    indptr, labels, values = (arrays[name] for name in SPARSE_ARRAYS)
+    D = SparseWeights(indptr, labels, values, arrays.get("D_scale"))
     count = len(D.values)
-    shapes = ((D.indptr, np.int64, (d + 2,)), (D.labels, np.int32, (count,)), (D.values, np.float32, (count,)))
-    fits = all(found.dtype == kind and found.shape == shape for found, kind, shape in shapes)
+    weights = (np.float32,) if D.scale is None else (np.int16, np.int8)
+    arrays_of_d = (
+        *(
+            (D.indptr, (np.int64,), (d + 2,)),
+            (D.labels, (np.int32, np.uint16), (count,)),
+            (D.values, weights, (count,)),
+        ),
+        *(() if D.scale is None else ((D.scale, (np.float32,), (d + 1,)),)),
+    )
+    fits = all(found.dtype in kinds and found.shape == shape for found, kinds, shape in arrays_of_d)
     fits = fits and D.indptr[0] == 0 and D.indptr[-1] == count and bool((np.diff(D.indptr) >= 0).all())
     if not fits or (count and not (D.labels.min() >= 0 and D.labels.max() < c)):
         raise ModelFileError("its sparse weights (D) do not fit the model. Save the model again.")
@@ -392,10 +464,14 @@ def trees_of(arrays: dict[str, Array], d: int) -> Trees | None:
     return trees
 
 
-def weights_of(arrays: dict[str, Array], name: str) -> ArrayWeights | HalfWeights:
-    """Returns a weight matrix as the file has it: float32, or float16 with a scale for each column."""
-    scale = arrays.get(f"{name}_scale")
-    return ArrayWeights(arrays[name]) if scale is None else HalfWeights(arrays[name], scale)
+def weights_of(arrays: dict[str, Array], name: str, sizes: Sizes) -> ArrayWeights | HalfWeights | CodedWeights:
+    """Returns V or W as the file has it: float32, float16 with a scale for each column, or codes."""
+    values, scale = arrays[name], arrays.get(f"{name}_scale")
+    if scale is None:
+        return ArrayWeights(values)
+    if values.dtype == np.float16:
+        return HalfWeights(values, scale)
+    return CodedWeights(Codes(values, from_upper_half(scale), sizes.V[0] if name == "V" else sizes.W[0]))
 
 
 def input_features(arrays: dict[str, Array], meta: dict[str, Any]) -> Features | Landmarks | None:
@@ -403,7 +479,33 @@ def input_features(arrays: dict[str, Array], meta: dict[str, Any]) -> Features |
     if "input_points" in arrays:
         kernel, length = meta["landmarks"]
         return Landmarks(arrays["input_points"], parse_kernel(kernel), float(length))
-    return Features(arrays["input_R"], arrays["input_b"]) if "input_R" in arrays else None
+    return features_of(arrays, meta, "input_R") if "input_R" in arrays else None
+
+
+def features_of(arrays: dict[str, Array], meta: dict[str, Any], name: str) -> Features:
+    """Returns random features, with what their frequencies were drawn from where the file holds that."""
+    drawn = meta.get("draws", {}).get(name)
+    draw = None if drawn is None else Draw(drawn["distribution"], drawn["seed"], arrays[f"{name}_factor"])
+    return Features(arrays[name], arrays[FREQUENCIES[name]], draw)
+
+
+def draw_frequencies(loaded: Loaded) -> dict[str, Array]:
+    """Returns the frequencies that the file holds as seeds, drawn again; raises an error unless they are the same."""
+    found = {}
+    for name, drawn in loaded.meta.get("draws", {}).items():
+        draw = Draw(drawn["distribution"], drawn["seed"], loaded.arrays[f"{name}_factor"])
+        k, s = drawn["shape"]
+        fits = all(type(number) is int and number >= 0 for number in (k, s, draw.seed)) and draw.seed < 2**SEED_BITS
+        fits = fits and name in FREQUENCIES and name not in loaded.arrays and draw.distribution in DISTRIBUTIONS
+        if not fits or draw.factor.shape != (s,) or draw.factor.dtype != np.float64:
+            raise ModelFileError(f"its description does not make a model (draws of {name}). Save the model again.")
+        found[name] = draw.frequencies(k)
+        if checksum(found[name]) != drawn["crc32"]:
+            raise ModelFileError(
+                f"its random features ({name}) were drawn by smoothlink {loaded.versions.get('smoothlink')}, and this "
+                "version draws others from their seed.\nLoad it with that version, or train again."
+            )
+    return found
 
 
 def check_meta(meta: dict[str, Any]) -> None:
@@ -415,6 +517,8 @@ def check_meta(meta: dict[str, Any]) -> None:
         **{name: isinstance(meta[name], dict) for name in ("parameters", "summary")},
         "n_features_in": type(meta["n_features_in"]) is int and meta["n_features_in"] > 0,
         "zero_based": isinstance(meta.get("zero_based"), bool | None),
+        "dtype": meta.get("dtype") in DTYPES,
+        "draws": isinstance(meta.get("draws", {}), dict),
         "threshold": isinstance(meta.get("threshold"), float | None),
         "landmarks": meta["landmarks"] is None or fits_landmarks(meta["landmarks"]),
         "scale": meta["scale"] in ("none", "unit", "variance"),
@@ -432,34 +536,58 @@ def fits_landmarks(found: Any) -> bool:
     return parse_kernel(found[0]).name != "linear" and isinstance(found[1], float) and found[1] > 0
 
 
-def check_arrays(arrays: dict[str, Array], meta: dict[str, Any], V: Weights) -> None:
-    """Raises an error unless the arrays are those of one model, of the types and shapes in docs/file-format.md."""
-    d, c, s = meta["n_features_in"], V.shape[1], arrays["b"].size
-    columns = d + (0 if (trees := trees_of(arrays, d)) is None else trees.values.shape[1])  # of x and trees beside it
+class Sizes(NamedTuple):
+    """Sizes of a model's arrays."""
+
+    d: int  # features
+    c: int  # labels
+    columns: int  # of x and of what trees predict
+    inputs: int  # of the embedding
+    k: int
+    s: int
+
+    @property
+    def W(self) -> tuple[int, int]:
+        return self.inputs + 1, self.k
+
+    @property
+    def V(self) -> tuple[int, int]:
+        return (self.s or self.k) + 1, self.c
+
+
+def sizes_of(arrays: dict[str, Array], meta: dict[str, Any]) -> Sizes:
+    """Returns the sizes that the smaller arrays of a file state."""
+    d, s = meta["n_features_in"], arrays["b"].size
+    columns = d + (0 if (trees := trees_of(arrays, d)) is None else trees.values.shape[1])
     inputs = arrays["input_b"].size if "input_b" in arrays else columns
     inputs = arrays["input_points"].shape[0] if "input_points" in arrays else inputs
     k = arrays["W"].shape[-1] if "W" in arrays else inputs
+    return Sizes(d, arrays["counts"].size, columns, inputs, k, s)
+
+
+def check_arrays(arrays: dict[str, Array], meta: dict[str, Any], V: Weights) -> None:
+    """Raises an error unless the arrays are those of one model, of the types and shapes in docs/file-format.md."""
+    sizes = sizes_of(arrays, meta)
+    d, c, columns, inputs, k, s = sizes
     scaled = (d if meta["scale"] == "variance" else 0,)
     knots = (arrays["calibration_knots"].size,)
-    single: dict[str, tuple[int, ...]] = {
-        "V": ((s or k) + 1, c),
-        "R": (k, s),
-        "b": (s,),
-        "W": (inputs + 1, k),
-        "U": (c, k),
-        "input_R": (columns, inputs),
-        "input_b": (inputs,),
-        "input_points": (inputs, columns),
-    }
-    double: dict[str, tuple[int, ...]] = {
-        "counts": (c,),
-        "thresholds": (c,),
-        "calibration_knots": knots,
-        "calibration_values": knots,
-        "calibration_labels": (3, c),
+    expected: dict[str, tuple[Any, tuple[int, ...]]] = {
+        **compact_shapes(arrays, "V", sizes.V),
+        **compact_shapes(arrays, "W", sizes.W),
+        "U": (np.float16 if "U" in arrays and arrays["U"].dtype == np.float16 else np.float32, (c, k)),
+        "R": (np.float32, (k, s)),
+        "b": (np.float32, (s,)),
+        "input_R": (np.float32, (columns, inputs)),
+        "input_b": (np.float32, (inputs,)),
+        "input_points": (np.float32, (inputs, columns)),
+        "counts": (np.float64, (c,)),
+        "thresholds": (np.float64, (c,)),
+        "calibration_knots": (np.float64, knots),
+        "calibration_values": (np.float64, knots),
+        "calibration_labels": (np.float64, (3, c)),
     }
     for name in ("scale_shift", "scale_factor"):  # files before 0.4 have them in float32
-        (single if arrays[name].dtype == np.float32 else double)[name] = scaled
+        expected[name] = np.float32 if arrays[name].dtype == np.float32 else np.float64, scaled
     optional = {"W", "U"} if meta["landmarks"] is not None else {"W", "U", "input_points"}
     if "input_points" in arrays and meta["landmarks"] is None:
         raise ModelFileError("it has landmarks, but not their kernel. Save the model again.")
@@ -471,22 +599,29 @@ def check_arrays(arrays: dict[str, Array], meta: dict[str, Any], V: Weights) -> 
         optional |= {"input_R", "input_b"}
     if V.files:  # which hold it
         optional |= {"V"}
-        if V.shape != single["V"]:
-            raise misfit("V", str(V.shape), str(single["V"]))
-    half: dict[str, tuple[int, ...]] = {}
-    for name in ("V", "W"):
-        if f"{name}_scale" in arrays:
-            half[name] = single.pop(name)
-            single[f"{name}_scale"] = half[name][1:]
-    if "U" in arrays and arrays["U"].dtype == np.float16:
-        half["U"] = single.pop("U")
-    for kind, shapes in ((np.float16, half), (np.float32, single), (np.float64, double)):
-        for name, shape in shapes.items():
-            if name in optional and name not in arrays:
-                continue
-            found = arrays[name]
-            if found.shape != shape or found.dtype != kind:
-                raise misfit(name, f"{found.dtype} {found.shape}", f"{np.dtype(kind)} {shape}")
+        if V.shape != sizes.V:
+            raise misfit("V", str(V.shape), str(sizes.V))
+    for name, (kind, shape) in expected.items():
+        if name in optional and name not in arrays:
+            continue
+        found = arrays[name]
+        if found.shape != shape or found.dtype != kind:
+            raise misfit(name, f"{found.dtype} {found.shape}", f"{np.dtype(kind)} {shape}")
+
+
+def compact_shapes(
+    arrays: dict[str, Array], name: str, shape: tuple[int, int]
+) -> dict[str, tuple[Any, tuple[int, ...]]]:
+    """Returns the type and shape of V or W and of its scale, where it has one, by the type that it has in the file."""
+    (rows, width), scale = shape, f"{name}_scale"
+    if scale not in arrays:
+        return {name: (np.float32, shape)}
+    groups = np.uint16, (-(-rows // GROUP), width)
+    if arrays[name].dtype == np.int8:
+        return {name: (np.int8, shape), scale: groups}
+    if arrays[name].dtype == np.uint8:
+        return {name: (np.uint8, (-(-rows // 2), width)), scale: groups}
+    return {name: (np.float16, shape), scale: (np.float32, (width,))}
 
 
 def misfit(name: str, found: str, expected: str) -> ModelFileError:

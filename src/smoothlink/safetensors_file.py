@@ -25,11 +25,22 @@ from smoothlink.machines.rows_in_files import pieces
 Array = NDArray[Any]
 
 KEY = "smoothlink"  # the one entry of the safetensors metadata
-FORMAT_VERSION = 7  # that is written, and the newest that is read
+FORMAT_VERSION = 8  # that is written, and the newest that is read
 DESCRIBED = 4  # the last version whose description repeats the type and shape of each array
 MAX_HEADER = 100_000_000  # bytes; the safetensors library refuses larger ones too
+MOST_NAME_BYTES = 1 << 31  # of one list of names, decompressed
 VERIFIED_BYTES = 1 << 20  # bytes; smaller arrays are verified even when memory-mapped
-CODES = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "I8": "i1", "I16": "<i2", "I32": "<i4", "I64": "<i8", "U8": "u1"}
+CODES = {
+    "F16": "<f2",
+    "F32": "<f4",
+    "F64": "<f8",
+    "I8": "i1",
+    "I16": "<i2",
+    "I32": "<i4",
+    "I64": "<i8",
+    "U8": "u1",
+    "U16": "<u2",
+}
 DTYPES: dict[str, np.dtype[Any]] = {code: np.dtype(name) for code, name in (CODES | {"BOOL": "?"}).items()}
 FOREIGN = {  # how other files begin
     b"\x80": "a pickle (which smoothlink never opens: it can run code) or damaged",
@@ -147,18 +158,51 @@ def load(path: str | os.PathLike[str], *, mmap: bool = True, verify: bool = Fals
 
 
 def pack_names(names: Sequence[str], key: str = "names") -> dict[str, Array]:
-    """Returns a list of strings as two arrays: UTF-8 bytes end to end, and where each begins (docs/file-format.md)."""
+    """Returns a list of strings as one array: their number and lengths and all of their UTF-8 bytes, compressed
+    (docs/file-format.md)."""
     try:
         encoded = [name.encode() for name in names]
     except UnicodeEncodeError as error:
         raise ModelFileError(f"{key}: {error.object!r} is not valid Unicode. Decode the file as UTF-8.") from error
-    offsets = np.zeros(len(encoded) + 1, np.int64)
-    np.cumsum([len(name) for name in encoded], out=offsets[1:])
-    return {f"{key}_utf8": np.frombuffer(b"".join(encoded), np.uint8), f"{key}_offsets": offsets}
+    lengths = np.array([len(encoded), *map(len, encoded)], "<u4")
+    return {f"{key}_zlib": np.frombuffer(zlib.compress(lengths.tobytes() + b"".join(encoded)), np.uint8)}
 
 
-def unpack_names(arrays: Mapping[str, Array], key: str = "names") -> list[str]:
-    """Returns the list of strings that `pack_names` packed under this key."""
+def unpack_names(arrays: Mapping[str, Array], key: str = "names", most: int = MOST_NAME_BYTES) -> list[str]:
+    """Returns the list of strings that `pack_names`, of this version or before 0.5, packed under this key."""
+    raw, ends = _packed_names(arrays, key, most) if f"{key}_zlib" in arrays else _former_names(arrays, key)
+    try:
+        return [raw[begin:end].decode() for begin, end in pairwise(ends)]
+    except UnicodeDecodeError as error:
+        raise ModelFileError(f"{key} holds bytes that are not UTF-8. Save the model again.") from error
+
+
+def has_names(arrays: Mapping[str, Array], key: str) -> bool:
+    """Returns whether there are packed names under this key."""
+    return f"{key}_zlib" in arrays or f"{key}_utf8" in arrays
+
+
+def _packed_names(arrays: Mapping[str, Array], key: str, most: int) -> tuple[bytes, list[int]]:
+    """Returns the bytes of names, and where each begins in them and the last ends."""
+    broken = ModelFileError(f"{key} cannot be decompressed. Save the model again.")
+    packed, stream = arrays[f"{key}_zlib"], zlib.decompressobj()
+    if packed.dtype != np.uint8 or packed.ndim != 1:
+        raise broken
+    try:
+        raw = stream.decompress(packed.tobytes(), most)
+    except zlib.error as error:
+        raise broken from error
+    if not stream.eof or stream.unused_data or len(raw) < 4:
+        raise broken
+    lengths = np.frombuffer(raw, "<u4", 1 + min(int(np.frombuffer(raw, "<u4", 1)[0]), len(raw) // 4 - 1)).astype(int)
+    ends = [0, *np.cumsum(lengths[1:]).tolist()]
+    if len(lengths) != lengths[0] + 1 or 4 * len(lengths) + ends[-1] != len(raw):
+        raise ModelFileError(f"The lengths of {key} do not cut its bytes into names. Save the model again.")
+    return raw[4 * len(lengths) :], ends
+
+
+def _former_names(arrays: Mapping[str, Array], key: str) -> tuple[bytes, list[int]]:
+    """Returns the same of two arrays, the bytes and where each name begins and the last ends, of files before 0.5."""
     try:
         data, offsets = arrays[f"{key}_utf8"], arrays[f"{key}_offsets"]
     except KeyError as error:
@@ -166,11 +210,7 @@ def unpack_names(arrays: Mapping[str, Array], key: str = "names") -> list[str]:
     fits = data.dtype == np.uint8 and data.ndim == offsets.ndim == 1 and offsets.dtype == np.int64 and len(offsets)
     if not fits or offsets[0] != 0 or offsets[-1] != len(data) or (np.diff(offsets) < 0).any():
         raise ModelFileError(f"The offsets of {key} do not cut its {data.size} bytes into names. Save the model again.")
-    raw = data.tobytes()
-    try:
-        return [raw[begin:end].decode() for begin, end in pairwise(offsets.tolist())]
-    except UnicodeDecodeError as error:
-        raise ModelFileError(f"{key} holds bytes that are not UTF-8. Save the model again.") from error
+    return data.tobytes(), offsets.tolist()
 
 
 # Writing
@@ -182,7 +222,7 @@ def _storable(name: str, array: Array) -> Array:
     code = _code(found.dtype)
     if code is None:
         raise ModelFileError(
-            f"Array {name!r} is of type {found.dtype}; a model file holds float16-64, int8-64, uint8 and bool. "
+            f"Array {name!r} is of type {found.dtype}; a model file holds float16-64, int8-64, uint8, uint16 and bool. "
             "Convert it with astype, or put text and numbers into meta."
         )
     if name in ("", "__metadata__") or not name.isascii():

@@ -1,4 +1,4 @@
-"""The forms that a model's weight matrices may have, behind one protocol: float32, float16, or several files.
+"""The forms that a model's weight matrices may have, behind one protocol: float32, fewer bits, or several files.
 
 Whoever makes a matrix (a fit, a model file, a cluster) knows its form; all others call its methods. The same matrix on
 a device is `machines.device_weights`.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import secrets
-import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +19,9 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from smoothlink.errors import ModelFileError
+from smoothlink.machines.grouped_codes import Codes, decode, quantize_groups, row_dot, upper_half
 from smoothlink.machines.matrices import matrix
-from smoothlink.machines.rows_in_files import PIECE_BYTES, pieces
+from smoothlink.machines.rows_in_files import PIECE_BYTES, pieces, scratch
 from smoothlink.safetensors_file import Unchecked, checksum, load, save
 
 Array = NDArray[Any]
@@ -28,7 +29,7 @@ Array = NDArray[Any]
 ALL = slice(None)
 ONE_ROW_ENTRIES = 1 << 20  # entries of V from which on one row is worth all threads
 WIDEN_ENTRIES = 1 << 14  # entries up to which one thread widens float16 before others are awake
-HALF_ROWS = 4  # rows up to which float16 is read as it is; more rows pay for widening it first
+COMPACT_ROWS = 4  # rows up to which float16 and codes are read as they are; more rows pay for widening them first
 FIT_ID = re.compile(r"-V-([0-9a-f]{8})-\d{5}-of-\d{5}\.safetensors$")
 
 
@@ -125,23 +126,37 @@ class ArrayWeights:
         return None
 
     def to_arrays(self, name: str, dtype: str | None) -> dict[str, Array]:
-        return to_half(self.values).to_arrays(name, dtype) if dtype == "float16" else {name: self.values}
+        return {name: self.values} if dtype in (None, "float32") else convert(self.values, dtype).to_arrays(name, None)
 
     def store(self, path: Path, dtype: str | None) -> StoredWeights:
         return StoredWeights(self.to_arrays("V", dtype), {})
 
 
-@dataclass(frozen=True)
-class HalfWeights:
-    """values * scale. Float16 alone ends at 6e-5, where the weights of rare labels are; its own scale gives each
-    column 11 bits for all entries down to 1/16384 of its largest."""
-
-    values: Array  # (a, b) float16, finite
-    scale: Array  # (b,) float32, powers of two
+class CompactWeights(ABC):
+    """Fewer bits than float32 has: some rows and columns are widened when they are used, a few rows of scores need
+    none of it."""
 
     @property
-    def shape(self) -> tuple[int, int]:
-        return self.values.shape[0], self.values.shape[1]
+    @abstractmethod
+    def dtype(self) -> str: ...
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, int]: ...
+
+    @abstractmethod
+    def columns(self, columns: Any = ALL) -> Array: ...
+
+    @abstractmethod
+    def rows(self, numbers: Array) -> Array: ...
+
+    @abstractmethod
+    def row_scores(self, phi: Array, labels: Any) -> Array:
+        """Returns phi V[:, labels] (m,) of one row."""
+
+    @abstractmethod
+    def stored(self) -> tuple[Array, Array]:
+        """Returns the two arrays of a model file: the numbers and their scale."""
 
     @property
     def files(self) -> Sequence[Path]:
@@ -151,20 +166,52 @@ class HalfWeights:
         return np.asarray(self.columns(), dtype)
 
     def scores(self, Phi: Array, labels: Any = ALL, out: Array | None = None) -> Array:
-        if len(Phi) > HALF_ROWS:
+        if len(Phi) > COMPACT_ROWS:
             return np.matmul(Phi, self.columns(labels), out=out)
-        from smoothlink.machines import prediction_kernels as kernels
-
-        bits, scale = self.values[:, labels].view(np.uint16), np.ascontiguousarray(self.scale[labels])
-        return np.stack([kernels.half_dot(np.ascontiguousarray(row), bits, scale) for row in Phi], out=out)
+        return np.stack([self.row_scores(np.ascontiguousarray(row), labels) for row in Phi], out=out)
 
     def project(self, A: Any) -> Any:
         """Widens only the rows that a sparse A needs."""
         if not sp.issparse(A):
             return np.asarray(A @ self.columns())
-        names, place = np.unique(A.indices, return_inverse=True)
-        needed = sp.csr_array((A.data, place.astype(A.indices.dtype), A.indptr), (A.shape[0], len(names)))
-        return matrix(needed) @ self.rows(names)
+        needed = np.zeros(self.shape[0], bool)
+        needed[A.indices] = True
+        place, names = (np.cumsum(needed) - 1).astype(A.indices.dtype), np.flatnonzero(needed)
+        return matrix(sp.csr_array((A.data, place[A.indices], A.indptr), (A.shape[0], len(names)))) @ self.rows(names)
+
+    def halves(self, labels: slice) -> tuple[Array, Array] | None:
+        return None
+
+    def to_arrays(self, name: str, dtype: str | None) -> dict[str, Array]:
+        if dtype in (None, self.dtype):
+            return dict(zip((name, f"{name}_scale"), self.stored(), strict=True))
+        return convert(self.columns(), dtype).to_arrays(name, None)
+
+    def store(self, path: Path, dtype: str | None) -> StoredWeights:
+        return StoredWeights(self.to_arrays("V", dtype), {})
+
+
+@dataclass(frozen=True)
+class HalfWeights(CompactWeights):
+    """values * scale. Float16 alone ends at 6e-5, where the weights of rare labels are; its own scale gives each
+    column 11 bits for all entries down to 1/16384 of its largest."""
+
+    values: Array  # (a, b) float16, finite
+    scale: Array  # (b,) float32, powers of two
+
+    @property
+    def dtype(self) -> str:
+        return "float16"
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.values.shape[0], self.values.shape[1]
+
+    def row_scores(self, phi: Array, labels: Any) -> Array:
+        from smoothlink.machines import prediction_kernels as kernels
+
+        bits, scale = self.values[:, labels].view(np.uint16), np.ascontiguousarray(self.scale[labels])
+        return kernels.half_dot(phi, bits, scale)
 
     def rows(self, numbers: Array) -> Array:
         return widened(self.values[numbers], self.scale)
@@ -175,17 +222,46 @@ class HalfWeights:
     def halves(self, labels: slice) -> tuple[Array, Array]:
         return self.values[:, labels], self.scale[labels]
 
-    def to_arrays(self, name: str, dtype: str | None) -> dict[str, Array]:
-        if dtype == "float32":
-            return {name: self.columns()}
-        return {name: self.values, f"{name}_scale": self.scale}
+    def stored(self) -> tuple[Array, Array]:
+        return self.values, self.scale
 
-    def store(self, path: Path, dtype: str | None) -> StoredWeights:
-        return StoredWeights(self.to_arrays("V", dtype), {})
+
+@dataclass(frozen=True)
+class CodedWeights(CompactWeights):
+    """Int8, or int4 with two rows in a byte; GROUP rows of a column have one scale."""
+
+    codes: Codes
+
+    @property
+    def dtype(self) -> str:
+        return "int4" if self.codes.packed else "int8"
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.codes.rows, self.codes.values.shape[1]
+
+    def row_scores(self, phi: Array, labels: Any) -> Array:
+        return row_dot(phi, self.codes, labels)
+
+    def rows(self, numbers: Array) -> Array:
+        return decode(self.codes, np.asarray(numbers))
+
+    def columns(self, columns: Any = ALL) -> Array:
+        return decode(self.codes, np.arange(self.shape[0]), columns)
+
+    def stored(self) -> tuple[Array, Array]:
+        return self.codes.values, upper_half(self.codes.scale)
+
+
+def convert(A: Array, dtype: str) -> ArrayWeights | HalfWeights | CodedWeights:
+    """Returns the float32 matrix A in one of `parameters.DTYPES`."""
+    if dtype == "float32":
+        return ArrayWeights(A)
+    return to_half(A) if dtype == "float16" else CodedWeights(quantize_groups(A, dtype))
 
 
 def to_half(A: Array, piece_bytes: int = PIECE_BYTES) -> HalfWeights:
-    """Returns A (a, b) with each column scaled to at most 1 and rounded to float16, in a temporary file where A is
+    """Returns A (a, b) with each column scaled to at most 1 and rounded to float16, in a temporary file where it is
     larger than a piece."""
     largest = np.zeros(A.shape[1], A.dtype)
     for part in pieces(A):
@@ -194,13 +270,11 @@ def to_half(A: Array, piece_bytes: int = PIECE_BYTES) -> HalfWeights:
         raise ModelFileError("The model has weights that are not finite. Fit it again with a larger ridge.")
     _, exponent = np.frexp(largest)
     scale = np.ldexp(np.float32(1), np.clip(exponent, -120, 120)).astype(np.float32)
-    if A.nbytes <= piece_bytes:
-        return HalfWeights(np.asarray(A / scale, np.float16), scale)
-    with tempfile.TemporaryFile() as file:  # stays until it is not mapped any more
-        for part in pieces(A):
-            file.write(np.asarray(part / scale, np.float16).data)
-        file.flush()
-        return HalfWeights(np.memmap(file, np.float16, "r", shape=A.shape), scale)
+    values, done = scratch(A.shape, np.float16, piece_bytes), 0
+    for part in pieces(A):
+        values[done : done + len(part)] = part / scale
+        done += len(part)
+    return HalfWeights(values, scale)
 
 
 def widened(values: Array, scale: Array) -> Array:
@@ -258,8 +332,8 @@ class ShardedWeights:
         Their names hold the id of their fit, which no other model uses, so that the model file alone, written last and
         in one step, decides which of them count.
         """
-        if dtype == "float16":
-            raise ModelFileError("This model's V is in shards, which stay in float32.\nSave it without dtype (--half).")
+        if dtype not in (None, "float32"):
+            raise ModelFileError("This model's V is in shards, which stay in float32.\nSave it without dtype.")
         found = FIT_ID.search(self.files[0].name)
         names = shard_names(path.stem, found[1] if found else secrets.token_hex(4), len(self.files))
         for name, part, file, known in zip(names, self.parts, self.files, self.checksums, strict=True):

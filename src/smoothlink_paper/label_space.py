@@ -131,7 +131,7 @@ class LabelSpace(SmoothLinkClassifier):
             W=ArrayWeights(problem.inputs.weights(space.W)),  # as in a model file: BLAS may round another order
             classifier=None,
             normalize=False,
-            features=draw_features(parse_kernel("linear"), rank, 0, 1.0, 1.0, np.random.default_rng(0)),
+            features=draw_features(parse_kernel("linear"), rank, 0, 1.0, 1.0, 0),
             V=ArrayWeights(np.ascontiguousarray(space.V)),
             loss="squared",
             multiclass=data.multiclass,

@@ -99,7 +99,7 @@ def test_what_is_partitioned_can_be_forced(folder, address, tmp_path):
 def test_workers_write_the_decoder_in_parts_beside_the_model(folder, address, tmp_path):
     args = ["train", folder / "train-*.txt", "-o", tmp_path / "m.safetensors", *FIXED, "--shards"]
     assert run(*args).code == 2
-    assert run(*args, "--cluster", address, "--half").code == 2
+    assert run(*args, "--cluster", address, "--dtype", "int8").code == 2
     succeed(*args, "--cluster", address, "--no-calibrate")
     first, *others, model = left(tmp_path)
     assert re.fullmatch(r"m-V-[0-9a-f]{8}-00001-of-00003\.safetensors", first)

@@ -47,7 +47,7 @@ def test_targets_of_some_labels_are_those_of_the_link_sums(rng):
     _, Y = words(rng)
     H, w = rng.standard_normal((len(Y), 3)).astype(np.float32), rng.uniform(0.5, 2, len(Y)).astype(np.float32)
     Y = sp.csr_array(np.asarray(Y, np.float32))
-    features = draw_features(parse_kernel("gaussian"), 3, 8, 1.0, 2.0, rng)
+    features = draw_features(parse_kernel("gaussian"), 3, 8, 1.0, 2.0, 0)
     rows = Rows.of(H, Y, w, block_rows=20)
     blocks = [b._replace(w=np.ones_like(b.w)) for b in rows.blocks]
     found = tasks.partition_targets(tasks.Partition(blocks, 0, rows.n), w, features, slice(2, 5))[0]

@@ -33,6 +33,7 @@ from smoothlink.fitting.prepare import feature_count, largest_rank_of, resolve_s
 from smoothlink.fitting.run import finish, run
 from smoothlink.fitting.settings import ChosenSettings, Clock, TrainingData, peak_memory_mb
 from smoothlink.machines.rows import Rows
+from smoothlink.machines.seeded_numbers import derive_seed
 from smoothlink.solve import Cholesky, ConjugateGradient, DualCholesky
 from smoothlink.steps.embed import embed_rows, label_embedding, rank_for_share
 from smoothlink.steps.featurize import draw_features, median_squared_distance, parse_kernel
@@ -75,7 +76,7 @@ def test_training_at_given_settings_is_the_steps_composed_by_hand(rng, make, los
     H = rows.map(embed_rows, e.W)
     H /= np.linalg.norm(H, axis=1, keepdims=True)
     length = median_squared_distance(H, rows.w)
-    draws = np.random.default_rng([seed, 2])
+    draws = derive_seed(seed, 2)
     features = draw_features(parse_kernel("matern(3)"), 5, 60, length, 1.5, draws)
     sums = link_sums(rows.with_inputs(H), features)
     smoothing = Smoothing.of(0.9, 40, multiclass=False)
@@ -231,7 +232,7 @@ def test_an_input_kernel_is_ridge_regression_on_random_features_of_x(rng, make):
     model = trained(p, asked).model
     X, Y = p.dense
     length = median_squared_distance(X[:, :-1].astype(np.float32), p.w)
-    draws = np.random.default_rng([0, 4])
+    draws = derive_seed(0, 4)
     features = draw_features(parse_kernel("laplacian"), X.shape[1] - 1, 80, length, 3.0, draws)
     np.testing.assert_allclose(model.input_features.R, features.R, rtol=1e-4)
     Phi = features(X[:, :-1].astype(np.float32)).astype(np.float64)

@@ -7,14 +7,31 @@ import scipy.sparse as sp
 from smoothlink.machines.sparse_weights import SparseWeights
 
 
-@pytest.fixture
-def parts(rng):
+@pytest.fixture(params=[None, "float16", "int8"], ids=str)
+def parts(rng, request):
     """Rows X (7, 20), weights D (20, 11) and scores S (7, 11)."""
     X = sp.random_array((7, 20), density=0.3, rng=rng, dtype=np.float32, format="csr")
     D = sp.random_array((20, 11), density=0.4, rng=rng, dtype=np.float32, format="csr")
     D.sort_indices()
     sparse = SparseWeights(D.indptr.astype(np.int64), D.indices.astype(np.int32), D.data)
+    if request.param is not None:
+        sparse = sparse.stored(request.param, 11)
+        D = sp.csr_array((sparse.weights(), D.indices, D.indptr), D.shape)
     return X, D.toarray(), sparse, rng.standard_normal((7, 11)).astype(np.float32)
+
+
+def test_fewer_bits_move_no_weight_by_more_than_half_a_scale(rng):
+    D = sp.random_array((20, 11), density=0.4, rng=rng, dtype=np.float32, format="csr")
+    exact = SparseWeights(D.indptr.astype(np.int64), D.indices.astype(np.int32), D.data)
+    for dtype, kind in (("float16", np.int16), ("int8", np.int8), ("int4", np.int8)):
+        found = exact.stored(dtype, 11)
+        assert (found.labels.dtype, found.values.dtype) == (np.uint16, kind)
+        assert (np.abs(found.weights() - D.data) <= 0.501 * np.repeat(found.scale, np.diff(found.indptr))).all()
+        np.testing.assert_allclose(found.of(np.arange(20), np.arange(11)), D.toarray(), atol=1 / 200)
+        again = found.stored(None, 70_000)
+        assert again.labels.dtype == np.int32
+        np.testing.assert_array_equal(again.weights(), found.weights())
+        assert found.stored("float32", 11).scale is None
 
 
 @pytest.mark.parametrize("labels", [slice(None), slice(0, 4), slice(3, 9), slice(9, 11), slice(5, 5)], ids=str)

@@ -1,14 +1,16 @@
-"""`smoothlink convert`: a data file -> the same data in another format."""
+"""`smoothlink convert`: a data file -> the same data in another format, or a model file -> the same in fewer bits."""
 
 from __future__ import annotations
 
+import os
 from typing import Annotated, Any
 
 import typer
 
 from smoothlink.cli.data_options import known_format, read_data, reading
+from smoothlink.cli.info_command import is_model
 from smoothlink.cli.screen import Screen, print_json, size
-from smoothlink.cli.shared_options import AsJson, Force, Quiet, grouped
+from smoothlink.cli.shared_options import AsJson, Dtype, Force, Quiet, check_dtype, grouped
 from smoothlink.data.matching import Reading
 from smoothlink.data.overwrite import writable
 from smoothlink.errors import DataError
@@ -16,7 +18,7 @@ from smoothlink.errors import DataError
 
 @grouped(reading=reading)
 def convert(
-    source: Annotated[str, typer.Argument(metavar="IN", help="A data file, plain or compressed.")],
+    source: Annotated[str, typer.Argument(metavar="IN", help="A data file, plain or compressed, or a model file.")],
     target: Annotated[
         str, typer.Argument(metavar="OUT", help="File to write; its name decides the format and the compression.")
     ],
@@ -26,18 +28,38 @@ def convert(
             metavar="NAME", help="The format to write: xmc, xmc-new, lshtc, svmlight, arff, vw, npz or binary."
         ),
     ] = "auto",
+    dtype: Dtype = None,
+    prune: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            max=1,
+            metavar="SHARE",
+            help="Share of the sparse weights of a model's labels to leave out, the smallest first.",
+            show_default=False,
+        ),
+    ] = 0.0,
     force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
     *,
     reading: Reading,
 ) -> None:
-    """Convert a data file to another format or compression.
+    """Convert a data file to another format or compression, or a model to smaller numbers.
 
     Example: smoothlink convert mulan.arff train.txt.xz
+
+    Example: smoothlink convert model.safetensors small.safetensors --dtype int8
     """
     from smoothlink.data.folder import bytes_in
 
+    check_dtype(dtype)
+    if is_model(source):
+        writable(target, source, kind="model", force=force)
+        convert_model(source, target, dtype, prune, Screen(quiet), as_json=as_json)
+        return
+    if dtype is not None or prune:
+        raise DataError(f"{source} is not a model, and --dtype and --prune are for one.\nLeave them out.")
     kind = format_of(target, to)
     for path in files_of(target, kind):
         writable(path, source, kind="data", force=force, folder_too=kind == "binary")
@@ -50,6 +72,19 @@ def convert(
         print_json({"path": target, "rows": n, "features": d, "labels": c, "bytes": written})
     else:
         screen.note(f"{target}: {size(written)} written.")
+
+
+def convert_model(source: str, target: str, dtype: str | None, prune: float, screen: Screen, *, as_json: bool) -> None:
+    """Writes a model with its weights in other numbers, or without `dtype` as they are, and without some of them."""
+    from smoothlink.modelfile import load
+
+    with screen.working(f"writing {target}"):
+        load(source).save(target, dtype=dtype, prune=prune)
+    before, after = (os.path.getsize(path) for path in (source, target))
+    if as_json:
+        print_json({"path": target, "dtype": dtype, "bytes": after, "bytes_before": before})
+    else:
+        screen.note(f"{target}: {size(after)} written, where {source} has {size(before)}.")
 
 
 def convert_in_blocks(source: str, target: str, kind: str, how: Reading, screen: Screen) -> tuple[int, int, int] | None:

@@ -188,10 +188,10 @@ def number_of_rows(count: Any) -> int | float:
 
 def model_facts(path: str, names: Naming, screen: Screen, *, verify: bool = False) -> dict[str, Any]:
     """What a model file says of itself."""
-    from smoothlink.modelfile import load
+    from smoothlink.modelfile import load, stored
     from smoothlink.safetensors_file import load as load_file
 
-    whole, versions = names.applied(load(path, verify="now" if verify else "never"), screen), load_file(path).versions
+    whole, loaded = names.applied(load(path, verify="now" if verify else "never"), screen), load_file(path)
     model = inside(whole)
     defaults = {p.name: p.default for p in PARAMETERS}
     given = {k: v for k, v in model.get_params(deep=False).items() if k in defaults and v != defaults[k]}
@@ -199,7 +199,8 @@ def model_facts(path: str, names: Naming, screen: Screen, *, verify: bool = Fals
         "kind": "model",
         "path": path,
         "bytes": os.path.getsize(path),
-        "versions": versions,
+        "versions": loaded.versions,
+        "stored": stored(loaded),
         "parameters": {
             name: v if isinstance(v, (int, float, str, type(None))) else str(v) for name, v in given.items()
         },
@@ -211,6 +212,13 @@ def model_facts(path: str, names: Naming, screen: Screen, *, verify: bool = Fals
         "text": None if whole is model else text_section(whole),
         **({"checksums": MATCH} if verify else {}),
     }
+
+
+def stored_words(section: dict[str, Any]) -> str:
+    """How weights are stored, in words."""
+    parts = [f"{name} {dtype} {size(count)}" for name, (dtype, count) in section["arrays"].items()]
+    drawn = ["random features from a seed"] if section["drawn"] else []
+    return f"{section['dtype']}: {', '.join([*parts, *drawn])}"
 
 
 def text_section(model: Any) -> dict[str, Any]:
@@ -263,6 +271,7 @@ def show_model(found: dict[str, Any], screen: Screen) -> None:
     versions = ", ".join(f"{name} {version}" for name, version in sorted(found["versions"].items(), reverse=True))
     pairs = [
         ("size", size(found["bytes"])),
+        ("weights", stored_words(found["stored"])),
         ("written by", versions),
         ("parameters", given or "all at their defaults"),
         *([] if found["text"] is None else [("texts", text_words(found["text"]))]),

@@ -13,7 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from smoothlink.cli.screen import Screen
 from smoothlink.errors import plural
-from smoothlink.parameters import RANK_BY
+from smoothlink.parameters import DTYPES, RANK_BY
 
 if TYPE_CHECKING:
     from smoothlink.estimator import SmoothLinkClassifier
@@ -27,6 +27,14 @@ Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only: no notes, no progress.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Refuse a file with features that the model does not know.")]
+Dtype = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Numbers that weights are stored in: float32, float16, int8 or int4; without it exact up to 16 MiB of "
+        "weights, float16 beyond. int8 and int4 cost accuracy.",
+    ),
+]
 RankBy = Annotated[
     str,
     typer.Option(
@@ -190,6 +198,12 @@ def dashboard(screen: Screen) -> None:
     cluster = current()
     if cluster is not None:
         screen.note(f"{plural(len(cluster.workers), 'worker')}. Dashboard: {cluster.dashboard}")
+
+
+def check_dtype(dtype: str | None) -> None:
+    """Refuses numbers that no model file has."""
+    if dtype not in DTYPES:
+        raise typer.BadParameter(f"{dtype!r} is none of {'|'.join(DTYPES.words)}.", param_hint="--dtype")
 
 
 def load_model(path: str, rank_by: str = "probability", device: str = "cpu") -> SmoothLinkClassifier | TextSmoothLink:

@@ -15,7 +15,19 @@ from smoothlink.cli.evaluate_command import as_object
 from smoothlink.cli.evaluate_command import show as show_metrics
 from smoothlink.cli.parameter_options import HelpAll, chosen
 from smoothlink.cli.screen import Screen, number, print_json, size, table
-from smoothlink.cli.shared_options import AsJson, Cluster, Force, Groups, Naming, Quiet, grouped, naming, on_cluster
+from smoothlink.cli.shared_options import (
+    AsJson,
+    Cluster,
+    Dtype,
+    Force,
+    Groups,
+    Naming,
+    Quiet,
+    check_dtype,
+    grouped,
+    naming,
+    on_cluster,
+)
 from smoothlink.cli.text_options import Texts, fit_texts, hold_texts, read_texts, texts
 from smoothlink.data.matching import Reading, inside, label_names, names_in, one_based_guess, read_groups
 from smoothlink.data.overwrite import writable
@@ -65,7 +77,7 @@ def train(
         ),
     ] = 0.0,
     groups: Groups = None,
-    half: Annotated[bool, typer.Option("--half", help="Store weights in half precision, in half the space.")] = False,
+    dtype: Dtype = None,
     cluster: Cluster = None,
     cluster_plan: Annotated[
         str | None,
@@ -98,7 +110,7 @@ def train(
     from smoothlink.data.files_on_disk import expanded
     from smoothlink.vocabulary import checked
 
-    check_together(cluster, cluster_plan, shards=shards, half=half, valid=valid, groups=groups)
+    check_together(cluster, cluster_plan, shards=shards, dtype=dtype, valid=valid, groups=groups)
     paths = expanded(data)
     writable(output, *paths, kind="model", force=force)
     screen = Screen(quiet)
@@ -133,7 +145,7 @@ def train(
     inside(model).vocabulary_ = vocabulary
     model.summary_["data"] = [os.path.basename(path) for path in paths]
     with screen.working(f"writing {output}"):
-        model.save(output, dtype="float16" if half else None)
+        model.save(output, dtype=dtype)
     if as_json:
         held_out = {} if expected is None else {"expected": as_object(expected)}
         print_json({**model.summary_, "model": output, "bytes": os.path.getsize(output), **held_out})
@@ -153,14 +165,15 @@ def train(
 
 
 def check_together(
-    cluster: str | None, plan: str | None, *, shards: bool, half: bool, valid: float, groups: str | None
+    cluster: str | None, plan: str | None, *, shards: bool, dtype: str | None, valid: float, groups: str | None
 ) -> None:
     """Whether the options go together."""
     for option, asked in (("--cluster-plan", plan is not None), ("--shards", shards)):
         if asked and cluster is None:
             raise typer.BadParameter("it is for a cluster; name one with --cluster.", param_hint=option)
-    if shards and half:
-        raise typer.BadParameter("shards stay in full precision; leave one of them out.", param_hint="--half, --shards")
+    check_dtype(dtype)
+    if shards and dtype not in (None, "float32"):
+        raise typer.BadParameter("shards stay in float32; leave one of them out.", param_hint="--dtype, --shards")
     if valid and cluster is not None:
         raise typer.BadParameter("a cluster holds no rows out; leave one of them out.", param_hint="--valid, --cluster")
     if groups is not None and cluster is not None:

@@ -14,6 +14,7 @@ from smoothlink.fitting.choose import Fold, Point, choose, climb, search_trials
 from smoothlink.fitting.holdout import fold_numbers
 from smoothlink.fitting.settings import ChosenSettings, Inputs, Problem, Report, Request, Settings, TrainingData
 from smoothlink.machines.arrays import to_host
+from smoothlink.machines.seeded_numbers import derive_seed
 from smoothlink.steps.calibrate import Histogram
 from smoothlink.steps.embed import embed_rows, fitted_to, label_counts
 from smoothlink.steps.featurize import draw_features, median_squared_distance, parse_kernel
@@ -47,14 +48,7 @@ def draw_inputs(A: Any, w: Array | None, request: Request) -> tuple[Inputs, Arra
         landmarks = Landmarks(dense_rows(A, np.sort(order[:count])), kernel, bandwidth**2 * length)
         root = landmarks.whitening()
         return Inputs(kernel, bandwidth, landmarks, root), whitened(landmarks(A[:, :-1]), root)
-    features = draw_features(
-        kernel,
-        A.shape[1] - 1,
-        count,
-        length,
-        bandwidth,
-        np.random.default_rng([request.seed, 4]),
-    )
+    features = draw_features(kernel, A.shape[1] - 1, count, length, bandwidth, derive_seed(request.seed, 4))
     return Inputs(kernel, bandwidth, features), features(A[:, :-1])
 
 

@@ -14,6 +14,7 @@ from smoothlink.fitting.embedding import Embedded
 from smoothlink.fitting.settings import Clock, Problem, Settings
 from smoothlink.machines.arrays import take_rows, to_host
 from smoothlink.machines.rows import Rows
+from smoothlink.machines.seeded_numbers import derive_seed
 from smoothlink.model import Model
 from smoothlink.steps.embed import label_counts
 from smoothlink.steps.featurize import Features, draw_features, median_squared_distance
@@ -77,8 +78,8 @@ def random_features(rows: Rows, settings: Settings) -> Features:
     """Returns random features for embedded rows: the same seed gives the same draws up to their scale."""
     H, sample, linear = rows.table, rows.sample(1000, settings.seed), settings.kernel.name == "linear"
     length = 1.0 if linear else median_squared_distance(to_host(take_rows(H, sample)), rows.w[sample])
-    rng = np.random.default_rng([settings.seed, 2])
-    return draw_features(settings.kernel, H.shape[1], settings.features, length, settings.bandwidth, rng)
+    seed = derive_seed(settings.seed, 2)
+    return draw_features(settings.kernel, H.shape[1], settings.features, length, settings.bandwidth, seed)
 
 
 def saved_sums(state: FitState, name: str, rows: Rows, features: Features) -> LinkSums:

@@ -51,7 +51,7 @@ def rescale(weights: JointWeights, X: Any) -> tuple[JointWeights, LearningRates]
     """Returns the same model with embeddings of mean squared length 1 on some rows X (n, d + 1), and its rates."""
     H = np.asarray(X @ weights.W)
     size = np.float32(np.sqrt(max(float(np.einsum("ij,ij->", H, H, dtype=np.float64)) / max(1, len(H)), 1e-30)))
-    (R, b), V, factor = weights.features, weights.V, np.float32(1) if weights.normalize else size
+    (R, b), V, factor = weights.features[:2], weights.V, np.float32(1) if weights.normalize else size
     if weights.features.linear:
         V = np.vstack([V[:-1] * factor, V[-1:]])
     weights = weights._replace(W=weights.W / size, features=Features(R * factor, b), V=V)
@@ -164,7 +164,7 @@ class FineTuneStep:
     ) -> None:
         self.machine, self.rates, self.dropout = machine, rates, dropout
         self.softmax, self.softmax_weight, self.normalize = rows.softmax, softmax_weight, start.normalize
-        W, self.R, self.b, V = (copy_to_device(A, machine.name) for A in (start.W, *start.features, start.V))
+        W, self.R, self.b, V = (copy_to_device(A, machine.name) for A in (start.W, *start.features[:2], start.V))
         self.linear, self.last, self.shape = start.features.linear, len(W) - 1, (V.shape[0] - 1, V.shape[1])
         self.intercepts = self.padded(V[-1:])[0]
         D = torch.zeros(pattern.nnz, device=W.device)

@@ -244,7 +244,8 @@ class DeviceSparseWeights:
     def __init__(self, D: SparseWeights, machine: Device) -> None:
         self.counts = np.diff(D.indptr)  # (d + 1,) labels of each feature, on the host
         self.starts = copy_to_device(np.asarray(D.indptr[:-1], np.int64), machine.name)
-        self.labels, self.values = copy_to_device(D.labels, machine.name), copy_to_device(D.values, machine.name)
+        self.labels = copy_to_device(np.asarray(D.labels, np.int32), machine.name)
+        self.values = copy_to_device(D.weights(), machine.name)
 
     def add(self, Z: Tensor, X: Any, row: Tensor, scale: Tensor, first: int, room: int) -> None:
         """Adds X D / (row scale) to Z (b, m) for the labels from `first` on; X (b, d + 1) are sparse rows of the host.

@@ -5,8 +5,10 @@ Blocks are read, not mapped: pages of a mapped file count as memory of the proce
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
+import tempfile
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -41,6 +43,14 @@ def pieces(array: Array, size: int = PIECE_BYTES) -> Iterator[Array]:
         yield array[start : start + step]
         if file is not None and hasattr(mmap, "MADV_DONTNEED"):
             file.madvise(mmap.MADV_DONTNEED)
+
+
+def scratch(shape: tuple[int, ...], dtype: Any, piece_bytes: int = PIECE_BYTES) -> Array:
+    """Returns room for an array: in a temporary file, which goes with it, where that is larger than a piece."""
+    if math.prod(shape) * np.dtype(dtype).itemsize <= piece_bytes:
+        return np.empty(shape, dtype)
+    with tempfile.TemporaryFile() as file:
+        return np.memmap(file, dtype, "w+", shape=shape)
 
 
 class MappedMatrix(sp.csr_array):

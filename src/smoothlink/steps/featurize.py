@@ -8,14 +8,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import chdtri, ndtri
+from scipy.special import chdtri
 
 from smoothlink.machines.arrays import cosines, empty, to_device_of
+from smoothlink.machines.seeded_numbers import derive_seed, normals, uniforms
 
 Array = NDArray[Any]
 
 MEDIAN_ROWS = 1000  # rows whose distances set the length scale
 LARGEST_FREQUENCY = 1e20  # the tails of a Student of few degrees of freedom would overflow float32
+DRAWN_TOGETHER = 1 << 18  # numbers
+DISTRIBUTIONS = ("normal", "cauchy")
 
 
 class Kernel(NamedTuple):
@@ -45,11 +48,38 @@ def parse_kernel(text: str | Kernel) -> Kernel:
     raise ValueError(f"kernel is {text!r}; possible are {KERNELS}.")
 
 
+class Draw(NamedTuple):
+    """How frequencies were drawn: numbers of a seed, those of feature t times factor[t]. A model file holds this in
+    place of R."""
+
+    distribution: str  # one of DISTRIBUTIONS
+    seed: int
+    factor: Array  # (s,) float64
+
+    def frequencies(self, k: int) -> Array:
+        """Returns R (k, s), with the same bits on every machine; the first features are those of a smaller s."""
+        s = len(self.factor)
+        R, step = np.empty((k, s), np.float32), max(1, DRAWN_TOGETHER // max(1, k))
+        for start in range(0, s, step):
+            some = slice(start, min(s, start + step))
+            found = self._numbers(start * k, (some.stop - start) * k).reshape(-1, k) * self.factor[some, None]
+            R[:, some] = np.clip(found, -LARGEST_FREQUENCY, LARGEST_FREQUENCY).T
+        return R
+
+    def _numbers(self, start: int, count: int) -> Array:
+        """Returns numbers of the distribution; the ratio of two normal numbers is one of Cauchy."""
+        if self.distribution == "normal":
+            return normals(self.seed, start, count)
+        pairs = normals(self.seed, 2 * start, 2 * count)
+        return np.asarray(pairs[::2] / pairs[1::2])
+
+
 class Features(NamedTuple):
     """phi_t(h) = sqrt(2) cos(r_t'h + b_t); without columns phi(h) = h, the linear link."""
 
     R: Any  # (k, s) float32
     b: Any  # (s,) float32
+    draw: Draw | None = None  # which makes R; None where it was trained, or where there are no columns
 
     @property
     def linear(self) -> bool:
@@ -70,14 +100,7 @@ class Features(NamedTuple):
         return Phi
 
 
-def draw_features(
-    kernel: Kernel,
-    k: int,
-    count: int,
-    length: float,
-    bandwidth: float,
-    rng: np.random.Generator,
-) -> Features:
+def draw_features(kernel: Kernel, k: int, count: int, length: float, bandwidth: float, seed: int) -> Features:
     """Returns `count` frequencies and phases for a kernel on k numbers; `length` is the median squared distance m.
 
     gaussian: exp(-|d|^2 / (beta^2 m)). matern(nu): a multivariate Student of nu degrees of freedom, one chi2 shared
@@ -85,17 +108,13 @@ def draw_features(
     """
     if kernel.name == "linear":
         return Features(np.zeros((k, 0), np.float32), np.zeros(0, np.float32))
-    u = np.clip(rng.random((count, k + 2)), 1e-12, 1 - 1e-12)  # coordinates, chi2 and phase together
-    if kernel.name == "laplacian":
-        R = np.tan(np.pi * (u[:, :k] - 0.5)) * np.sqrt(2 / length)
-    elif kernel.name == "matern":
-        chi2 = np.maximum(chdtri(kernel.nu, u[:, k]), np.finfo(np.float64).tiny)
-        shared = np.sqrt(kernel.nu / chi2)
-        R = ndtri(u[:, :k]) * shared[:, None] / np.sqrt(length)
-    else:
-        R = ndtri(u[:, :k]) * np.sqrt(2 / length)
-    R = np.clip(R / bandwidth, -LARGEST_FREQUENCY, LARGEST_FREQUENCY)
-    return Features(np.ascontiguousarray(R.T, np.float32), (2 * np.pi * u[:, k + 1]).astype(np.float32))
+    factor = np.full(count, np.sqrt(2 / length) / bandwidth)
+    if kernel.name == "matern":
+        chi2 = chdtri(kernel.nu, uniforms(derive_seed(seed, 1), 0, count))
+        factor *= np.sqrt(kernel.nu / (2 * np.maximum(chi2, np.finfo(np.float64).tiny)))
+    draw = Draw("cauchy" if kernel.name == "laplacian" else "normal", seed, factor)
+    phases = 2 * np.pi * uniforms(derive_seed(seed, 2), 0, count)
+    return Features(draw.frequencies(k), phases.astype(np.float32), draw)
 
 
 def median_squared_distance(H: Array, w: Array | None = None, rows: int = MEDIAN_ROWS) -> float:

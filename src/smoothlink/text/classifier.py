@@ -318,10 +318,10 @@ class TextSmoothLink(ShortHtml, BaseEstimator):
         hits = predicted.multiply(truth[:, : predicted.shape[1]]).sum()
         return float(2 * hits / max(1, predicted.sum() + truth.sum()))
 
-    def save(self, path: FilePath, dtype: str | None = None) -> None:
-        """Writes features and classifier to one safetensors file; dtype as in SmoothLinkClassifier.save."""
+    def save(self, path: FilePath, dtype: str | None = None, prune: float = 0.0) -> None:
+        """Writes features and classifier to one safetensors file; dtype and prune as in SmoothLinkClassifier.save."""
         check_is_fitted(self)
-        persist.save(self.classifier_, path, dtype, text=section(self))
+        persist.save(self.classifier_, path, dtype, prune, text=section(self))
 
 
 def labels_in(labels: Any) -> Any:
