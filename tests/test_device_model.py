@@ -83,15 +83,18 @@ def dense(A):
 
 
 @pytest.mark.parametrize(
-    ("name", "half"),
-    [*((name, False) for name in CASES), ("sparse", True), ("softmax", True), ("joint training", True)],
+    ("name", "dtype"),
+    [
+        *((name, None) for name in CASES),
+        *((name, dtype) for name in ("sparse", "softmax", "joint training") for dtype in ("float16", "int8", "int4")),
+    ],
 )
-def test_a_device_predicts_as_the_host(rng, tmp_path, name, half):
+def test_a_device_predicts_as_the_host(rng, tmp_path, name, dtype):
     make, settings = CASES[name]
     X, Y = make(rng)
     fitted = fixed(**settings).fit(X, Y)
-    if half:
-        fitted.save(tmp_path / "m.safetensors", dtype="float16")
+    if dtype is not None:
+        fitted.save(tmp_path / "m.safetensors", dtype=dtype)
         fitted = smoothlink.load(tmp_path / "m.safetensors")
     if name == "joint training":
         assert fitted.model_.sparse_weights is not None

@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse as sp
 from served import TOPICS, text_model, vector_model
 
+import smoothlink
 from smoothlink.data.predictions import LabelRequest
 from smoothlink.serve import ServerSettings
 from smoothlink.serve.schema import MAX_VALUE, RefusedRequest, Vector
@@ -25,8 +26,12 @@ def vector(row):
     return Vector(indices=row.indices.tolist(), values=[float(x) for x in row.data])
 
 
-def test_texts_have_the_labels_that_the_model_gives_them():
+@pytest.mark.parametrize("dtype", [None, "int8", "int4"])
+def test_texts_have_the_labels_that_the_model_gives_them(tmp_path, dtype):
     model = text_model()
+    if dtype is not None:
+        model.save(tmp_path / "m.safetensors", dtype=dtype)
+        model = smoothlink.load(tmp_path / "m.safetensors")
     predictions = service(model).predict_batch([RowsRequest(TEXTS, LabelRequest(3))])[0]
     for prediction, best in zip(predictions, model.predict_topk(TEXTS, k=3), strict=True):
         assert prediction.names == [name for name, _ in best]

@@ -69,13 +69,14 @@ def from_upper_half(bits: Array) -> Array:
 
 def decode(codes: Codes, rows: Array, columns: Any = slice(None)) -> Array:
     """Returns these rows and columns of the matrix in float32."""
-    values, scale = codes.values[:, columns], codes.scale[:, columns]
-    if len(rows) * values.shape[1] > SERIAL:
+    values, scale, first, m = _some_columns(codes, columns)
+    if len(rows) * m > SERIAL:
         from smoothlink.machines import code_kernels
 
-        out = np.empty((len(rows), values.shape[1]), np.float32)
-        code_kernels.decode(values, scale, np.asarray(rows, np.int64), GROUP, codes.packed, out)
+        out = np.empty((len(rows), m), np.float32)
+        code_kernels.decode(values, scale, np.asarray(rows, np.int64), GROUP, codes.packed, first, out)
         return out
+    values, scale = values[:, first : first + m], scale[:, first : first + m]
     if codes.packed:
         shift = (4 * (rows % 2)).astype(np.uint8)[:, None]
         small = (values[rows // 2] >> shift & np.uint8(15)).view(np.int8) - np.int8(8)
@@ -88,4 +89,15 @@ def row_dot(x: Array, codes: Codes, columns: Any = slice(None)) -> Array:
     """Returns x (a,) float32 @ these columns of the matrix, in one pass over the codes."""
     from smoothlink.machines import code_kernels
 
-    return code_kernels.row_dot(x, codes.values[:, columns], codes.scale[:, columns], GROUP, codes.packed)
+    values, scale, first, m = _some_columns(codes, columns)
+    return code_kernels.row_dot(x, values, scale, GROUP, codes.packed, first, m)
+
+
+def _some_columns(codes: Codes, columns: Any) -> tuple[Array, Array, int, int]:
+    """Returns codes and scales with contiguous rows, the first of these columns in them, and how many they are."""
+    if isinstance(columns, slice):
+        first, stop, step = columns.indices(codes.values.shape[1])
+        if step == 1:
+            return codes.values, codes.scale, first, max(0, stop - first)
+        columns = np.arange(first, stop, step)
+    return codes.values.take(columns, axis=1), codes.scale.take(columns, axis=1), 0, len(columns)
