@@ -265,7 +265,7 @@ class SparseRows:
     def __init__(self, A: sp.csr_array, device: str) -> None:
         self.indptr = A.indptr.astype(np.int64)
         self.columns = copy_to_device(A.indices.astype(np.int32, copy=False), device)
-        self.values = copy_to_device(A.data, device)
+        self.values = copy_to_device(A.data.astype(np.float32, copy=False), device)
 
     def ranges(self, rows: HostArray) -> Ranges:
         """Returns where the entries of some rows are, on the host."""
