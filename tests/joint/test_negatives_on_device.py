@@ -99,6 +99,17 @@ def test_passes_with_hard_negatives_fit_the_same_weights_as_on_the_host(rng, cas
         np.testing.assert_allclose(ours, theirs, **NEAR)
 
 
+@pytest.mark.parametrize("cost", [0, 1e9])
+def test_sparse_weights_move_alike_whether_all_or_those_that_are_used_are_read(rng, monkeypatch, cost):
+    p = Problem(rng)
+    known = p.run(p.step())
+    monkeypatch.setattr(device, "SPARSE_STEP_COST", cost)
+    monkeypatch.setattr(device, "LARGEST_INT", 1 - cost)
+    found = p.run(p.step(find_machine("torch")))
+    np.testing.assert_allclose(found["D"], known["D"], **NEAR)
+    np.testing.assert_allclose(found["d_squares"], known["d_squares"], **NEAR)
+
+
 @pytest.mark.parametrize("begins", ["host", "device"])
 def test_training_goes_on_on_another_machine(rng, begins):
     p, machines = Problem(rng), (None, find_machine("torch"))

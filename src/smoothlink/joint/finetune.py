@@ -104,8 +104,8 @@ def device_ranges(starts: Tensor, ends: Tensor, total: int) -> tuple[Tensor, Ten
     """
     counts = ends - starts
     which = torch.repeat_interleave(counts, output_size=total)
-    shifts = starts + counts - counts.cumsum(0)
-    return which, torch.arange(total, device=counts.device) + shifts.index_select(0, which)
+    shifts = starts + counts - counts.cumsum(0, dtype=counts.dtype)
+    return which, torch.arange(total, dtype=counts.dtype, device=counts.device) + shifts.index_select(0, which)
 
 
 class UsedWeights(NamedTuple):
@@ -126,7 +126,7 @@ class SparseOnDevice:
 
     def __init__(self, pattern: sp.csr_array, X: Any, device: str) -> None:
         self.pattern, counts = pattern, np.diff(pattern.indptr)[: X.shape[1]].astype(np.int64)
-        self.indptr = copy_to_device(pattern.indptr.astype(np.int64), device)
+        self.indptr = copy_to_device(pattern.indptr.astype(np.int32), device)  # MOST_COOCCURRENCES has 28 bits
         self.labels = copy_to_device(pattern.indices.astype(np.int32, copy=False), device)
         self.used_by_row = (  # (n,)
             sp.csr_array((np.ones(X.nnz, np.int64), X.indices, X.indptr), X.shape) @ counts if pattern.nnz else None
@@ -171,7 +171,10 @@ class FineTuneStep:
         self.state = JointState.start(W, self.padded(V[:-1]).T, D)
         self.X, self.Y = DeviceRows(rows.X, machine.name), DeviceRows(rows.Y, machine.name)
         self.w, self.sparse = copy_to_device(rows.w, machine.name), SparseOnDevice(pattern, rows.X, machine.name)
-        self.W_gradient, self.columns = torch.zeros_like(W), self.sparse.labels[:0]  # and the features that it is of
+        self.W_gradient, self.columns = (
+            torch.zeros_like(W),
+            self.sparse.labels[:0].long(),
+        )  # and the features that it is of
         self.D_gradient = torch.zeros_like(D)
         moved = [self.intercepts, *([] if self.linear else [self.R, self.b])]
         self.adam = torch.optim.Adam(
@@ -253,7 +256,7 @@ class FineTuneStep:
         Z = self.product(Phi, V)
         Z += self.intercepts
         if used is not None:
-            Z.view(-1).index_add_(0, used.at(Z.shape[1]), used.value * self.state.D[used.number])
+            Z.view(-1).index_add_(0, used.at(Z.shape[1]), used.value * self.state.D.index_select(0, used.number))
         return Z
 
     def score_gradient(self, Z: Tensor, rows: HostArray, on_device: Tensor) -> Tensor:

@@ -35,6 +35,8 @@ Tensor = torch.Tensor
 
 LABEL_MULTIPLE = 64  # labels of a batch are padded to a multiple of this: rows of halves begin at multiples of 16 bytes
 LEAST_SQUARES = 1e-30  # of gradients
+LARGEST_INT = (1 << 31) - 1
+SPARSE_STEP_COST = 3  # of a weight that is used, over one that is in D: by the bytes that are read and written
 CLUSTER_ROUNDS = 3  # of each 2-means
 
 
@@ -64,7 +66,7 @@ class DeviceSampledStep:
         self.b, self.b_squares = self.copy(state.b), self.copy(state.b_squares)
         self.D, self.d_squares = (self.by_feature(A) for A in (state.D, state.d_squares))
         self.D_gradient = torch.zeros_like(self.D)
-        self.label_place = torch.full((self.c + 1,), -1, device=machine.name)  # in the batch
+        self.label_place = torch.full((self.c + 1,), -1, dtype=torch.int32, device=machine.name)  # in the batch
         self.counted = torch.arange(1, device=machine.name)
         self.hard = state.hard
         self.choose_labels()
@@ -91,12 +93,12 @@ class DeviceSampledStep:
             for i, (A, _) in enumerate(self.matrices(batch))
         )
         scored = self.distinct(others if every else torch.cat([of_groups.columns, others]))
-        self.label_place.index_copy_(0, scored.ordered, scored.number)
+        self.label_place.index_copy_(0, scored.ordered, scored.number.int())
         labels = scored.values.clamp(max=self.c - 1)
         H, factors = self.embed(x)
         V, H16 = self.half(self.V.index_select(0, labels)), self.half(H)
         Z = self.product(H16, V.T)  # (b, m)
-        used = self.used(batch.rows, x) if len(self.D) else None
+        used = self.used(batch.rows, x, Z.numel()) if len(self.D) else None
         if used is not None:
             at = used.at(Z.shape[1])
             Z.view(-1).index_add_(0, at, used.value * self.D.index_select(0, used.number))
@@ -143,16 +145,26 @@ class DeviceSampledStep:
         P.view(-1).index_add_(0, at, w.index_select(0, y.places), alpha=-1)
         return P
 
-    def used(self, rows: HostArray, x: RowEntries) -> UsedWeights:
-        """Returns the sparse weights that these rows use, with labels by their place; those of others have value 0."""
-        used = self.sparse.used(rows, x.places, x.columns, x.values)
+    def used(self, rows: HostArray, x: RowEntries, scores: int) -> UsedWeights:
+        """Returns the sparse weights that these rows use, with labels by their place; those of others have value 0.
+
+        These arrays are the longest of a step: places among so many scores have 32 bits where they can.
+        """
+        places = x.places.int() if scores <= LARGEST_INT else x.places
+        used = self.sparse.used(rows, places, x.columns, x.values)
         place = self.label_place.index_select(0, used.label)
         return used._replace(label=place.clamp(min=0), value=used.value * (place >= 0))
 
     def step_sparse(self, number: Tensor, gradient: Tensor, rate: float) -> None:
-        """Moves D by Adagrad with one rate per weight; one that several rows use is written more than once, the same
-        each time."""
+        """Moves D by Adagrad with one rate per weight: all of it, or where a batch uses few weights these; one that
+        several rows use is then written more than once, the same each time."""
         self.D_gradient.index_add_(0, number, gradient)
+        if SPARSE_STEP_COST * len(number) > len(self.D):
+            self.d_squares.addcmul_(self.D_gradient, self.D_gradient)
+            self.D.addcdiv_(self.D_gradient, self.d_squares.sqrt(), value=-rate)
+            self.D_gradient.zero_()
+            return
+        number = number.long()
         g = self.D_gradient.index_select(0, number)
         squares = self.d_squares.index_select(0, number).addcmul_(g, g)
         moved = self.D.index_select(0, number).addcdiv_(g, squares.sqrt(), value=-rate)
@@ -253,7 +265,7 @@ class SparseRows:
     def __init__(self, A: sp.csr_array, device: str) -> None:
         self.indptr = A.indptr.astype(np.int64)
         self.columns = copy_to_device(A.indices.astype(np.int32, copy=False), device)
-        self.values = copy_to_device(A.data, device)
+        self.values = copy_to_device(A.data.astype(np.float32, copy=False), device)
 
     def ranges(self, rows: HostArray) -> Ranges:
         """Returns where the entries of some rows are, on the host."""
