@@ -104,10 +104,15 @@ class ArrayWeights:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         return np.array(self.values, dtype, copy=copy)
 
+    @property
+    def by_rows(self) -> bool:
+        """Returns whether one row is scored by a kernel that reads V row by row."""
+        return self.values.size > self.one_row_entries and self.values.strides[1] == self.values.itemsize
+
     def scores(self, Phi: Array, labels: Any = ALL, out: Array | None = None) -> Array:
         """Where one row meets many numbers, BLAS waits for threads that may be asleep: 7.5 ms where 1.2 suffice."""
-        V = self.values[:, labels]
-        if len(Phi) == 1 and V.size > self.one_row_entries and out is None and V.strides[1] == V.itemsize:
+        V = take_columns(self.values, labels)
+        if self.by_rows and len(Phi) == 1 and out is None:
             from smoothlink.machines import prediction_kernels as kernels
 
             return kernels.row_dot(Phi[0], V)[None]
@@ -210,7 +215,7 @@ class HalfWeights(CompactWeights):
     def row_scores(self, phi: Array, labels: Any) -> Array:
         from smoothlink.machines import prediction_kernels as kernels
 
-        bits, scale = self.values[:, labels].view(np.uint16), np.ascontiguousarray(self.scale[labels])
+        bits, scale = take_columns(self.values, labels).view(np.uint16), np.ascontiguousarray(self.scale[labels])
         return kernels.half_dot(phi, bits, scale)
 
     def rows(self, numbers: Array) -> Array:
@@ -275,6 +280,11 @@ def to_half(A: Array, piece_bytes: int = PIECE_BYTES) -> HalfWeights:
         values[done : done + len(part)] = part / scale
         done += len(part)
     return HalfWeights(values, scale)
+
+
+def take_columns(values: Array, labels: Any) -> Array:
+    """Returns some columns (a, m) of an array whose rows are contiguous, with contiguous rows."""
+    return values[:, labels] if isinstance(labels, slice) else values.take(labels, axis=1)
 
 
 def widened(values: Array, scale: Array) -> Array:

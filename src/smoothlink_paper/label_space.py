@@ -145,10 +145,10 @@ class LabelSpace(SmoothLinkClassifier):
         summary = summarise(choice, embedded, calibrated, {}, clock)
         return Fitted(model, space.U, {**summary, "device": str(rows.machine), "peak_device_mb": rows.machine.peak_mb})
 
-    def save(self, path: str | os.PathLike[str], dtype: str | None = None) -> None:
+    def save(self, path: str | os.PathLike[str], dtype: str | None = None, prune: float = 0.0) -> None:
         """Writes the fitted model to a file, which loads as a SmoothLinkClassifier that predicts the same."""
         check_is_fitted(self)
-        self._as_classifier().save(path, dtype)
+        self._as_classifier().save(path, dtype, prune)
 
 
 def fit_space(method: str, settings: Settings, rows: Rows, ridge: float) -> LinearLabelSpace:

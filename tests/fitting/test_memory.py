@@ -221,7 +221,7 @@ def test_the_peak_stays_within_the_least_budget_and_the_model_is_the_same(data, 
     refused = train_within(100 << 20, data, tmp_path / "a")
     tight, roomy = memory_bytes(re.search(r"--memory (\S+)\)", refused.stderr)[1]), 4 << 30
     assert refused.returncode
-    peak = peak_within(tight, data, tmp_path / "a", "--half")
+    peak = peak_within(tight, data, tmp_path / "a", "--dtype", "float16")
     larger = peak_within(roomy, data, tmp_path / "b")
     assert peak <= tight
     assert peak < larger <= roomy  # so the plan did something

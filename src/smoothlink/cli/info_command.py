@@ -199,6 +199,7 @@ def model_facts(path: str, names: Naming, screen: Screen, *, verify: bool = Fals
         "kind": "model",
         "path": path,
         "bytes": os.path.getsize(path),
+        "one_row_bytes": model.model_.candidate_search.nbytes,
         "versions": loaded.versions,
         "stored": stored(loaded),
         "parameters": {
@@ -272,6 +273,7 @@ def show_model(found: dict[str, Any], screen: Screen) -> None:
     pairs = [
         ("size", size(found["bytes"])),
         ("weights", stored_words(found["stored"])),
+        *([("search of one row", f"{size(found['one_row_bytes'])} of memory")] if found["one_row_bytes"] else []),
         ("written by", versions),
         ("parameters", given or "all at their defaults"),
         *([] if found["text"] is None else [("texts", text_words(found["text"]))]),

@@ -6,6 +6,7 @@ prediction, never by `import smoothlink`.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -136,6 +137,17 @@ def _map_parallel(S: Array, out: Array, tiny: float, knots: Array, values: Array
         _map_piece(S[part], out[part], tiny, knots, values, slopes, cells)
 
 
+@lru_cache(maxsize=16)  # making these takes as long as all else that the scores of few labels need
+def _segments(knot_bytes: bytes, value_bytes: bytes) -> tuple[Array, Array, Array, Array]:
+    """Returns knots, values, slopes between them, and at which knot the search in each of equal cells begins."""
+    knots, values = np.frombuffer(knot_bytes).copy(), np.frombuffer(value_bytes).copy()
+    widths = np.diff(knots)
+    slopes = np.divide(np.diff(values), widths, out=np.zeros(len(widths)), where=widths > 0)
+    borders = np.linspace(knots[0], knots[-1], 4 * len(knots) + 1)
+    cells = np.clip(np.searchsorted(knots, borders, side="right") - 1, 0, max(0, len(knots) - 2)).astype(np.uint32)
+    return knots, values, slopes, cells
+
+
 def interpolate(S: Array, knots: Array, values: Array, tiny: float) -> Array:
     """Returns the map through (knots, values) of scores of any shape, as float32; np.interp to within rounding.
 
@@ -143,15 +155,11 @@ def interpolate(S: Array, knots: Array, values: Array, tiny: float) -> Array:
     """
     flat = np.ascontiguousarray(S).reshape(-1)
     out = np.empty(flat.shape, np.float32)
-    knots, values = np.array(knots, np.float64), np.array(values, np.float64)
-    widths = np.diff(knots)
-    slopes = np.divide(np.diff(values), widths, out=np.zeros(len(widths)), where=widths > 0)
-    borders = np.linspace(knots[0], knots[-1], 4 * len(knots) + 1)
-    cells = np.clip(np.searchsorted(knots, borders, side="right") - 1, 0, max(0, len(knots) - 2)).astype(np.uint32)
+    lines = _segments(np.asarray(knots, np.float64).tobytes(), np.asarray(values, np.float64).tobytes())
     if len(flat) <= SERIAL:
-        _map_piece(flat, out, tiny, knots, values, slopes, cells)
+        _map_piece(flat, out, tiny, *lines)
     else:
-        _map_parallel(flat, out, tiny, knots, values, slopes, cells)
+        _map_parallel(flat, out, tiny, *lines)
     return out.reshape(np.shape(S))
 
 
@@ -283,82 +291,116 @@ def widen(halves: Array, scale: Array, out: Array) -> None:
             out[i, j] = _wide(halves[i, j]) * UP * scale[j]
 
 
-def half_dot(x: Array, halves: Array, scale: Array) -> Array:
-    """Returns x (a,) float32 @ the float16 matrix (a, b) of these bits times its columns' scale, in one pass."""
-    partial = np.zeros((2 * get_num_threads(), halves.shape[1]), np.float32)
-    _half_dots(x, halves, partial)
-    return np.asarray(partial.sum(axis=0) * scale)
-
-
 def row_dot(x: Array, V: Array) -> Array:
-    """Returns x (a,) @ V (a, b) in float32, on all threads: BLAS takes one, and is at times five times slower."""
-    partial = np.zeros((2 * get_num_threads(), V.shape[1]), np.float32)
-    _row_dots(x, V, partial)
-    return np.asarray(partial.sum(axis=0))
+    """Returns x (a,) @ V (a, b) in float32, on all threads: BLAS takes one, and is at times five times slower.
+
+    Each column is summed in one order, whichever other columns there are and however many threads: the score of a label
+    is the same to the last bit among all labels and among few.
+    """
+    out = np.zeros(V.shape[1], np.float32)
+    if V.size > SERIAL:
+        _row_dots(x, V, out, 2 * get_num_threads())
+    else:
+        _add_rows(x, V, 0, out)
+    return out
 
 
-@compiled(parallel=True, fastmath=True)
-def _row_dots(x: Array, V: Array, partial: Array) -> None:
-    """Writes x @ V of as many groups of rows as `partial` (pieces, b) has."""
-    a, pieces = len(V), len(partial)
+def half_dot(x: Array, halves: Array, scale: Array) -> Array:
+    """Returns `row_dot` of the float16 matrix (a, b) of these bits, times its columns' scale."""
+    out = np.zeros(halves.shape[1], np.float32)
+    if halves.size > SERIAL:
+        _half_dots(x * UP, halves, out, 2 * get_num_threads())
+    else:
+        _add_half_rows(x * UP, halves, 0, out)
+    return np.asarray(out * scale)
+
+
+@compiled()
+def _add_rows(x: Array, V: Array, first: int, total: Array) -> None:
+    """Adds x @ V of the columns from `first` on to total; no fast-math, with which sums depend on how many they are."""
+    a, part = len(V), slice(first, first + len(total))
+    for i in range(0, a - 3, 4):
+        x0, x1, x2, x3 = x[i], x[i + 1], x[i + 2], x[i + 3]
+        v0, v1, v2, v3 = V[i, part], V[i + 1, part], V[i + 2, part], V[i + 3, part]
+        for j in range(len(total)):
+            total[j] += x0 * v0[j] + x1 * v1[j] + x2 * v2[j] + x3 * v3[j]
+    for i in range(a - a % 4, a):
+        for j in range(len(total)):
+            total[j] += x[i] * V[i, first + j]
+
+
+@compiled(parallel=True)
+def _row_dots(x: Array, V: Array, out: Array, pieces: int) -> None:
+    b = V.shape[1]
     for piece in prange(pieces):
-        total = partial[piece]
-        low, high = piece * a // pieces, (piece + 1) * a // pieces
-        for i in range(low, high - 3, 4):
-            v0, v1, v2, v3 = V[i], V[i + 1], V[i + 2], V[i + 3]
-            for j in range(len(total)):
-                total[j] += x[i] * v0[j] + x[i + 1] * v1[j] + x[i + 2] * v2[j] + x[i + 3] * v3[j]
-        for i in range(high - (high - low) % 4, high):
-            for j in range(len(total)):
-                total[j] += x[i] * V[i, j]
+        first = piece * b // pieces
+        _add_rows(x, V, first, out[first : (piece + 1) * b // pieces])
 
 
-@compiled(parallel=True, fastmath=True)
-def _half_dots(x: Array, halves: Array, partial: Array) -> None:
-    """Writes x @ the float16 matrix, without its scale, of as many groups of rows as `partial` (pieces, b) has."""
-    a, pieces = len(halves), len(partial)
+@compiled()
+def _add_half_rows(x: Array, halves: Array, first: int, total: Array) -> None:
+    """Does what `_add_rows` does with 2^-112 times the float16 matrix."""
+    a, part = len(halves), slice(first, first + len(total))
+    for i in range(0, a - 3, 4):
+        x0, x1, x2, x3 = x[i], x[i + 1], x[i + 2], x[i + 3]
+        h0, h1, h2, h3 = halves[i, part], halves[i + 1, part], halves[i + 2, part], halves[i + 3, part]
+        for j in range(len(total)):
+            total[j] += x0 * _wide(h0[j]) + x1 * _wide(h1[j]) + x2 * _wide(h2[j]) + x3 * _wide(h3[j])
+    for i in range(a - a % 4, a):
+        for j in range(len(total)):
+            total[j] += x[i] * _wide(halves[i, first + j])
+
+
+@compiled(parallel=True)
+def _half_dots(x: Array, halves: Array, out: Array, pieces: int) -> None:
+    b = halves.shape[1]
     for piece in prange(pieces):
-        total = partial[piece]
-        low, high = piece * a // pieces, (piece + 1) * a // pieces
-        for i in range(low, high - 3, 4):
-            x0, x1, x2, x3 = x[i] * UP, x[i + 1] * UP, x[i + 2] * UP, x[i + 3] * UP
-            h0, h1, h2, h3 = halves[i], halves[i + 1], halves[i + 2], halves[i + 3]
-            for j in range(len(total)):
-                total[j] += x0 * _wide(h0[j]) + x1 * _wide(h1[j]) + x2 * _wide(h2[j]) + x3 * _wide(h3[j])
-        for i in range(high - (high - low) % 4, high):
-            x0, h0 = x[i] * UP, halves[i]
-            for j in range(len(total)):
-                total[j] += x0 * _wide(h0[j])
+        first = piece * b // pieces
+        _add_half_rows(x, halves, first, out[first : (piece + 1) * b // pieces])
 
 
 # Sparse feature weights of labels
 
 
+@compiled()
+def sum_sparse(
+    total: Array, features: Array, x: Array, indptr: Array, labels: Array, values: Array, start: int
+) -> None:
+    """Adds the products of one row's features with D to total (m,), of the labels from `start` on."""
+    stop = start + len(total)
+    for p in range(len(features)):
+        first, end = indptr[features[p]], indptr[features[p] + 1]
+        if start > 0:
+            first += np.searchsorted(labels[first:end], start)
+        for q in range(first, end):
+            if labels[q] >= stop:
+                break
+            if labels[q] >= start:  # a damaged file may have them in any order
+                total[labels[q] - start] += x[p] * values[q]
+
+
 @compiled(parallel=True)
 def add_sparse(
-    S: Array, ptr: Array, features: Array, x: Array, indptr: Array, labels: Array, values: Array, start: int, stop: int
+    S: Array, ptr: Array, features: Array, x: Array, indptr: Array, labels: Array, values: Array, start: int
 ) -> None:
-    """Adds X D of the labels start .. stop - 1 to S (b, m)."""
+    """Adds X D to S (b, m), of the labels from `start` on: each label's products are summed before they are added."""
     for i in prange(len(S)):
-        row = S[i]
+        total, row = np.zeros(S.shape[1], np.float32), slice(ptr[i], ptr[i + 1])
+        sum_sparse(total, features[row], x[row], indptr, labels, values, start)
+        S[i] += total
+
+
+@compiled()
+def add_sparse_to_some(
+    S: Array, ptr: Array, features: Array, x: Array, indptr: Array, labels: Array, values: Array, some: Array
+) -> None:
+    """Adds X D of some labels (m,) to S (b, m), each label's products in the order in which `add_sparse` sums them."""
+    for i in range(len(S)):
+        total = np.zeros(S.shape[1], np.float32)
         for p in range(ptr[i], ptr[i + 1]):
             first, end = indptr[features[p]], indptr[features[p] + 1]
-            if start > 0:
-                first += np.searchsorted(labels[first:end], start)
-            for q in range(first, end):
-                if labels[q] >= stop:
-                    break
-                if labels[q] >= start:  # a damaged file may have them in any order
-                    row[labels[q] - start] += x[p] * values[q]
-
-
-@compiled(parallel=True)
-def add_sparse_to_some(
-    S: Array, ptr: Array, features: Array, x: Array, indptr: Array, labels: Array, values: Array, at: Array
-) -> None:
-    """Adds X D of the labels that have a place in S to S (b, m)."""
-    for i in prange(len(S)):
-        for p in range(ptr[i], ptr[i + 1]):
-            for q in range(indptr[features[p]], indptr[features[p] + 1]):
-                if at[labels[q]] >= 0:
-                    S[i, at[labels[q]]] += x[p] * values[q]
+            for j in range(len(some)):
+                q = first + np.searchsorted(labels[first:end], some[j])
+                if q < end and labels[q] == some[j]:
+                    total[j] += x[p] * values[q]
+        S[i] += total

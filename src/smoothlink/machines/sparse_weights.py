@@ -17,6 +17,7 @@ from smoothlink.machines.grouped_codes import TINY
 Array = NDArray[Any]
 
 CODES = {"float16": np.int16, "int8": np.int8, "int4": np.int8}  # of the weights, by the type of the dense ones
+SEARCHED_SHARE = 16  # fewer labels than one in so many are looked for in the row of each feature
 
 
 class SparseWeights(NamedTuple):
@@ -32,20 +33,32 @@ class SparseWeights(NamedTuple):
         return len(self.values)
 
     def add(self, S: Array, X: Any, labels: slice | Array, c: int) -> None:
-        """Adds X D (b, m) of these labels to S, X (b, d + 1) being sparse rows."""
+        """Adds X D (b, m) of these labels to S, X (b, d + 1) being sparse rows. The products of a label are summed in
+        the order of the features, and then added, however many labels these are."""
         from smoothlink.machines import prediction_kernels as kernels
 
         x = X.data if self.scale is None else X.data * self.scale[X.indices]
         if isinstance(labels, slice):
-            start, stop, _ = labels.indices(c)
-            kernels.add_sparse(S, X.indptr, X.indices, x, *self[:3], start, stop)
-            return
-        some, place = np.unique(labels, return_inverse=True)
-        at = np.full(c, -1, np.int64)
-        at[some] = np.arange(len(some))
-        part = np.zeros((len(S), len(some)), np.float32)
-        kernels.add_sparse_to_some(part, X.indptr, X.indices, x, *self[:3], at)
-        S += part[:, place]
+            start, _, _ = labels.indices(c)
+            kernels.add_sparse(S, X.indptr, X.indices, x, *self[:3], start)
+        elif len(labels) * SEARCHED_SHARE < c:
+            kernels.add_sparse_to_some(S, X.indptr, X.indices, x, *self[:3], labels)
+        else:
+            part = np.zeros((len(S), c), np.float32)
+            kernels.add_sparse(part, X.indptr, X.indices, x, *self[:3], 0)
+            S += part[:, labels]
+
+    def products(self, X: Any, c: int) -> Array:
+        """Returns X D (b, c)."""
+        from smoothlink.machines import prediction_kernels as kernels
+
+        found = np.zeros((X.shape[0], c), np.float32)
+        if len(found) == 1:  # without waking other threads
+            x = X.data if self.scale is None else X.data * self.scale[X.indices]
+            kernels.sum_sparse(found[0], X.indices, x, *self[:3], 0)
+        else:
+            self.add(found, X, slice(None), c)
+        return found
 
     def of(self, features: Array, labels: Array) -> Array:
         """Returns the weights (p, m) of these labels for these features."""
