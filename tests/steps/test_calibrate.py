@@ -226,6 +226,15 @@ def test_classes_whose_squared_scores_are_no_logits_are_calibrated_beyond_any_te
     assert loss < exact + 0.2 * (at_best - exact)
 
 
+def test_squared_scores_that_are_the_probabilities_of_classes_stay_what_they_are(rng):
+    P = rng.dirichlet(np.full(50, 0.05), 4000)
+    S = P.astype(np.float32)
+    labels = (P.cumsum(axis=1) < rng.random((4000, 1))).sum(axis=1).clip(0, 49)
+    calibration = fit_multiclass(S, labels, np.ones(4000), np.full(50, 0.02), loss="squared")[1]
+    fitted = softmax(class_log_odds(calibration, S, "squared"), axis=1)
+    assert np.abs(fitted - P).sum(axis=1).mean() < 0.06  # softmax of the isotonic map of pairs: .09
+
+
 def test_rare_classes_get_what_is_theirs(rng):
     frequencies = np.geomspace(0.3, 0.002, 30)
     frequencies /= frequencies.sum()
