@@ -315,6 +315,14 @@ def test_the_log_odds_of_a_label_rise_with_its_score_everywhere(rng, loss):
     assert (np.diff(L, axis=0) > 0).all()
 
 
+@pytest.mark.parametrize("factor", [1.0, 0.5])
+def test_logits_that_are_right_stay_as_they_are_and_others_do_not(rng, factor):
+    L = 2 * rng.standard_normal((1000, 20)) - 3
+    Y = sp.csr_array((rng.random(L.shape) < expit(L)).astype(np.float32))
+    found = label_maps_of((factor * L).astype(np.float32), Y, Y.mean(axis=0))[1]
+    assert len(found.knots) == 0 if factor == 1 else found.labels is not None
+
+
 def test_label_maps_respect_weights(rng):
     S, w = rng.standard_normal((2000, 12)).astype(np.float32), rng.integers(1, 4, 2000)
     frequencies = np.geomspace(0.5, 0.02, 12)

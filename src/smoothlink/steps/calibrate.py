@@ -252,7 +252,7 @@ class PairSample:
 
     def fit(self, shared: Calibration, *, loss: str) -> Calibration:
         """Returns the calibration in which each label has its own map, from the one that all share: the logistic
-        regression of the pairs."""
+        regression of the pairs. Where logits need none, there is none."""
         s, places, true, w = (np.concatenate(values) for values in zip(*self.parts, strict=True))
         if not (len(shared.knots) and true.any()):
             return shared
@@ -265,6 +265,9 @@ class PairSample:
             return value, A.T @ (w * (p - true)), (A.T * (w * p * (1 - p))) @ A
 
         theta = minimise(descent, MAP_PRIOR)
+        fitted = len(shared.knots) + len(theta)
+        if loss == "logistic" and float(w @ (np.logaddexp(0, s) - true * s)) < descent(theta)[0] + fitted:
+            return no_calibration()  # by Akaike's criterion: the sigmoid is as good in new rows
         self.gain = 1 - descent(theta)[0] / descent(SHARED_MAP)[0]
         return shared._replace(labels=label_maps(theta, self.places))
 
