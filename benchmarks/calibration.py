@@ -2,6 +2,7 @@
 
     python benchmarks/calibration.py test [SET ...]     # defaults on test rows; docs/results.md has the table
     python benchmarks/calibration.py train [SET ...]    # quick fits to two thirds of the training rows, the rest tested
+    python benchmarks/calibration.py classes [SET ...]  # defaults, one label per row, on a quarter of the training rows
     python benchmarks/calibration.py tables [SEED ...]  # made tables of rare labels with a linear truth
 
 Sets of $SMOOTHLINK_DATA, texts as `benchmarks/vectorise.py` makes them; SET-one takes the first label of each row and
@@ -46,6 +47,7 @@ TRAIN_SETS = [
     ),
     *("cooking-stackexchange", "rcv1-topics-28k", "cooking-stackexchange-one", "aloi"),
 ]
+CLASS_SETS = ["cooking-stackexchange-one", "rcv1-topics-28k-one", "bibtex-one", "debtags-one"]
 JOINT_SETS = ["bibtex", "cooking-stackexchange", "debtags"]  # trained jointly too
 MOST_ROWS = 15_000  # of a set that `train` takes
 
@@ -188,6 +190,24 @@ def on_training_rows(name: str, **given: Any) -> dict[str, Any]:
     return compared(*fit(X[fitted], Y[fitted], effort="quick", **given), X[rest], Y[rest])
 
 
+def on_classes(name: str) -> dict[str, Any]:
+    """Defaults, fitted to three quarters of the training rows; with the error that a perfect model has by chance."""
+    import smoothlink
+
+    X, Y, *_ = rows_of(name)
+    order = np.random.default_rng(0).permutation(X.shape[0])
+    fitted, rest = np.split(order, [len(order) * 3 // 4])
+    model = smoothlink.SmoothLinkClassifier(random_state=0).fit(X[fitted], Y[fitted])
+    top, rng = model.predict_proba(X[rest]).max(axis=1), np.random.default_rng(0)
+    by_chance = np.mean([expected_error(top, rng.random(len(top)) < top) for _ in range(20)])
+    figures = {
+        "by_chance": float(by_chance),
+        "loss": model.model_.loss,
+        "seconds": sum(model.summary_["seconds"].values()),
+    }
+    return measured(model, X[rest], Y[rest]) | figures
+
+
 def made_table(seed: int, n: int = 20_000, d: int = 20, c: int = 30, test: int = 5000) -> tuple[Array, Array, Array]:
     """X (n + test, d), labels of frequencies 0.002 to 0.15 whose log-odds are linear in X, and their probabilities."""
     from scipy.optimize import brentq
@@ -259,6 +279,11 @@ if __name__ == "__main__":
             record: dict[str, Any] = on_tables(int(seed))
             store(results("calibration", "tables"), seed, record)
             print(seed, record, flush=True)
+    elif kind == "classes":
+        for name in names or CLASS_SETS:
+            record = on_classes(name)
+            store(results("calibration", "classes"), name, record)
+            print(name, record, flush=True)
     elif kind == "test":
         for name in names or TEST_SETS:
             record = on_test_rows(name)

@@ -2,7 +2,7 @@
 
     python benchmarks/softmax_rate.py    # writes results/softmax_rate/figures.json
 
-Test rows are not read. Each setting is fitted with and without `softmax_curvature` (kappa = 1), for decision 30.
+Test rows are not read. Each setting is fitted with and without `label_curvature` (kappa = 1), for decision 30.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ TRIED: list[dict[str, Any]] = [
 def main() -> None:
     data = smoothlink.read(DATA / "aloi" / "train.txt.xz")
     held = fold_numbers(data.X.shape[0], 0.1, 0) == 0
-    true, found, curvature = data.Y[held].indices, [], sgd.softmax_curvature
+    true, found, curvature = data.Y[held].indices, [], sgd.label_curvature
     for tried in TRIED:
         settings = {name: value for name, value in tried.items() if name != "kappa" and value is not None}
-        sgd.softmax_curvature = curvature if tried["kappa"] else lambda *sizes: 1.0
+        sgd.label_curvature = curvature if tried["kappa"] else lambda *sizes: 1.0
         began = time.perf_counter()
         model = SmoothLinkClassifier(**nest({**LOW_RANK, "loss.passes": PASSES, **settings, "random_state": 0}))
         model.fit(data.X[~held], data.Y[~held])

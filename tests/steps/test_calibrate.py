@@ -226,6 +226,15 @@ def test_classes_whose_squared_scores_are_no_logits_are_calibrated_beyond_any_te
     assert loss < exact + 0.2 * (at_best - exact)
 
 
+def test_squared_scores_that_are_the_probabilities_of_classes_stay_what_they_are(rng):
+    P = rng.dirichlet(np.full(50, 0.05), 4000)
+    S = P.astype(np.float32)
+    labels = (P.cumsum(axis=1) < rng.random((4000, 1))).sum(axis=1).clip(0, 49)
+    calibration = fit_multiclass(S, labels, np.ones(4000), np.full(50, 0.02), loss="squared")[1]
+    fitted = softmax(class_log_odds(calibration, S, "squared"), axis=1)
+    assert np.abs(fitted - P).sum(axis=1).mean() < 0.06  # softmax of the isotonic map of pairs: .09
+
+
 def test_rare_classes_get_what_is_theirs(rng):
     frequencies = np.geomspace(0.3, 0.002, 30)
     frequencies /= frequencies.sum()
@@ -304,6 +313,14 @@ def test_the_log_odds_of_a_label_rise_with_its_score_everywhere(rng, loss):
     grid = np.sort(rng.uniform(-3, 3, (500, 1)).astype(np.float32), axis=0)
     L = found.log_odds(np.repeat(grid, 30, axis=1), slice(None), loss=loss)
     assert (np.diff(L, axis=0) > 0).all()
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.5])
+def test_logits_that_are_right_stay_as_they_are_and_others_do_not(rng, factor):
+    L = 2 * rng.standard_normal((1000, 20)) - 3
+    Y = sp.csr_array((rng.random(L.shape) < expit(L)).astype(np.float32))
+    found = label_maps_of((factor * L).astype(np.float32), Y, Y.mean(axis=0))[1]
+    assert len(found.knots) == 0 if factor == 1 else found.labels is not None
 
 
 def test_label_maps_respect_weights(rng):

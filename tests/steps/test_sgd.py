@@ -10,7 +10,9 @@ from oracles import exact_fit
 from problems import home, relative_error
 from scipy.special import expit, softmax
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
 
+from smoothlink import Logistic, SmoothLinkClassifier
 from smoothlink.machines.arrays import half_product
 from smoothlink.machines.decoder_state import LABEL_MULTIPLE
 from smoothlink.machines.rows import Rows
@@ -19,9 +21,9 @@ from smoothlink.steps.sgd import (
     SGDState,
     coordinates_of,
     default_batch,
+    label_curvature,
     rotation_pays,
     sgd_passes,
-    softmax_curvature,
     stable_rate,
 )
 from smoothlink.steps.squared import Smoothing, prior_scores
@@ -147,10 +149,22 @@ def test_ten_passes_have_most_of_the_gain_where_classes_are_many_and_features_fe
     assert few < best + 0.05 * (start - best)
 
 
-def test_the_curvature_of_the_softmax_is_that_of_the_most_frequent_class_and_at_most_one():
-    assert softmax_curvature(51.0, 1e-3, 1500) == pytest.approx(51 * (1e-3 + 1 / 1500))
-    assert softmax_curvature(51.0, 0.3, 1500) == 1
-    assert softmax_curvature(2000.0, 1e-3, 4000) == 1
+def test_25_passes_of_few_features_fit_rare_labels_as_scikit_learn_does(rng):
+    X = rng.standard_normal((6000, 8))
+    Z = X @ rng.standard_normal((8, 3)) - (7, 6, 4)
+    Y = (rng.random((6000, 3)) < expit(Z)).astype(int)
+    logistic = {"loss": Logistic(passes=25), "embedding": "none", "kernel": "linear", "final_ridge": 1e-6}
+    model = SmoothLinkClassifier(**logistic, calibrate=False, input_kernel=None, trees=False, random_state=0).fit(X, Y)
+    P = model.predict_proba(X)
+    for y, p in zip(Y.T, P.T, strict=True):
+        exact = LogisticRegression(C=1e4).fit(X, y).predict_proba(X)
+        assert log_loss(y, p) < 1.001 * log_loss(y, exact)  # with the same steps for all labels up to 1.012
+
+
+def test_the_curvature_is_that_of_the_most_frequent_label_and_at_most_one():
+    assert label_curvature(51.0, 1e-3, 1500) == pytest.approx(51 * (1e-3 + 1 / 1500))
+    assert label_curvature(51.0, 0.3, 1500) == 1
+    assert label_curvature(2000.0, 1e-3, 4000) == 1
 
 
 @pytest.mark.parametrize("multiclass", [False, True])

@@ -22,6 +22,8 @@ FEATURE_MULTIPLE = 8  # and that of features of this: rows in half precision mus
 class DecoderState:
     """V, its velocity, and the targets Phi'W(Y - p) of its gradient; float32 on any machine."""
 
+    by_label = False  # whether M is diagonal, with a column for each label
+
     def __init__(self, V: Array, velocity: Array | None, targets: Array, p: Array, machine: Machine) -> None:
         self.V, self.velocity, self.targets, self.p = V, velocity, targets, p  # p (1, c): predictions of the start
         self.c, self.machine = V.shape[1], machine
@@ -65,12 +67,15 @@ class DecoderState:
     def advance(self, labels: slice, G: Array, M: Array, rho: Array, eta: float, momentum: float) -> None:
         """Adds a step to V, of some labels: velocity = momentum velocity + eta (1 - momentum) M (targets - G - rho V).
 
-        M is a matrix (s + 1, s + 1), or a column where it is diagonal.
+        M is a matrix (s + 1, s + 1), or where it is diagonal a column, or one for each label.
         """
         V = self.V[:, labels]
         step = self.targets[:, labels] - G
         step -= rho * V
-        step = M @ step if M.shape[1] > 1 else M * step
+        if self.by_label:
+            step *= M[:, labels]
+        else:
+            step = M @ step if M.shape[1] > 1 else M * step
         step *= float(np.float32(eta * (1 - momentum)))
         if self.velocity is None:
             V += step

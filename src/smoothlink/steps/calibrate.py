@@ -25,8 +25,13 @@ LEAST_PROBABILITY = 1e-7  # of the log-loss
 FEW_SCORES = 256  # that NumPy maps faster than a kernel is loaded
 SAMPLED_PAIRS = 200_000  # of a row and a label that it does not have: enough for seven numbers
 CLASS_PAIRS = 2_000_000  # of held-out rows and classes that multiclass maps are fitted to
+COMPARED_PAIRS = 500_000  # that the curve of one map is fitted to, by which losses and passes are compared
 FEWEST_ROWS = 100  # that they are fitted to, however many classes there are
 BLOCK_PAIRS = 1 << 17  # of rows and classes at a time
+CURVE_TURNS = 2  # in which the curve of classes and the maps of each are fitted; a third changes nothing
+LEAST_WIDTH = 0.02  # of a piece of this curve, on the axis of `stretch`
+LEAST_LOGIT = -16.0  # of its values: LEAST_PROBABILITY
+LEAST_STEP = 1e-3  # of a log-loss summed over pairs or rows: Newton steps that bring less are the last
 LEAST_SLOPE = 0.05  # of log-odds in the score, so that no two scores of a label have the same probability
 SHARED_MAP = np.array([0, 0, 0, LEAST_SLOPE, LEAST_SLOPE, 1, 1])  # weights of `map_terms` that leave it as it is
 
@@ -41,7 +46,7 @@ class Calibration(NamedTuple):
     """
 
     knots: Array  # (m,) stretched scores, ascending; empty where the map is sigmoid, clip or softmax
-    values: Array  # (m,) their probabilities
+    values: Array  # (m,) their probabilities; of classes those of g, up to a factor
     temperature: float = 1.0
     top1: tuple[float, float] = (0.0, 1.0)  # a, b of the top-1 recalibration (multilabel)
     labels: Array | None = None  # (3, c) a, b and e of each label
@@ -257,7 +262,7 @@ class PairSample:
 
     def fit(self, shared: Calibration, *, loss: str) -> Calibration:
         """Returns the calibration in which each label has its own map, from the one that all share: the logistic
-        regression of the pairs."""
+        regression of the pairs. Where logits need none, there is none."""
         s, places, true, w = (np.concatenate(values) for values in zip(*self.parts, strict=True))
         if not (len(shared.knots) and true.any()):
             return shared
@@ -269,7 +274,10 @@ class PairSample:
             value = float(w @ (np.logaddexp(0, z) - true * z))
             return value, A.T @ (w * (p - true)), (A.T * (w * p * (1 - p))) @ A
 
-        theta = minimise_maps(descent)
+        theta = minimise(descent, MAP_PRIOR)
+        fitted = len(shared.knots) + len(theta)
+        if loss == "logistic" and float(w @ (np.logaddexp(0, s) - true * s)) < descent(theta)[0] + fitted:
+            return no_calibration()  # by Akaike's criterion: the sigmoid is as good in new rows
         self.gain = 1 - descent(theta)[0] / descent(SHARED_MAP)[0]
         return shared._replace(labels=label_maps(theta, self.places))
 
@@ -299,27 +307,38 @@ def label_maps(theta: Array, places: Array) -> Array:
     return np.stack([a, map_terms(one, zero, places) @ theta - a, map_terms(zero, one, places) @ theta - a])
 
 
-def minimise_maps(descent: Callable[[Array], tuple[float, Array, Array]]) -> Array:
-    """Returns the weights (7,) of `map_terms` at which a convex loss is least, by Newton steps; `descent` returns its
-    value, gradient and Hessian. No log-odds fall with the score. A prior worth a pair or so keeps the shared map where
-    pairs are few."""
-    start = SHARED_MAP
-    lower = np.array([-np.inf, -np.inf, -np.inf, LEAST_SLOPE, LEAST_SLOPE, 0, 0])
-    precision = np.array([0.1, 0.1, 0.1, 0.01, 0.01, 0.1, 0.1])  # of the prior; scores of the squared loss are small
+class Prior(NamedTuple):
+    """What weights are taken to be where pairs are few, and the least that each may be."""
+
+    centre: Array  # (k,)
+    lower: Array
+    precision: Array
+
+
+MAP_PRIOR = Prior(  # worth a pair or so, at the shared map; scores of the squared loss are small
+    SHARED_MAP,
+    np.array([-np.inf, -np.inf, -np.inf, LEAST_SLOPE, LEAST_SLOPE, 0, 0]),  # no log-odds fall with the score
+    np.array([0.1, 0.1, 0.1, 0.01, 0.01, 0.1, 0.1]),
+)
+
+
+def minimise(descent: Callable[[Array], tuple[float, Array, Array]], prior: Prior) -> Array:
+    """Returns the weights (k,) at which a convex loss is least, by Newton steps; `descent` returns its value, gradient
+    and Hessian."""
 
     def penalised(theta: Array) -> tuple[float, Array, Array]:
         value, gradient, hessian = descent(theta)
-        off = theta - start
+        off, precision = theta - prior.centre, prior.precision
         return value + 0.5 * float(precision @ off**2), gradient + precision * off, hessian + np.diag(precision)
 
-    theta = start
+    theta = prior.centre
     value, gradient, hessian = penalised(theta)
     for _ in range(30):
-        free = (theta > lower) | (gradient < 0)
+        free = (theta > prior.lower) | (gradient < 0)
         step = np.zeros(len(theta))
         step[free] = np.linalg.solve(hessian[np.ix_(free, free)], gradient[free])
         for _ in range(20):
-            moved = np.maximum(theta - step, lower)
+            moved = np.maximum(theta - step, prior.lower)
             found = penalised(moved)
             if found[0] <= value:
                 break
@@ -328,7 +347,7 @@ def minimise_maps(descent: Callable[[Array], tuple[float, Array, Array]]) -> Arr
             break
         gain, theta = value - found[0], moved
         value, gradient, hessian = found
-        if gain < 1e-4:
+        if gain < LEAST_STEP:
             break
     return theta
 
@@ -337,37 +356,79 @@ def fit_multiclass(
     scores: Array, labels: Array, w: Array, frequencies: Array | None = None, *, loss: str
 ) -> tuple[float, Calibration]:
     """Returns the log-loss of softmax(a + b s + e g(s)) on held-out rows of one label each, and the calibration that
-    minimises it; g is the map that all pairs share, as for multilabel. Without frequencies all classes have one map."""
-    if not len(labels):
-        return float("inf"), no_calibration()
-    n, c = scores.shape
-    histogram = Histogram(loss)
-    truth = sp.csr_array((np.ones(n), labels, np.arange(n + 1)), (n, c))
-    for rows in row_blocks(n, c):
-        histogram.add(scores[rows], truth[rows], w[rows])
-    shared = histogram.monotone()
-    g, frequencies = shared.shared_log_odds, np.ones(c) if frequencies is None else frequencies
-    places, untrained = label_places(frequencies), np.where(frequencies > 0, 0.0, -np.inf)
-    kept = np.flatnonzero((frequencies > 0)[labels] & (w > 0))[: max(FEWEST_ROWS, CLASS_PAIRS // c)]
+    minimises it. Without frequencies all classes have one map.
+
+    g rises in straight pieces, and is fitted in turn with a, b and e. The isotonic map of pairs would not do: it knows
+    nothing of the other classes of a row, and its softmax says too much of likely classes and too little of others.
+    """
+    c = scores.shape[1]
+    trained = np.ones(c, bool) if frequencies is None else frequencies > 0
+    kept = np.flatnonzero(trained[labels] & (w > 0))[: max(FEWEST_ROWS, CLASS_PAIRS // c)]
     if not len(kept):
         return float("inf"), no_calibration()
+    places, untrained = label_places(np.ones(c) if frequencies is None else frequencies), np.where(trained, 0, -np.inf)
     scores, labels, w = scores[kept], labels[kept], w[kept]
+    fitted = min(len(kept), max(FEWEST_ROWS, (COMPARED_PAIRS if frequencies is None else CLASS_PAIRS) // c))
+    stretched = stretch(scores[:fitted].astype(np.float64), loss)
+    knots = curve_knots(stretched[:, trained])
+    widths = np.diff(knots)
 
-    def descent(theta: Array) -> tuple[float, Array, Array]:
-        value, gradient, hessian = 0.0, np.zeros(len(theta)), np.zeros((len(theta), len(theta)))
-        for rows in row_blocks(len(labels), c):
-            A = map_terms(scores[rows], shared.interpolate(scores[rows], g, loss), places)
-            Z, y, weights = A @ theta + untrained, labels[rows], w[rows]
-            Z -= log_sums(Z)
-            P, at = np.exp(Z), (np.arange(len(y)), y)
-            M, flat = np.einsum("nc,nck->nk", P, A), A.reshape(-1, len(theta))
-            value -= float(weights @ Z[at])
-            gradient += weights @ (M - A[at])
-            hessian += (flat.T * (P * weights[:, None]).ravel()) @ flat - (M.T * weights) @ M
-        return value, gradient, hessian
+    def softmax_fit(terms: Callable[[slice], Array], others: Callable[[slice], Any], prior: Prior) -> Array:
+        """Returns the weights (k,) of terms (b, c, k) of some rows; `others` are log-odds (b, c) to add to them."""
 
-    theta = minimise_maps(descent)
-    return descent(theta)[0] / float(w.sum()), shared._replace(labels=label_maps(theta, places))
+        def descent(theta: Array) -> tuple[float, Array, Array]:
+            value, gradient, hessian = 0.0, np.zeros(len(theta)), np.zeros((len(theta), len(theta)))
+            for rows in row_blocks(fitted, c):
+                A = terms(rows)
+                Z, y, weights = A @ theta + others(rows), labels[rows], w[rows]
+                Z -= log_sums(Z)
+                P, at = np.exp(Z), (np.arange(len(y)), y)
+                M, flat = np.einsum("nc,nck->nk", P, A), A.reshape(-1, len(theta))
+                value -= float(weights @ Z[at])
+                gradient += weights @ (M - A[at])
+                hessian += (flat.T * (P * weights[:, None]).ravel()) @ flat - (M.T * weights) @ M
+            return value, gradient, hessian
+
+        return minimise(descent, prior)
+
+    def fit_slopes(slopes: Array, maps: Array) -> Array:
+        a, b, e = maps
+        return softmax_fit(
+            lambda rows: np.clip(stretched[rows, :, None] - knots[:-1], 0, widths) * e[:, None],
+            lambda rows: a + b * scores[rows] + untrained,
+            Prior(slopes, np.zeros(len(widths)), widths**2),
+        )
+
+    def fit_maps(g: Array) -> Array:
+        theta = softmax_fit(
+            lambda rows: map_terms(scores[rows], np.interp(stretched[rows], knots, g), places),
+            lambda rows: untrained,
+            MAP_PRIOR,
+        )
+        return label_maps(theta, places)
+
+    maps, slopes = label_maps(SHARED_MAP, places), np.ones(len(widths))
+    for _ in range(1 if frequencies is None else CURVE_TURNS):
+        slopes = fit_slopes(slopes, maps)
+        g = np.append(0, np.cumsum(slopes * widths))
+        maps = maps if frequencies is None else fit_maps(g)
+    # What is stored are the probabilities of g: the same for all classes may be added to it, and what divides it
+    # multiplies e.
+    scale = max(1.0, g[-1] / -LEAST_LOGIT)
+    maps = np.stack([maps[0] + maps[2] * g[-1], maps[1], maps[2] * scale])
+    calibration = Calibration(knots, sigmoid((g - g[-1]) / scale), labels=maps)
+    Z = calibration.log_odds(scores, slice(None), loss=loss) + untrained
+    return float(w @ (log_sums(Z)[:, 0] - Z[np.arange(len(labels)), labels]) / w.sum()), calibration
+
+
+def curve_knots(stretched: Array) -> Array:
+    """Returns where the curve of classes may bend: at quantiles of all held-out scores (n, c), and of the best three of
+    each row, by which most is decided."""
+    best = np.partition(stretched, -min(3, stretched.shape[1]), axis=1)[:, -3:]
+    places = np.linspace(0.01, 0.99, 6), np.linspace(0.02, 0.995, 10)
+    found = np.unique(np.concatenate([np.quantile(S, at) for S, at in zip((stretched, best), places, strict=True)]))
+    found = found[np.append(True, np.diff(found) > LEAST_WIDTH)]
+    return found if len(found) > 1 else found[0] + np.array([0, LEAST_WIDTH])
 
 
 def row_blocks(n: int, c: int) -> Iterator[slice]:
