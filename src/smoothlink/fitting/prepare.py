@@ -34,7 +34,7 @@ Array = NDArray[Any]
 
 FEATURES = 200, 2000  # random ones, at least and at most
 SKETCHES = 6  # (d, rank) arrays of the correction that a solver object may ask for
-FEATURE_FLOPS = 7e12  # that the number of features "auto" may spend, about a minute on two cores
+FEATURE_FLOPS = 5e12  # that the number of features "auto" may spend, about a minute on two cores
 
 
 def scaled_inputs(X: Any, scaling: Scaling, request: Request, plan: Plan) -> Any:
