@@ -22,6 +22,7 @@ from smoothlink.steps.sgd import (
     coordinates_of,
     default_batch,
     label_curvature,
+    predicts_most,
     rotation_pays,
     sgd_passes,
     stable_rate,
@@ -252,7 +253,8 @@ def test_the_automatic_rate_is_stable_where_the_data_rules_and_where_the_ridge_d
         (5, 3, 4, False, 1),  # a tenth, but at least one
         (4000, 159, 2000, False, 400),
         (32_000, 159, 200, False, 512),  # two per feature, but at least 512
-        (100_000, 159, 2000, True, 4000),
+        (100_000, 159, 2000, True, 400),
+        (100_000, 159, 200, True, 256),
         (10**6, 10**6, 4000, False, 15_625),  # a 64th of very many rows
         (10**6, 10**6, 4000, True, 134),  # what 512 MB of scores hold
     ],
@@ -345,6 +347,32 @@ def test_blocks_of_labels_do_not_matter(rng, machine, monkeypatch, rotated, mult
     whole = e.fitted(2, 0.1, **given)
     monkeypatch.setattr(type(machine), "scores", lambda self: 1)
     assert relative_error(e.fitted(2, 0.1, **given), whole) < 1e-4
+
+
+# Residuals
+
+
+@pytest.mark.parametrize("rotated", [False, True])
+def test_residuals_of_all_rows_are_differences_from_the_prior(rng, machine, monkeypatch, rotated):
+    e, given = Embedded(rng, machine=machine, multiclass=True), {"softmax": True, "rotated": rotated}
+    given["smoothing"] = Smoothing.of(0.9, 6, multiclass=True)
+    fits = []
+    for residuals in (False, True):
+        monkeypatch.setattr("smoothlink.steps.sgd.predicts_most", lambda *a, residuals=residuals: residuals)
+        fits.append(e.fitted(4, 0.1, **given))
+    assert relative_error(*fits) < 1e-4
+
+
+def test_residuals_are_sampled_where_classes_have_most_of_the_probability(rng, machine):
+    e = Embedded(rng, machine=machine, multiclass=True)
+    rows, features = e.rows(), machine.to_device(e.features)
+    V = machine.to_device(np.zeros((26, 6), np.float32))
+    assert not predicts_most(rows, features, V)  # each has a sixth
+    own = np.linalg.lstsq(e.Phi, 20 * e.labels, rcond=None)[0]
+    P = softmax(e.Phi @ own, axis=1)
+    assert predicts_most(rows, features, machine.to_device(own.astype(np.float32))) == (
+        (P * e.labels).sum(1).mean() > 0.5
+    )
 
 
 # Stops

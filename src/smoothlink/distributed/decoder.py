@@ -17,8 +17,8 @@ from smoothlink.machines.arrays import log_sums
 from smoothlink.machines.rows import Block, Rows
 from smoothlink.solve.cholesky import GramSystem
 from smoothlink.steps.featurize import Features
-from smoothlink.steps.sgd import SGD, SGDState, predictions, sgd_passes
-from smoothlink.steps.squared import LinkSums, Smoothing, prior_scores, squared
+from smoothlink.steps.sgd import SGD, SGDState, sgd_passes, subtract_labels
+from smoothlink.steps.squared import LinkSums, Smoothing, squared
 from smoothlink.weights import ShardedWeights, open_shards, shard_names, write_shard
 
 if TYPE_CHECKING:
@@ -63,12 +63,18 @@ def distributed_passes(
     run = SGDState() if run is None else run
     if not softmax:
         return logistic_passes(rows, features, sums, LabelSettings(ridge, sgd, smoothing, seed), run)
-    sent, start = rows.cluster.send(features), prior_scores(sums.label_weights, sums.weight, smoothing, softmax=True)
-    p = predictions(start, softmax=True)[None]
+    sent = rows.cluster.send(features)
 
     def gradients(batch: Array, weights: Array, state: Any) -> Iterator[tuple[slice, Array]]:
         order = np.argsort(batch)
-        arguments = batch[order], weights[order], sent, state.V, p
+        arguments = (
+            batch[order],
+            weights[order],
+            sent,
+            state.V,
+            state.p,
+            0.0 if state.from_prior is None else smoothing.scale,
+        )
         yield slice(0, rows.c), rows.sum(add_softmax_gradient, *arguments, out=tuple(state.V.shape))
 
     return sgd_passes(
@@ -225,16 +231,19 @@ def weights_of(state: SGDState) -> Array:
 
 
 def add_softmax_gradient(
-    block: Block, batch: Array, weights: Array, features: Features, V: Array, p: Array, out: Array
+    block: Block, batch: Array, weights: Array, features: Features, V: Array, p: Array, scale: float, out: Array
 ) -> None:
-    """Adds Phi'W(softmax(Phi V) - p) of the rows of a batch that are in one block into out (s + 1, c)."""
+    """Adds Phi'W(softmax(Phi V) - p - scale Y) of the rows of a batch that are in one block into out (s + 1, c)."""
     inside = slice(*np.searchsorted(batch, (block.start, block.start + len(block.w))))
     if inside.start == inside.stop:
         return
-    Phi = features(block.X.array[batch[inside] - block.start])
+    some = batch[inside] - block.start
+    Phi = features(block.X.array[some])
     P = Phi @ V
     P -= log_sums(P)
     np.exp(P, out=P)
     P -= p
     P *= weights[inside, None]
+    if scale:
+        subtract_labels(P, block.Y.csr[some], slice(0, P.shape[1]), weights[inside], scale)
     out += Phi.T @ P

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from smoothlink.errors import plural
 from smoothlink.fitting.calibration import HeldOut, add_scores, rows_scored
 from smoothlink.fitting.checkpoint import FitState
-from smoothlink.fitting.embedding import Embedder, leading_coordinates
-from smoothlink.fitting.holdout import holdouts
+from smoothlink.fitting.embedding import Embedded, Embedder, leading_coordinates
+from smoothlink.fitting.holdout import FEW_ROWS, holdouts
 from smoothlink.fitting.link import Link, random_features, saved_sums
-from smoothlink.fitting.memory import REMEMBERED, SEARCH_FEATURES, VALIDATED_LABELS
+from smoothlink.fitting.memory import FEW_ROWS_FEATURES, REMEMBERED, SEARCH_FEATURES, VALIDATED_LABELS
 from smoothlink.fitting.settings import ChosenSettings, Problem, Report, Request, Settings
 from smoothlink.machines.arrays import take_columns, take_rows, to_device_of, to_host
 from smoothlink.machines.rows import Rows
@@ -37,7 +37,12 @@ FINAL_RIDGES = tuple(10.0**e for e in range(-5, 2))  # 1e-5 .. 10; below, sums o
 LINEAR_FINAL_RIDGES = (1e-7, 1e-6, *FINAL_RIDGES)  # few directions need hardly any (decision 30)
 START = {"ridge": 1.0, "bandwidth": 2.0, "final_ridge": 0.1}  # of the search, and where nothing can be held out
 
+LEAST_RIDGE, LARGEST_RIDGE, PER_FEATURE = 1.0, 30.0, 4.0  # the last is times d / n
+
 SEARCH_TOLERANCE = 1e-2  # of conjugate gradients in the search
+SEARCH_HOLDOUT = 0.2  # of more rows than FEW_ROWS, at least: one fold of them says enough
+ROWS_PER_CLASS, MOST_SEARCH_ROWS = 20, 20_000  # that are searched, where each row has one label
+NARROWER = 0.003  # of the loss, which a kernel half as wide may cost: more rows and features want a narrower one
 
 
 class Climb(NamedTuple):
@@ -155,6 +160,7 @@ class Fold:
     system: System | None
     embedded: dict[float, Any] = field(default_factory=dict)  # h (n, k) by ridge, of the last few
     links: dict[Point, Link] = field(default_factory=dict)  # the last one only: Gram matrices are large
+    fitted: Embedded | None = None  # the last embedding at full size
 
     def held_out(self, link: Link, V: Any, labels: Array | None = None) -> HeldOut:
         """Returns the held-out rows as V scores them; V may be fitted to some labels only."""
@@ -217,7 +223,8 @@ class Trials:
             return fold.links[key]
         name = f"held{next(i for i, other in enumerate(self.folds) if other is fold)}"
         if self.state is not None:
-            H = settings.embedder.fit_saved(self.state, name, fold.train, *key[:2], settings.normalize).H
+            fold.fitted = settings.embedder.fit_saved(self.state, name, fold.train, *key[:2], settings.normalize)
+            H = fold.fitted.H
         else:
             H = fold.embedded.pop(settings.ridge, None)
             H = settings.embedder.fit(fold.train, fold.system, settings.ridge).H if H is None else H
@@ -268,15 +275,30 @@ def choose(
     chosen_by = {name: "given" if len(axis) == 1 else "held-out rows" for name, axis in axes.items()}
     if request.rank in ("auto", "adaptive") and len(ranks) == 1:
         chosen_by["rank"] = "every direction" if request.rank == "auto" else "adaptive"
-    start = settings if near is None else near
-    begin: Point = (start.ridge, ranks[-1] if near is None else near.rank, start.bandwidth, start.final_ridge)
+    start = replace(settings, ridge=rule_of_thumb(problem.rows), rank=ranks[-1]) if near is None else near
+    begin: Point = (start.ridge, start.rank, start.bandwidth, start.final_ridge)
     point, criterion = tuple(axis[nearest(axis, v)] for axis, v in zip(axes.values(), begin, strict=True)), np.inf
     if any(len(axis) > 1 for axis in axes.values()):
         trials = search_trials(problem, settings, request)
         if trials is not None:  # else there are too few rows to hold any out
             found = climb(trials.loss, list(axes.values()), begin, report)
-            point, criterion = found.point, found.loss
+            point, criterion = narrower(found), found.loss
     return ChosenSettings(problem, Trials([], settings).at(point), chosen_by, criterion)
+
+
+def rule_of_thumb(rows: Rows) -> float:
+    """Returns a ridge by the shape of X: where features are many the mean diagonal of X'X is small, and the ridge a
+    larger multiple of it."""
+    n = max(1, int(np.count_nonzero(rows.w)))
+    return float(np.clip(PER_FEATURE * rows.d / n, LEAST_RIDGE, LARGEST_RIDGE))
+
+
+def narrower(found: Climb) -> Point:
+    """Returns the best point, or that of a kernel half as wide where it is hardly worse."""
+    ridge, rank, bandwidth, _ = found.point
+    half = {point: loss for point, loss in found.tried.items() if point[:3] == (ridge, rank, bandwidth / 2)}
+    best = min(half, key=lambda point: half[point], default=found.point)
+    return best if found.tried[best] <= (1 + NARROWER) * found.loss else found.point
 
 
 def grid(value: Any, values: tuple[Value, ...]) -> tuple[Value, ...]:
@@ -284,7 +306,7 @@ def grid(value: Any, values: tuple[Value, ...]) -> tuple[Value, ...]:
 
 
 RANKS = (32, 64, 128, 256, 512, 1024, 2048)
-ALL_DIRECTIONS = 512  # labels up to which rank "auto" keeps every direction
+ALL_DIRECTIONS = 1024  # labels up to which rank "auto" keeps every direction, and directions that it considers of more
 
 
 def candidate_ranks(c: int, embedder: Embedder, request: Request) -> tuple[int, ...]:
@@ -298,15 +320,19 @@ def search_trials(
     problem: Problem, settings: Settings, request: Request, most_folds: int | None = None
 ) -> Trials | None:
     """Returns trials on as many rows as the plan says and `most_folds` folds, with fewer features."""
-    rows, Y, groups = problem.rows, problem.Y, problem.groups
-    most = problem.state.plan.search_rows
+    rows, Y, groups, plan = problem.rows, problem.Y, problem.groups, problem.state.plan
+    most = plan.search_rows
+    if problem.multiclass and plan.memory is None:  # a class of few rows says little
+        most = max(most, min(MOST_SEARCH_ROWS, ROWS_PER_CLASS * rows.c))
     if rows.n > most or rows.remote:
         numbers = rows.sample(most, request.seed)
         rows, Y = rows.take(numbers).compact(), Y[numbers]
         groups = None if groups is None else groups[numbers]
-    settings = replace(settings, features=min(settings.features, SEARCH_FEATURES))
+    many = np.count_nonzero(rows.w) > FEW_ROWS
+    settings = replace(settings, features=min(settings.features, SEARCH_FEATURES if many else FEW_ROWS_FEATURES))
     if isinstance(settings.embedder.solver, ConjugateGradient):
         settings = with_tolerance(settings, SEARCH_TOLERANCE)
+    request = replace(request, holdout=max(request.holdout, SEARCH_HOLDOUT)) if many else request
     held_out = holdouts(rows.w, request, groups)[:most_folds]
     folds = [make_fold(rows, Y, held, settings.embedder) for held in held_out]
     return Trials(folds, settings) if folds else None

@@ -1,6 +1,6 @@
 """Ridge regression onto every label, without an embedding: where rows or features are few it is one factorisation.
 
-The embedding has at most MOST_DIRECTIONS directions. Where labels, rows and features are all more, what X predicts of
+The embedding has at most ALL_DIRECTIONS directions. Where labels, rows and features are all more, what X predicts of
 Y does not fit into them, and labels of a row or two are lost first.
 """
 
@@ -14,11 +14,19 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from smoothlink.fitting.calibration import HeldOut, add_scores, criterion, rows_scored
-from smoothlink.fitting.choose import RIDGES, Point, Trials, climb, grid, make_fold, validated_labels
+from smoothlink.fitting.choose import (
+    ALL_DIRECTIONS,
+    RIDGES,
+    Point,
+    Trials,
+    climb,
+    grid,
+    make_fold,
+    validated_labels,
+)
 from smoothlink.fitting.holdout import holdouts
 from smoothlink.fitting.link import label_totals
 from smoothlink.fitting.memory import SEARCH_FEATURES
-from smoothlink.fitting.prepare import MOST_DIRECTIONS
 from smoothlink.fitting.quick import RANK
 from smoothlink.fitting.settings import ChosenSettings, Problem, Report, Request, Settings
 from smoothlink.fitting.train_jointly import LOOSE_SOLVER
@@ -86,7 +94,7 @@ def suits_full_rank(problem: Problem, request: Request) -> bool:
         return False
     n, d, c = int(np.count_nonzero(rows.w)), rows.d - 1, rows.c
     fits = min(rows.n, d) <= MOST_ROWS and (isinstance(rows.blocks[0].X, Sparse) or d * c <= DENSE_WEIGHTS)
-    return fits and min(n, d, c) > MOST_DIRECTIONS
+    return fits and min(n, d, c) > ALL_DIRECTIONS
 
 
 def choose_ridge(

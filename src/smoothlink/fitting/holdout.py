@@ -17,7 +17,7 @@ FEW_ROWS = 2000  # up to here every row is held out once
 ONE_FIT_SHARE, ONE_FIT_ROWS = 0.05, 5000  # that a single fit does without
 QUICK_ROWS = 5000  # up to here a quick fit is calibrated by folds: 5 % would be too few rows, and fits are cheap
 FOLD_SHARE = 0.2  # of the rows, in each of these folds
-MANY_ROWS = 50_000  # from here on a joint or fine-tuned fit does without the rows that calibrate it
+MANY_ROWS = 50_000  # from here on a fit does without the rows that calibrate it
 NOTHING = np.zeros(0, np.int64)
 
 
@@ -66,6 +66,16 @@ def few_rows(w: Array, seed: int, groups: Array | None = None) -> Array:
     folds, most = hold_out(w, ONE_FIT_SHARE, seed, round(1 / ONE_FIT_SHARE), groups), 2 * ONE_FIT_SHARE * len(w) + 1
     held = next((h for h in folds if len(h) <= most), NOTHING)
     return held[:: max(1, len(held) // ONE_FIT_ROWS)]
+
+
+def validation_rows(w: Array, request: Request, groups: Array | None = None) -> list[Array]:
+    """Returns the held-out rows of each fold that calibrate a fit; of many rows a few, which the fit does without."""
+    return [few_rows(w, request.seed, groups)] if fits_once(w) else holdouts(w, request, groups)
+
+
+def fits_once(w: Array) -> bool:
+    """Returns whether a fit does without the rows that calibrate it, so that it need not be repeated with them."""
+    return int(np.count_nonzero(w)) >= MANY_ROWS
 
 
 def calibrates_by_folds(rows: Rows) -> bool:

@@ -35,6 +35,14 @@ class Link(NamedTuple):
     labels: Any = None  # numbers of the labels by which settings are compared
 
 
+class FittedLink(NamedTuple):
+    """A fit of Algorithm 3: an embedding, the link of its rows, and V."""
+
+    embedded: Embedded
+    link: Link
+    V: Weights
+
+
 def fit_link(
     problem: Problem, rows: Rows, settings: Settings, calibrated: Calibrated, clock: Clock
 ) -> tuple[Model, Embedded]:
@@ -49,23 +57,28 @@ def fit_link(
         link = Link(rows, features, saved_sums(state, "featurize", rows, features))
     with clock.step("fit"):
         V = decode(link, settings, state, clock)
-    model = Model(
+    return link_model(problem, FittedLink(embedded, link, V), settings, calibrated), embedded
+
+
+def link_model(problem: Problem, fitted: FittedLink, settings: Settings, calibrated: Calibrated) -> Model:
+    """Returns the model of a fit."""
+    embedded, link, V = fitted
+    return Model(
         scaling=problem.scaling,
         input_features=problem.inputs.features,
         W=None if embedded.W is None else ArrayWeights(problem.inputs.weights(to_host(embedded.W)[:, : settings.rank])),
         classifier=embedded.classifier,
         normalize=settings.normalize,
-        features=features,
+        features=link.features,
         V=V,
         loss=settings.loss,
         multiclass=problem.multiclass,
         calibration=calibrated.calibration,
         thresholds=calibrated.thresholds,
         threshold=calibrated.threshold,
-        **label_totals(rows),
+        **label_totals(link.rows),
         trees=problem.inputs.trees,
     )
-    return model, embedded
 
 
 def label_totals(rows: Rows) -> dict[str, Any]:

@@ -18,10 +18,10 @@ from smoothlink.steps.sgd import default_batch
 from smoothlink.steps.squared import PHI_ROWS, SOLVED_LABELS
 
 # Sizes of a search and of a calibration, here because the plan counts with them.
-SEARCH_FEATURES = 1000
+SEARCH_FEATURES, FEW_ROWS_FEATURES = 500, 1000
 REMEMBERED = 6  # embeddings of a fold, by ridge: a climb comes back to its neighbours only
-VALIDATED_LABELS = 4000  # by which settings are compared where there are more
-SEARCH_ROWS = 20_000
+VALIDATED_LABELS = 300  # by which settings are compared where there are more
+SEARCH_ROWS = 5000
 USES_X = ("choose", "embed")  # the steps that read X
 LARGEST_RANK = 512  # that a fit within a budget considers where the rank is not a number
 
@@ -208,7 +208,7 @@ def calibration_bytes(z: Sizes, plan: Plan) -> float:
 
 def search_bytes(z: Sizes, plan: Plan) -> float:
     """Fits to some of the rows, in memory, with few features; embeddings are remembered by ridge."""
-    rows, s, labels = min(plan.search_rows, z.n), min(z.features, SEARCH_FEATURES + 1), min(z.c, VALIDATED_LABELS)
+    rows, s, labels = min(plan.search_rows, z.n), min(z.features, FEW_ROWS_FEATURES + 1), min(z.c, VALIDATED_LABELS)
     entries, reading = rows * z.entries / max(1, z.n), block_bytes(z, plan.block_rows)
     z = z._replace(d=z.d if z.dense or rows == z.n else min(z.d, int(entries)))  # features that none has are left out
     block = 8 * rows * z.d if z.dense else 48 * entries + 16 * z.d

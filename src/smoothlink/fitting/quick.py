@@ -5,29 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from smoothlink.fitting.choose import candidate_ranks, with_tolerance
+from smoothlink.fitting.choose import candidate_ranks, rule_of_thumb, with_tolerance
 from smoothlink.fitting.settings import ChosenSettings, Problem, Request, Settings
 from smoothlink.solve import ConjugateGradient
 
-# Near the best on held-out training rows of bibtex, delicious, rcv1, cooking questions and enron. Where features are
-# many the mean diagonal of X'X is small, and the ridge a larger multiple of it.
+# Near the best on held-out training rows of bibtex, delicious, rcv1, cooking questions and enron.
 BANDWIDTH, FINAL_RIDGE = 2.0, 1e-2
-LEAST_RIDGE, LARGEST_RIDGE, PER_FEATURE = 1.0, 30.0, 4.0  # the last is times d / n
-EVERY, RANK = 1024, 256  # labels up to which every direction is kept, and how many of more
+RANK = 256  # directions, where there are more labels than ALL_DIRECTIONS
 PASSES = 4  # of the SGD, where its loss was given
 TOLERANCE = 1e-2  # of conjugate gradients
 
 
 def choose_quick(problem: Problem, settings: Settings, request: Request) -> ChosenSettings:
     """Returns settings by rules of thumb for what is "auto"."""
-    rows, ranks = problem.rows, candidate_ranks(problem.rows.c, settings.embedder, request)
-    few = rows.c <= EVERY
-    rank = ranks[-1] if few else next((k for k in ranks if k >= RANK), ranks[-1])
-    n = max(1, int(np.count_nonzero(rows.w)))
+    ranks = candidate_ranks(problem.rows.c, settings.embedder, request)
+    rank = next((k for k in ranks if k >= RANK), ranks[-1])
     rules: dict[str, Any] = {
-        "ridge": float(np.clip(PER_FEATURE * rows.d / n, LEAST_RIDGE, LARGEST_RIDGE)),
+        "ridge": rule_of_thumb(problem.rows),
         "bandwidth": BANDWIDTH,
         "final_ridge": FINAL_RIDGE,
         "loss": "squared",

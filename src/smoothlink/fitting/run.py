@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from smoothlink.fitting.calibration import Calibrated, HeldOut, calibrate, not_calibrated
 from smoothlink.fitting.checkpoint import FitState, describe_fit, open_state
-from smoothlink.fitting.choose import Point, choose, climb
+from smoothlink.fitting.choose import ALL_DIRECTIONS, Point, choose, climb
 from smoothlink.fitting.embedding import Convergence, Embedded
 from smoothlink.fitting.full_rank import (
     choose_ridge,
@@ -31,14 +31,14 @@ from smoothlink.fitting.holdout import (
     NOTHING,
     calibrates_by_folds,
     few_rows,
+    fits_once,
     rows_for_one_fit,
     without,
 )
 from smoothlink.fitting.input_kernel import Pose, choose_with_inputs, grow_inputs, with_trees, with_width
-from smoothlink.fitting.link import fit_link, label_totals
+from smoothlink.fitting.link import fit_link, label_totals, link_model
 from smoothlink.fitting.memory import resident_bytes, return_large_arrays
 from smoothlink.fitting.prepare import (
-    MOST_DIRECTIONS,
     make_problem,
     number_of_entries,
     plan_memory,
@@ -132,7 +132,7 @@ def fit_posed(pose: Pose, request: Request, clock: Clock, state: FitState, label
     """Fits the problem that a request poses, by the learner that it asks for or that suits it."""
     if request.training == "finetune":
         return fit_finetuned(pose, request, clock, state)
-    if request.effort == "quick" or considers_joint(request, labels) or labels > MOST_DIRECTIONS:
+    if request.effort == "quick" or considers_joint(request, labels) or labels > ALL_DIRECTIONS:
         problem, settings = pose(with_width(plain_inputs(request), pose))
         if suits_full_rank(problem, request):
             fitted = fit_at_full_rank(problem, settings, request, clock)
@@ -204,11 +204,19 @@ def fit_fully(pose: Pose, request: Request, clock: Clock, state: FitState) -> Fi
 
 
 def fit_validated(choice: ChosenSettings, validation: Validation, request: Request, clock: Clock) -> Fitted:
-    """Fits all rows with the settings and the calibration that held-out rows gave."""
-    problem, settings = choice.problem, validation.settings
-    model, embedded = fit_link(problem, problem.rows, settings, validation.calibrated, clock)
+    """Fits all rows, or many without the held-out ones, with the settings and the calibration that these gave."""
+    problem, settings, calibrated = choice.problem, validation.settings, validation.calibrated
+    rows = problem.rows
+    if validation.fitted is not None:
+        model, embedded = link_model(problem, validation.fitted, settings, calibrated), validation.fitted.embedded
+    else:
+        if calibrated.rows and fits_once(rows.w):
+            rows = without(rows, few_rows(rows.w, request.seed, problem.groups))
+        model, embedded = fit_link(problem, rows, settings, calibrated, clock)
+    if calibrated.rows and fits_once(problem.rows.w):
+        model = replace(model, **label_totals(problem.rows))
     choice = choice._replace(settings=settings)
-    return finish(model, embedded, choice, validation.calibrated, validation.criteria, request, clock)
+    return finish(model, embedded, choice, calibrated, validation.criteria, request, clock)
 
 
 def choose_fully(pose: Pose, request: Request, clock: Clock, state: FitState) -> tuple[ChosenSettings, Validation]:

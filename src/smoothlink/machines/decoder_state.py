@@ -12,7 +12,7 @@ from importlib.util import find_spec
 
 import numpy as np
 
-from smoothlink.machines.arrays import Array, add_log_sums, exponential, log_sums, sigmoid
+from smoothlink.machines.arrays import Array, add_log_sums, exponential, log_sums, sigmoid, zeros
 from smoothlink.machines.host_and_device import Machine
 
 LABEL_MULTIPLE = 64  # a GPU pads the number of labels to a multiple of this
@@ -27,6 +27,16 @@ class DecoderState:
     def __init__(self, V: Array, velocity: Array | None, targets: Array, p: Array, machine: Machine) -> None:
         self.V, self.velocity, self.targets, self.p = V, velocity, targets, p  # p (1, c): predictions of the start
         self.c, self.machine = V.shape[1], machine
+        self.from_prior: tuple[Array, Array] | None = None  # targets and p, while gradients are of residuals
+
+    def sample_residuals(self, residuals: bool, shift: float) -> None:
+        """Makes gradients those of residuals, where the caller subtracts its labels from the `differences` of a row, or
+        again those of differences from p."""
+        if residuals and self.from_prior is None:
+            self.from_prior = self.targets, self.p
+            self.targets, self.p = zeros(self.targets, tuple(self.targets.shape)), 0 * self.p + shift
+        elif self.from_prior is not None and not residuals:
+            (self.targets, self.p), self.from_prior = self.from_prior, None
 
     def prepare(self, Phi: Array) -> Array:
         """Returns features (b, s + 1) in the form that the products take."""
