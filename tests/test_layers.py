@@ -20,7 +20,7 @@ LAYERS = [
     {"joint", "parameters", "choices", "data/atomic", "text/label_cells", "text/data_frames"},
     {"safetensors_file", "labels"},
     {"weights"},
-    {"model"},
+    {"model", "candidates"},
     {"metrics", "device_model"},
     {"predict", "data", "synth"},
     {"fitting"},

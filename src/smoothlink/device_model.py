@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from smoothlink.candidates import Keys
 from smoothlink.errors import DeviceError
 from smoothlink.machines.host_and_device import Device, Host, find_machine, release_memory, retry_with_smaller_blocks
 from smoothlink.model import BestScores, DecoderInputs, Model
@@ -76,6 +77,12 @@ class DeviceModel(Model):
         total: Array = self.decoder.normalisers(inputs.Phi, self.calibration.temperature)
         total[inputs.without_features] = self.normalisers(self.scores_without_features)
         return total
+
+    def contenders(
+        self, inputs: DecoderInputs, k: int, rank_by: str = "probability", keys: Keys | None = None
+    ) -> Iterator[slice]:
+        """A device scores all labels faster than the host finds candidates."""
+        return self.label_blocks(len(inputs.without_features))
 
     def best_labels(self, inputs: DecoderInputs, k: int) -> BestScores:
         return self._fetch(self._begin(inputs, min(k, self.n_labels)), inputs.without_features)

@@ -518,7 +518,7 @@ def _tidy(X: Any) -> Any:
     """
     if not sp.issparse(X):
         return X
-    A = sp.csr_array(X)
+    A = X if isinstance(X, sp.csr_array) else sp.csr_array(X)
     if not A.has_canonical_format or not A.data.all():
         A = A.copy()
         A.sum_duplicates()

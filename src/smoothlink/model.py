@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from smoothlink.candidates import CandidateSearch, Keys
 from smoothlink.machines.arrays import contiguous, unit_rows
 from smoothlink.machines.sparse_weights import SparseWeights
 from smoothlink.safetensors_file import Verification
@@ -50,6 +51,8 @@ class EmbeddedRows:
         return len(self.H)
 
     def __getitem__(self, part: Any) -> EmbeddedRows:
+        if part == slice(0, len(self)):  # of few rows, to slice X would take as long as all else
+            return self
         return EmbeddedRows(self.H[part], self.X[part])
 
 
@@ -84,6 +87,10 @@ class Model:
     verification: Verification | None = None  # of the mapped arrays, where it goes on in the background
     block_bytes: int = BLOCK_BYTES  # of scores or features at a time
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns the fields alone: what is derived from them is derived again."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
     @cached_property
     def n_labels(self) -> int:
         return self.V.shape[1]
@@ -116,12 +123,12 @@ class Model:
 
     def embed(self, X: Any) -> Array:
         """Returns h (n, k) of raw rows X (n, d); nan marks sparse rows without any feature."""
-        if X.shape[0] == 1 and sp.issparse(X) and self.W is not None and self.linear_in_x:
-            return self.embed_one(X, self.W)
         return self.embed_scaled(self.scaling(X))
 
     def embed_scaled(self, A: Any) -> Array:
         """Returns h (n, k) of scaled rows A (n, d + 1), the intercept last."""
+        if A.shape[0] == 1 and sp.issparse(A) and self.W is not None and self.linear_in_x:
+            return self.embed_one(A, self.W)
         H, without_features = self.project_scaled(A, self.W)
         if without_features.any():
             H[without_features] = np.nan
@@ -145,10 +152,6 @@ class Model:
     def embed_rows(self, X: Any) -> Any:
         """Returns what scores are made of: h (n, k) of raw rows X (n, d), and x where labels have sparse weights."""
         self.check_arrays()
-        if self.sparse_weights is None:
-            return self.embed(X)
-        if X.shape[0] == 1:  # for which `embed` is faster
-            return EmbeddedRows(self.embed(X), self.scaling(X))
         return self.embed_scaled_rows(self.scaling(X))
 
     def check_arrays(self) -> None:
@@ -166,13 +169,12 @@ class Model:
         """Returns whether h = W'x has nothing between W and a sparse x but a scale."""
         return not (self.scaling.dense or self.classifier is not None or self.input_features is not None)
 
-    def embed_one(self, X: sp.csr_array, W: HostProjection) -> Array:
-        """Returns `embed` of one sparse row, to within rounding, in a tenth of the time: it reads few rows of W."""
-        d, k = W.shape
-        if not X.nnz:
-            return np.full((1, k), np.nan, np.float32)
-        x = self.scaling.scale_row(X.data, X.indices)
-        H = (np.append(x, np.float32(1)) @ W.rows(np.append(X.indices, d - 1)))[None]
+    def embed_one(self, A: sp.csr_array, W: HostProjection) -> Array:
+        """Returns `embed_scaled` of one sparse row, to within rounding, in a tenth of the time: it reads few rows of
+        W."""
+        if A.nnz == 1:  # the intercept
+            return np.full((1, W.shape[1]), np.nan, np.float32)
+        H = (A.data @ W.rows(A.indices))[None]
         return unit_rows(H) if self.normalize else H
 
     # h -> scores
@@ -196,7 +198,7 @@ class Model:
         if self.sparse_weights is not None:
             self.sparse_weights.add(S, inputs.X, labels, self.n_labels)
         if self.calibration.labels is not None:
-            S[:] = self.calibration.log_odds(S, labels, loss=self.loss)
+            S[:] = self.log_odds(S, labels)
         if inputs.without_features.any():
             S[inputs.without_features] = self.prior_scores[labels]
         if self.any_untrained:
@@ -282,13 +284,29 @@ class Model:
             total = np.logaddexp(total, self.normalisers(self.score(inputs, labels)))
         return total
 
+    @cached_property
+    def candidate_search(self) -> CandidateSearch:
+        return CandidateSearch(self)
+
+    def contenders(
+        self, inputs: DecoderInputs, k: int, rank_by: str = "probability", keys: Keys | None = None
+    ) -> Iterable[slice] | Iterable[Array]:
+        """Returns blocks of labels among which the k best of each row are: candidates, or all labels. The keys are what
+        they are ranked by, of their scores before `log_odds`, which is the default."""
+        found = self.candidate_search.find(inputs, k, rank_by, keys or self.log_odds)
+        return self.label_blocks(len(inputs.without_features)) if found is None else [found]
+
+    def log_odds(self, S: Array, labels: slice | Array) -> Array:
+        """Returns what labels are ranked by, from V'phi + D'x (b, m)."""
+        return self.calibration.log_odds(S, labels, loss=self.loss)
+
     def best_labels(self, inputs: DecoderInputs, k: int) -> BestScores:
         """Returns the k best labels of a block of rows."""
         b = len(inputs.without_features)
         ranking, total = RunningTopK(b, min(k, self.n_labels)), np.full(b, -np.inf, np.float32)
-        for labels in self.label_blocks(b):
+        for labels in self.contenders(inputs, k):
             S = self.score(inputs, labels)
-            ranking.add(S)
+            ranking.add(S, labels=labels)
             if self.multiclass:
                 total = np.logaddexp(total, self.normalisers(S))
         return BestScores(*ranking.best(), total if self.multiclass else None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -67,12 +68,17 @@ def best_by_gain(model: Model, inputs: DecoderInputs, k: int) -> TopK:
     b = len(inputs.without_features)
     ranking, top1 = RunningTopK(b, min(k, model.n_labels)), RunningTopK(b, 1)
     normalisers = model.all_normalisers(inputs) if model.multiclass else None
-    for labels in model.label_blocks(b):
+    for labels in model.contenders(inputs, k, "psp", partial(expected_gains, model)):
         S = model.score(inputs, labels)
         P = model.probabilities(S, normalisers)
-        ranking.add(gains(model, P, labels), P)
-        top1.add(S)
+        ranking.add(gains(model, P, labels), P, labels)
+        top1.add(S, labels=labels)
     return with_top1(model, ranking.ranked(0), top1.best(), "psp")
+
+
+def expected_gains(model: Model, S: Array, labels: Array) -> Array:
+    """Returns `gains` of multilabel scores before the labels' maps."""
+    return gains(model, model.probabilities(model.log_odds(S, labels)), labels)
 
 
 def with_top1(model: Model, best: RankedLabels, top1: TopK, rank_by: str) -> TopK:
@@ -89,7 +95,7 @@ def with_top1(model: Model, best: RankedLabels, top1: TopK, rank_by: str) -> Top
     return TopK(np.take_along_axis(ids, order, axis=1), np.take_along_axis(values, order, axis=1))
 
 
-def gains(model: Model, P: Array, labels: slice) -> Array:
+def gains(model: Model, P: Array, labels: slice | Array) -> Array:
     """Returns the expected propensity-scored gain: inverse propensities favour rare labels."""
     return np.where(model.untrained[labels], np.float32(-1), P * label_gains(model)[labels].astype(np.float32))
 

@@ -35,6 +35,18 @@ def test_texts_have_the_labels_that_the_model_gives_them():
     assert predictions[0].features == 2 + ("apple iron" in model.features_.get_feature_names_out())
 
 
+def test_a_server_makes_the_codes_of_its_labels_before_the_first_request():
+    made = service(text_model())
+    before = made.predict_batch([RowsRequest(TEXTS[:1], LabelRequest(3))])[0][0]
+    search = made.classifier.model_.candidate_search
+    search.pays = True  # as with thousands of labels
+    made.warm_up()
+    assert search.codes is not None
+    after = made.predict_batch([RowsRequest(TEXTS[:1], LabelRequest(3))])[0][0]
+    assert after.names == before.names
+    assert after.probabilities == pytest.approx(before.probabilities, abs=1e-6)
+
+
 def test_a_batch_of_all_kinds_of_requests_is_each_request_alone():
     made = service(text_model())
     kinds = [

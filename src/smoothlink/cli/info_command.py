@@ -199,6 +199,7 @@ def model_facts(path: str, names: Naming, screen: Screen, *, verify: bool = Fals
         "kind": "model",
         "path": path,
         "bytes": os.path.getsize(path),
+        "one_row_bytes": model.model_.candidate_search.nbytes,
         "versions": versions,
         "parameters": {
             name: v if isinstance(v, (int, float, str, type(None))) else str(v) for name, v in given.items()
@@ -263,6 +264,7 @@ def show_model(found: dict[str, Any], screen: Screen) -> None:
     versions = ", ".join(f"{name} {version}" for name, version in sorted(found["versions"].items(), reverse=True))
     pairs = [
         ("size", size(found["bytes"])),
+        *([("search of one row", f"{size(found['one_row_bytes'])} of memory")] if found["one_row_bytes"] else []),
         ("written by", versions),
         ("parameters", given or "all at their defaults"),
         *([] if found["text"] is None else [("texts", text_words(found["text"]))]),

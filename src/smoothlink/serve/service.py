@@ -196,6 +196,7 @@ class PredictionService:
 
     def warm_up(self) -> None:
         """Compiles and reads what the first requests would wait for: one row and several, some labels and all."""
+        self.classifier.model_.candidate_search.prepare()
         kinds = (LabelRequest(DEFAULT_K), LabelRequest(DEFAULT_K, only=(0,)), LabelRequest(DEFAULT_K, threshold=0.5))
         for n in (1, 3):
             for kind in kinds:

@@ -75,7 +75,7 @@ class Calibration(NamedTuple):
 
     def interpolate(self, scores: Array, values: Array, loss: str) -> Array:
         """Returns what scores of any shape have in between values (m,) at the knots, as float32."""
-        if np.size(scores) < FEW_SCORES:
+        if np.size(scores) < FEW_SCORES and (self.labels is None or self.labels.shape[1] < FEW_SCORES):
             wide = stretch(np.asarray(scores, np.float64), loss)
             return np.interp(wide, self.knots, values).astype(np.float32)
         from smoothlink.machines.prediction_kernels import interpolate
@@ -112,6 +112,16 @@ def stretch(scores: Array, loss: str) -> Array:
     if loss == "squared":
         return np.sign(scores) * np.log1p(np.abs(scores) / LINEAR_SCORES)
     return np.clip(scores, -LARGEST_LOGIT, LARGEST_LOGIT)
+
+
+def score_grid(loss: str) -> Array:
+    """Returns scores (g,) in ascending order, dense where labels that may be best have theirs."""
+    if loss == "squared":
+        t = np.linspace(0, float(stretch(np.array(10.0), loss)), 256)[1:]
+        upper = LINEAR_SCORES * np.expm1(t)
+    else:
+        upper = np.concatenate([np.arange(0, 12, 1 / 16)[1:], np.arange(12, LARGEST_LOGIT + 1)])
+    return np.concatenate([-upper[::-1], [0.0], upper]).astype(np.float32)
 
 
 class Histogram:

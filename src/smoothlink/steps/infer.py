@@ -39,12 +39,15 @@ class RunningTopK:
         if k < 1:
             raise DataError(f"k is {k}, and a row has at least 1 best label. Pass k >= 1.")
         self.k, self.labels = k, 0  # added so far
+        self.among: Array | None = None  # which labels they are, where they are not all from 0 on
         self.ids = np.empty((n, k), np.int64)
         self.keys: Array = np.empty((n, k), np.float32)  # what is ranked by
         self.values: Array = np.empty((n, k), np.float32)  # what is shown of the best
 
-    def add(self, keys: Array, shown: Array | None = None) -> None:
-        """Adds keys (n, m) of the next m labels, and what to show of them, which is the keys where not given."""
+    def add(self, keys: Array, shown: Array | None = None, labels: slice | Array | None = None) -> None:
+        """Adds keys (n, m) of the next m labels, or of the only ones, as an array in ascending order, and what to show
+        of them, which is the keys where not given."""
+        self.among = labels if isinstance(labels, np.ndarray) else None
         shown = keys if shown is None else shown
         found = min(self.labels, self.k)
         if not found:
@@ -78,8 +81,9 @@ class RunningTopK:
 
     def best(self) -> TopK:
         """Returns the k best, or all labels where they are fewer."""
-        found = min(self.labels, self.k)
-        return TopK(self.ids[:, :found], self.values[:, :found])
+        found = slice(0, min(self.labels, self.k))
+        ids = self.ids[:, found] if self.among is None else self.among[self.ids[:, found]]
+        return TopK(ids, self.values[:, found])
 
     def ranked(self, first: int) -> RankedLabels:
         """Returns the best with their keys, of labels that are numbered from `first` on."""

@@ -149,7 +149,11 @@ class Scaling(NamedTuple):
                     A *= inverse_lengths(np.einsum("ij,ij->i", A, A))[:, None]
                 out[part, :-1] = single(A, self.kind)
             return out
-        A = sp.csr_array(X)
+        A = X if isinstance(X, sp.csr_array) else sp.csr_array(X)
+        if n == 1 and A.nnz:
+            data = np.append(self.scale_row(A.data, A.indices), np.float32(1))
+            indices = np.append(A.indices, A.indices.dtype.type(d))
+            return sp.csr_array((data, indices, np.array([0, len(data)], A.indptr.dtype)), (1, d + 1))
         if self.kind == "unit" and A.dtype == np.float32:  # where squares fit, no float64 copies
             with np.errstate(over="ignore", under="ignore"):
                 squares = np.asarray(A.multiply(A).sum(axis=1)).ravel()
