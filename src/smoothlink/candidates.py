@@ -110,6 +110,6 @@ class CandidateSearch:
         grid = score_grid(model.loss)
         found = keys(np.repeat(grid[:, None], len(first), axis=1), self.trained[first]).T
         # Rounding: the shared map g has one of float32, and each map of a label three more (docs/maths.md).
-        spread = 1.0 if maps is None else float(np.abs(maps[0]).max() + LARGEST_LOG_ODDS * maps[2].max())
-        relative, absolute = (2**-18 * (spread + 4), 0.0) if rank_by == "psp" else (2**-18, 2**-18 * spread)
+        largest = 1.0 if maps is None else float(np.abs(maps[0]).max() + LARGEST_LOG_ODDS * maps[2].max())
+        relative, absolute = (2**-18 * (largest + 4), 0.0) if rank_by == "psp" else (2**-18, 2**-18 * largest)
         return KeyTable(group.ravel().astype(np.uint16), grid, np.ascontiguousarray(found), relative, absolute)
