@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from cards import pretend
 from small import classes, fixed, multilabel, shown, words
 
 import smoothlink
@@ -15,12 +16,14 @@ from smoothlink import FineTune, Gaussian, Joint, Logistic, Randomized, SmoothLi
 from smoothlink.errors import DeviceError, ModelFileError
 from smoothlink.fitting.run import run
 from smoothlink.fitting.settings import Request, TrainingData
-from smoothlink.fitting.train_jointly import trains_jointly
+from smoothlink.fitting.train_jointly import rows_per_batch, trains_jointly
+from smoothlink.machines.host_and_device import HOST, Device
 from smoothlink.machines.matrices import Sparse
 from smoothlink.steps.calibrate import no_calibration
 from smoothlink.synth import Shape, synthesise
 
 PARAMETERS = {"training": Joint(20), "rank": 24}
+DEVICE = Device("cpu", 1 << 30)
 
 
 @pytest.fixture(scope="module")
@@ -267,6 +270,14 @@ def test_a_device_trains_a_model_as_good_as_the_host_does(as_on_a_card, multicla
     assert models[1].summary_["negatives"] == 20
     sizes = [model.summary_["sparse_weights"] for model in models]
     assert sizes[1] == pytest.approx(sizes[0], rel=0.05)
+
+
+def test_a_gpu_takes_more_rows_per_step_unless_their_number_is_given(monkeypatch):
+    pytest.importorskip("torch")
+    gpu = pretend(monkeypatch)
+    request = SimpleNamespace(training_batch=None)
+    assert rows_per_batch(request, gpu) == 4 * rows_per_batch(request, HOST) == 4 * rows_per_batch(request, DEVICE)
+    assert rows_per_batch(SimpleNamespace(training_batch=100), gpu) == 100
 
 
 def test_a_fit_that_was_stopped_goes_on_on_a_device(as_on_a_card, data, tmp_path):

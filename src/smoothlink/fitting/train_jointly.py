@@ -48,6 +48,9 @@ CLUSTER_RANK = 96  # directions by which rows are clustered
 CLUSTER_FIT_ROWS = 100_000  # that these directions are fitted to
 CLUSTER_ROWS = 35  # rows per cluster at most; 9 to 35 are as good, 69 and 276 worse
 LOOSE_SOLVER = ConjugateGradient(tol=5e-2, iterations=20)  # of those directions: the SGD goes on from there
+# Times the rows of a batch, on a GPU. Held-out P@1 / P@5 of 150,000 library titles: 30.33 / 14.07 with 544 rows,
+# 30.50 / 14.12 with 1,088, 30.35 / 14.17 with 2,176 (noise: 0.15).
+GPU_BATCHES = 4
 IDLE_PASSES = 2  # passes without a gain end fine-tuning
 SCALE_ROWS = 2048  # rows whose embeddings set the learning rates of fine-tuning
 
@@ -107,6 +110,11 @@ def number_of_negatives(request: Request) -> int:
     return SAMPLED_LABELS if request.negatives == "auto" else int(request.negatives)
 
 
+def rows_per_batch(request: Request, machine: Machine) -> int:
+    """Returns how many rows a step with sampled negatives has: on a GPU more, for which it takes no longer."""
+    return request.training_batch or NEGATIVES.batch_rows * (GPU_BATCHES if machine.half else 1)
+
+
 def sampled_training(machine: Machine) -> tuple[Any, Any, Any]:
     """Returns how rows are clustered, how W starts and what makes a step with sampled negatives, on a machine."""
     if isinstance(machine, Host):
@@ -149,7 +157,7 @@ def fit_joint(choice: ChosenSettings, rows: Rows, name: str, request: Request, c
             state, done = SampledState.begin(W, intercepts, pattern, len(groups)), 0
         else:
             state, done = SampledState(**saved[1]), int(saved[0]["done"])
-        batches = RowBatches.of_groups(groups, request.training_batch or NEGATIVES.batch_rows, request.seed)
+        batches = RowBatches.of_groups(groups, rows_per_batch(request, rows.machine), request.seed)
         w = w if problem.multiclass else row_weights(w, problem.Y)
         data = JointRows(X[:, :-1], problem.Y, w, problem.multiclass)
         step = make_step(data, pattern, batches, state, number_of_negatives(request))
