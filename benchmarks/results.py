@@ -75,7 +75,7 @@ LOOKS = [
     ),
     (
         "cooking-stackexchange",
-        "peers: full twice, quick 3 times; sampled negatives against all once; calibration once; about five more fits "
+        "peers: full twice, quick 3 times; sampled negatives against all once; calibration twice; about five more fits "
         "on the way to 0.4.0",
         "unknown: up to 1,024 directions were allowed because they gained a point here, on which rows was not written "
         "down",

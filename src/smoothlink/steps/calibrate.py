@@ -31,7 +31,7 @@ BLOCK_PAIRS = 1 << 17  # of rows and classes at a time
 CURVE_TURNS = 2  # in which the curve of classes and the maps of each are fitted; a third changes nothing
 LEAST_WIDTH = 0.02  # of a piece of this curve, on the axis of `stretch`
 LEAST_LOGIT = -16.0  # of its values: LEAST_PROBABILITY
-LEAST_STEP = 1e-3  # of a log-loss summed over pairs or rows: Newton steps that bring less are the last
+LEAST_STEP = 1e-4  # of a log-loss summed over pairs or rows: Newton steps that bring less are the last
 LEAST_SLOPE = 0.05  # of log-odds in the score, so that no two scores of a label have the same probability
 SHARED_MAP = np.array([0, 0, 0, LEAST_SLOPE, LEAST_SLOPE, 1, 1])  # weights of `map_terms` that leave it as it is
 
