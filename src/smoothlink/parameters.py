@@ -747,7 +747,7 @@ def flat_table() -> dict[str, Parameter]:
     return found
 
 
-# What became of former parameters: a name of `flat_table`, or a sentence.
+# What became of the parameters of 0.1: a name of `flat_table`, or a sentence.
 FORMER = {
     "bandwidth": "kernel.bandwidth",
     "n_features": "kernel.features",
@@ -769,7 +769,6 @@ FORMER = {
     "rank_by": "It is an argument of predict_topk and evaluate, and an option of the commands predict and evaluate.",
     "quasi_random": "It was removed: quasi-random frequencies gained nothing on any data set.",
     "half_step": "It is an argument of the function smoothlink.steps.embed.label_embedding.",
-    "half": "It is now dtype='float16' of save (on the command line: --dtype float16).",
     "penalize_constant": "It is the argument penalize_intercept of the solvers' prepare method, in smoothlink.solve.",
 }
 

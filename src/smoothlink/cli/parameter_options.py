@@ -20,6 +20,7 @@ from smoothlink.parameters import (
 )
 
 WIDEST = 17  # characters of a metavar
+HALF = "The option --half is now --dtype float16, the default of large models."
 
 
 # What `smoothlink train --help` shows beside the parameters that the table calls common.
@@ -48,7 +49,9 @@ class TrainCommand(PlainCommand):
             return super().parse_args(ctx, args)
         except Exception as error:
             name = str(getattr(error, "option_name", "")).lstrip("-").replace("-", "_").removeprefix("no_")
-            if name in FORMER:
+            if name == "half":
+                error.message, error.possibilities = HALF, None  # type: ignore[attr-defined]
+            elif name in FORMER:
                 error.message, error.possibilities = unknown_parameter(name), None  # type: ignore[attr-defined]
             raise
 
