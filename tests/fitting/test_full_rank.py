@@ -10,6 +10,7 @@ from sklearn.linear_model import Ridge
 
 from smoothlink import SmoothLinkClassifier, explain, load
 from smoothlink.fitting import full_rank, run
+from smoothlink.fitting.quick import RANK
 from smoothlink.machines.rows import Rows
 from smoothlink.solve import DualCholesky
 from smoothlink.solve.leave_out import fitted_ridge
@@ -103,11 +104,12 @@ def test_a_setting_that_only_the_link_has_leaves_the_link(data, given):
     assert not full_rank.suits_full_rank(problem, request(**given))
 
 
-def test_the_link_is_fitted_where_held_out_rows_prefer_it(data, monkeypatch):
+def test_a_link_with_the_directions_of_its_trial_is_fitted_where_held_out_rows_prefer_it(data, monkeypatch):
     best = full_rank.LinkTrial(0.0, np.arange(SIZE))
     monkeypatch.setattr(run, "try_link", lambda problem, settings, request: best)
 
-    def by_the_link(*_):
+    def by_the_link(pose, request, *_):
+        assert pose(request)[1].embedder.rank == RANK
         raise InterruptedError
 
     monkeypatch.setattr(run, "fit_fully", by_the_link)

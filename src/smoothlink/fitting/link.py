@@ -28,9 +28,9 @@ Array = NDArray[Any]
 class Link(NamedTuple):
     """Random features of embedded rows, and their sums Phi'Phi and Phi'Y."""
 
-    rows: Rows  # whose inputs are embeddings
+    rows: Any  # whose inputs are embeddings
     features: Features
-    sums: LinkSums
+    sums: Any  # `LinkSums`
     held: Any = None  # (h, k) embeddings of held-out rows, where there are any
     labels: Any = None  # numbers of the labels by which settings are compared
 

@@ -45,7 +45,7 @@ from smoothlink.fitting.prepare import (
     scaled_inputs,
     start_settings,
 )
-from smoothlink.fitting.quick import choose_quick
+from smoothlink.fitting.quick import RANK, choose_quick
 from smoothlink.fitting.settings import (
     ChosenSettings,
     Clock,
@@ -138,6 +138,7 @@ def fit_posed(pose: Pose, request: Request, clock: Clock, state: FitState, label
             fitted = fit_at_full_rank(problem, settings, request, clock)
             if fitted is not None:
                 return fitted
+            pose = with_directions_of_quick(pose)
         if trains_jointly(problem, settings, request):
             return fit_jointly(joint_choice(problem, settings, request), request, clock)
         if request.effort == "quick":
@@ -191,6 +192,18 @@ def fit_at_full_rank(problem: Problem, settings: Settings, request: Request, clo
     fitted = finish(model, embedded, choice, calibrated, criteria, request, clock)
     fitted.summary["sparse_weights"] = 0 if model.sparse_weights is None else model.sparse_weights.size
     return fitted
+
+
+def with_directions_of_quick(pose: Pose) -> Pose:
+    """Returns the pose with at most as many directions as `try_link` has: they predicted held-out rows better than all
+    directions did, and with more labels than rows each one costs."""
+
+    def posed(request: Request) -> tuple[Problem, Settings]:
+        problem, settings = pose(request)
+        rank = min(RANK, settings.embedder.rank)
+        return problem, replace(settings, rank=rank, embedder=replace(settings.embedder, rank=rank))
+
+    return posed
 
 
 def plain_inputs(request: Request) -> Request:

@@ -93,6 +93,9 @@ def validate(
         work.expected += len(folds) * fits_expected[settings.loss]
         fit = fit_folds(folds, links, settings, problem, request, work)
     settings = replace(settings, passes=fit.passes)
+    for fold in folds:
+        fold.links.clear()
+    links = [link._replace(rows=None, sums=None) for link in links]  # most of the memory, and scores need neither
     calibrated = calibrate(
         held_out(folds, links, fit.Vs),
         np.clip(label_means(problem.rows), 0, 1),

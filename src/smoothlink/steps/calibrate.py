@@ -297,7 +297,7 @@ def map_terms(s: Array, g: Array, places: Array) -> Array:
     log-odds g: a is a parabola in the label's place, b and e are between their values for the rarest and the most
     frequent labels."""
     u, one = np.broadcast_to(places, s.shape), np.ones(s.shape)
-    return np.stack([one, u, u * u, s * (1 - u), s * u, g * (1 - u), g * u], axis=-1).astype(np.float64)
+    return np.stack([one, u, u * u, s * (1 - u), s * u, g * (1 - u), g * u], axis=-1, dtype=np.float64)
 
 
 def label_maps(theta: Array, places: Array) -> Array:
