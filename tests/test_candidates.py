@@ -63,7 +63,9 @@ def log_odds_maps(rng, counts, loss):
     """A calibration in which each label has a map, that of its count."""
     scores = np.sort(rng.normal(0, 0.5 if loss == "squared" else 4, 20))
     values = np.sort(rng.uniform(1e-6, 1 - 1e-6, 20))
-    kinds = np.stack([rng.normal(0, 2, 8), rng.uniform(0, 2, 8), rng.uniform(0, 2, 8)])
+    kinds = np.stack(
+        [rng.normal(0, 2, 8), rng.uniform(0, 2, 8), *rng.uniform([[0.5], [-0.3], [-0.1]], [[2], [0.3], [0.1]], (3, 8))]
+    )
     return Calibration(stretch(scores, loss), values, top1=(0.2, 0.8), labels=kinds[:, counts.astype(int) % 8])
 
 
@@ -179,7 +181,7 @@ def test_codes_are_not_part_of_a_stored_model(rng):
 
 @pytest.mark.parametrize("case", ["multiclass", "small", "many rows", "no features", "k of most", "maps that fall"])
 def test_all_labels_are_scanned_where_candidates_cannot_be_had_or_do_not_pay(rng, case):
-    maps = Calibration(np.array([-1.0, 1.0]), np.array([0.2, 0.8]), labels=np.full((3, 400), -1.0))
+    maps = Calibration(np.array([-1.0, 1.0]), np.array([0.2, 0.8]), labels=np.full((5, 400), -1.0))
     model = made(low_rank(rng, 20, 400), multiclass=case == "multiclass", calibration=maps if "fall" in case else None)
     X, k = sp.csr_array(rng.standard_normal((100 if case == "many rows" else 1, 20))), 2
     if case == "small":

@@ -965,7 +965,7 @@ def test_maps_of_labels_are_saved_and_need_the_one_that_they_share(rng, tmp_path
     fitted = fixed(calibrate=True).fit(X, Y)
     fitted.save(tmp_path / "m.safetensors")
     loaded = smoothlink.load(tmp_path / "m.safetensors")
-    assert loaded.model_.calibration.labels.shape == (3, Y.shape[1])
+    assert loaded.model_.calibration.labels.shape == (5, Y.shape[1])
     np.testing.assert_array_equal(loaded.predict_proba(X), fitted.predict_proba(X))
     none = np.zeros(0)
     fitted.model_ = replace(fitted.model_, calibration=fitted.model_.calibration._replace(knots=none, values=none))

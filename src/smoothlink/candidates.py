@@ -25,6 +25,7 @@ MOST_BEST = 256  # labels per row that a search is for
 MOST_GROUPS = 4096  # of labels with the same function from scores to keys
 MOST_SHARE = 1 / 16  # of the labels: more candidates take as long to score as all labels do
 LARGEST_LOG_ODDS = -np.log(LEAST_PROBABILITY)  # of the map that all labels share
+ROUNDING = 1e-9  # of log-odds, which are level between some knots
 REPAID_SCANS = 150  # that take as long as making the codes
 
 
@@ -104,12 +105,20 @@ class CandidateSearch:
             return KeyTable(np.zeros(len(self.trained), np.uint16), none.ravel(), none, 2**-22, 0.0)
         kinds = np.vstack([*([] if maps is None else maps), *([model.counts] if rank_by == "psp" else [])])
         _, first, group = np.unique(kinds[:, self.trained], axis=1, return_index=True, return_inverse=True)
-        falls = (np.diff(model.calibration.values) < 0).any() or (maps is not None and (maps[1:] < 0).any())
-        if falls or len(first) > MOST_GROUPS:
+        if len(first) > MOST_GROUPS or self.falls(self.trained[first]):
             return None
         grid = score_grid(model.loss)
         found = keys(np.repeat(grid[:, None], len(first), axis=1), self.trained[first]).T
         # Rounding: the shared map g has one of float32, and each map of a label three more (docs/maths.md).
-        largest = 1.0 if maps is None else float(np.abs(maps[0]).max() + LARGEST_LOG_ODDS * maps[2].max())
+        terms = np.array([1, 0, LARGEST_LOG_ODDS, 1, LARGEST_LOG_ODDS])  # that a, b, e, r and t multiply, at most
+        largest = 1.0 if maps is None else float(np.abs(maps).max(axis=1) @ terms)
         relative, absolute = (2**-18 * (largest + 4), 0.0) if rank_by == "psp" else (2**-18, 2**-18 * largest)
         return KeyTable(group.ravel().astype(np.uint16), grid, np.ascontiguousarray(found), relative, absolute)
+
+    def falls(self, labels: Array) -> bool:
+        """Returns whether the log-odds of some of these labels fall anywhere with their score."""
+        calibration = self.model.calibration
+        if calibration.labels is None:
+            return bool((np.diff(calibration.values) < 0).any())
+        maps = calibration.labels[:, labels]
+        return bool((maps[1] < 0).any() or (np.diff(maps[2:].T @ calibration.functions) < -ROUNDING).any())

@@ -403,7 +403,7 @@ def build_model(arrays: dict[str, Array], meta: dict[str, Any], V: Weights) -> M
             arrays["calibration_values"],
             meta["temperature"],
             top1_of(meta),
-            arrays.get("calibration_labels"),
+            label_maps_of(arrays),
         ),
         counts=arrays["counts"],
         total=meta["total"],
@@ -412,6 +412,12 @@ def build_model(arrays: dict[str, Array], meta: dict[str, Any], V: Weights) -> M
         sparse_weights=sparse_weights_of(arrays, meta["n_features_in"], V.shape[1]),
         trees=trees_of(arrays, meta["n_features_in"]),
     )
+
+
+def label_maps_of(arrays: dict[str, Any]) -> NDArray[Any] | None:
+    """Returns the maps (5, c) of labels; files of 0.4 have three numbers of each."""
+    maps = arrays.get("calibration_labels")
+    return maps if maps is None or len(maps) == 5 else np.vstack([maps, np.zeros((2, maps.shape[1]))])
 
 
 def top1_of(meta: dict[str, Any]) -> tuple[float, float]:
@@ -584,7 +590,7 @@ def check_arrays(arrays: dict[str, Array], meta: dict[str, Any], V: Weights) -> 
         "thresholds": (np.float64, (c,)),
         "calibration_knots": (np.float64, knots),
         "calibration_values": (np.float64, knots),
-        "calibration_labels": (np.float64, (3, c)),
+        "calibration_labels": (np.float64, (3 if len(arrays.get("calibration_labels", ())) == 3 else 5, c)),
     }
     for name in ("scale_shift", "scale_factor"):  # files before 0.4 have them in float32
         expected[name] = np.float32 if arrays[name].dtype == np.float32 else np.float64, scaled

@@ -187,12 +187,12 @@ class DeviceWeights:
 
 
 class LabelMaps(NamedTuple):
-    """The log-odds of each label: a + b s + e g(t), g interpolated, t = sign(s) log(1 + |s| / tiny), or s clipped to
-    -40 .. 40 where tiny is 0."""
+    """The log-odds of each label: a + b s + e f0 + r f1 + t f2, the f interpolated at sign(s) log(1 + |s| / tiny), or
+    at s clipped to -40 .. 40 where tiny is 0."""
 
-    knots: HostArray  # (m,) of g, ascending
-    values: HostArray  # (m,)
-    labels: HostArray  # (3, c) a, b and e
+    knots: HostArray  # (m,) ascending
+    values: HostArray  # (3, m)
+    labels: HostArray  # (5, c) a, b, e, r and t
     tiny: float
 
 
@@ -202,18 +202,16 @@ class DeviceLabelMaps:
     def __init__(self, maps: LabelMaps, padded: int, machine: Device) -> None:
         """Copies the maps for so many labels, of which those that only pad the matrix keep an intercept of minus
         infinity."""
-        a, b, e = (np.ones((3, padded)) * [[0.0], [1.0], [0.0]]).astype(np.float32)
-        for values, known in zip((a, b, e), maps.labels, strict=True):
-            values[: len(known)] = known
-        self.a, self.b, self.e, self.knots, self.values = (
-            copy_to_device(np.asarray(values, np.float32), machine.name)
-            for values in (a, b, e, maps.knots, maps.values)
+        labels = np.ones((5, padded)) * [[0.0], [1.0], [0.0], [0.0], [0.0]]
+        labels[:, : maps.labels.shape[1]] = maps.labels
+        self.labels, self.knots, self.values = (
+            copy_to_device(np.asarray(values, np.float32), machine.name) for values in (labels, maps.knots, maps.values)
         )
         self.tiny, self.last = maps.tiny, len(maps.knots) - 1
 
     def apply(self, Z: Tensor, row: Tensor, scale: Tensor, intercepts: Tensor, labels: slice) -> None:
         """Makes products Z (b, m) log-odds, in place; minus infinity stays."""
-        a, b, e = self.a[labels], self.b[labels], self.e[labels]
+        a, b, *weights = self.labels[:, labels]
         for rows in slices(len(Z), max(1, MAPPED_SCORES // Z.shape[1])):
             S = rescaled(Z[rows], row[rows], scale, intercepts)
             t = torch.sign(S) * torch.log1p(S.abs() / self.tiny) if self.tiny else S
@@ -221,8 +219,9 @@ class DeviceLabelMaps:
             left = (right - 1).clamp_(min=0)
             gap = (self.knots[right] - self.knots[left]).clamp_(min=SMALLEST_GAP)
             share = ((t - self.knots[left]) / gap).clamp_(0, 1)
-            g = torch.lerp(self.values[left], self.values[right], share)
-            S.mul_(b).add_(g.mul_(e)).add_(a)
+            S.mul_(b).add_(a)
+            for weight, values in zip(weights, self.values, strict=True):
+                S.add_(torch.lerp(values[left], values[right], share).mul_(weight))
 
 
 class WeightedEntries(NamedTuple):

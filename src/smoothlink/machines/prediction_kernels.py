@@ -163,6 +163,60 @@ def interpolate(S: Array, knots: Array, values: Array, tiny: float) -> Array:
     return out.reshape(np.shape(S))
 
 
+@compiled(error_model="numpy")
+def _label_map_row(
+    S: Array, out: Array, tiny: float, knots: Array, values: Array, slopes: Array, cells: Array, maps: Array
+) -> None:
+    """Writes a + b s + e f0 + r f1 + t f2 of the scores (m,) of one row, the f interpolated as in `_map_piece`."""
+    stretched = np.empty(len(S))
+    if tiny > 0:
+        _stretch_piece(S, tiny, stretched)
+    else:
+        for i in range(len(S)):
+            stretched[i] = min(max(np.float64(S[i]), -40.0), 40.0) if S[i] == S[i] else np.nan
+    low, high, last = knots[0], knots[-1], len(cells) - 1
+    scale = last / (high - low)
+    for i in range(len(S)):
+        t, j, beyond = stretched[i], np.uint32(0), 0.0
+        if t >= high:
+            j = np.uint32(len(knots) - 1)
+        elif t > low:
+            j = cells[np.uint32((t - low) * scale)]
+            while knots[j] > t:
+                j -= np.uint32(1)
+            while knots[j + 1] <= t:
+                j += np.uint32(1)
+            beyond = t - knots[j]
+        else:
+            beyond = 0.0 * t  # NaN stays
+        total = maps[0, i] + maps[1, i] * np.float64(S[i])
+        for f in range(3):
+            total += maps[2 + f, i] * (values[f, j] + slopes[f, j] * beyond)
+        out[i] = total
+
+
+@compiled(parallel=True, error_model="numpy")
+def _label_map_rows(
+    S: Array, out: Array, tiny: float, knots: Array, values: Array, slopes: Array, cells: Array, maps: Array
+) -> None:
+    for i in prange(len(S)):
+        _label_map_row(S[i], out[i], tiny, knots, values, slopes, cells, maps)
+
+
+def map_labels(S: Array, knots: Array, values: Array, tiny: float, maps: Array) -> Array:
+    """Returns a + b s + e f0(s) + r f1(s) + t f2(s) of scores (b, m) as float32, (a, b, e, r, t) being the maps (5, m)
+    of their labels, and f the functions through (knots, values (3, k)), as `interpolate` has them."""
+    lines = [_segments(knots.tobytes(), f.tobytes()) for f in values]
+    slopes = np.zeros(values.shape)
+    slopes[:, :-1] = [line[2] for line in lines]
+    out, S = np.empty(S.shape, np.float32), np.ascontiguousarray(S)
+    if len(S) == 1:  # without waking other threads
+        _label_map_row(S[0], out[0], tiny, knots, values, slopes, lines[0][3], maps)
+    else:
+        _label_map_rows(S, out, tiny, knots, values, slopes, lines[0][3], maps)
+    return out
+
+
 @compiled(parallel=True)
 def clip_trained(P: Array, S: Array, least: float, most: float, untrained: float) -> None:
     """Clips P (b, m) to least .. most in place; it is `untrained` where the score in S is -inf."""

@@ -1,8 +1,10 @@
 """scores -> probabilities: a map for each label, fitted on held-out rows and stored with the model.
 
 One monotone map g of scores to log-odds is fitted to all held-out pairs of a row and a label. It mixes labels: at the
-same low score a frequent label is true far more often than a rare one. So the log-odds of label l are
-a + b s + e g(s), where a, b and e change with the logarithm of its frequency. Labels are ranked by these.
+same low score a frequent label is true far more often than a rare one, and at a high score about as often. So the
+log-odds of label l are g(s) + q(s) (r + t g(s)), q = (1 - sigmoid(g))^2, where r and t change with the logarithm of its
+frequency: what differs between labels fades where they are likely. Labels are ranked by these. Those of classes are
+a + b s + e g(s), and those of labels too where that is far better.
 """
 
 from __future__ import annotations
@@ -33,12 +35,16 @@ LEAST_WIDTH = 0.02  # of a piece of this curve, on the axis of `stretch`
 LEAST_LOGIT = -16.0  # of its values: LEAST_PROBABILITY
 LEAST_STEP = 1e-4  # of a log-loss summed over pairs or rows: Newton steps that bring less are the last
 LEAST_SLOPE = 0.05  # of log-odds in the score, so that no two scores of a label have the same probability
+FADE = 2  # power of 1 - p by which the maps of labels become the shared one; 4 and 8 hold back the rarest too much
+WHOLE_GAIN = 0.02  # of the log-loss: maps a + b s + e g, which change the ranking of likely labels, must gain more
+RISE = 0.01  # of a label's log-odds in its score, where the shared map is level; times the shared map's rise, the least
 SHARED_MAP = np.array([0, 0, 0, LEAST_SLOPE, LEAST_SLOPE, 1, 1])  # weights of `map_terms` that leave it as it is
 
 
 class Calibration(NamedTuple):
-    """With `labels`, a score s becomes log-odds a + b s + e g(s), g interpolated from the knots; their sigmoid is p, or
-    in multiclass models their softmax. Without `labels` p is interpolated from the knots, or softmax(temperature s).
+    """With `labels`, a score s becomes log-odds a + b s + e g(s) + r q(s) + t q(s) g(s), q = (1 - sigmoid(g))^2, where
+    g, q and q g are interpolated from the knots; their sigmoid is p, or in multiclass models their softmax. Without
+    `labels` p is interpolated from the knots, or softmax(temperature s).
 
     The top label of a row is true more often than others of the same score: most rows have a label at least, and it
     is the likeliest. So its log-odds x become a + b x, where that is more: top-1 recalibration. (bibtex: top labels of
@@ -49,19 +55,24 @@ class Calibration(NamedTuple):
     values: Array  # (m,) their probabilities; of classes those of g, up to a factor
     temperature: float = 1.0
     top1: tuple[float, float] = (0.0, 1.0)  # a, b of the top-1 recalibration (multilabel)
-    labels: Array | None = None  # (3, c) a, b and e of each label
+    labels: Array | None = None  # (5, c) a, b, e, r and t of each label
 
     def log_odds(self, S: Array, labels: Any, *, loss: str) -> Array:
         """Returns what some labels are ranked by, from their scores (b, m): their log-odds, or the scores themselves
         where labels have no maps of their own."""
         if self.labels is None:
             return S
-        a, b, e = self.labels[:, labels].astype(np.float32)
-        G = self.interpolate(S, self.shared_log_odds, loss)
-        G *= e
-        G += a
-        G += b * S
-        return G
+        maps = self.labels[:, labels]
+        if np.size(S) < FEW_SCORES and self.labels.shape[1] < FEW_SCORES:
+            wide = stretch(np.asarray(S, np.float64), loss)
+            found = maps[0] + maps[1] * S
+            for weight, f in zip(maps[2:], self.functions, strict=True):
+                found += weight * np.interp(wide, self.knots, f)
+            return found.astype(np.float32)
+        from smoothlink.machines.prediction_kernels import map_labels
+
+        tiny = LINEAR_SCORES if loss == "squared" else 0.0
+        return map_labels(S, self.knots, self.functions, tiny, np.ascontiguousarray(maps))
 
     def device_maps(self, *, loss: str) -> Any:
         """Returns `device_weights.LabelMaps`, or None where labels have none."""
@@ -70,13 +81,20 @@ class Calibration(NamedTuple):
         from smoothlink.machines.device_weights import LabelMaps
 
         tiny = LINEAR_SCORES if loss == "squared" else 0.0
-        return LabelMaps(self.knots, self.shared_log_odds, self.labels, tiny)
+        return LabelMaps(self.knots, self.functions, self.labels, tiny)
 
     @property
     def shared_log_odds(self) -> Array:
         """Returns g (m,) at the knots."""
         p = np.clip(self.values, LEAST_PROBABILITY, 1 - LEAST_PROBABILITY)
         return np.log(p / (1 - p))
+
+    @property
+    def functions(self) -> Array:
+        """Returns g, q and q g (3, m) at the knots."""
+        g = self.shared_log_odds
+        q = (1 - sigmoid(g.copy())) ** FADE
+        return np.stack([g, q, q * g])
 
     def interpolate(self, scores: Array, values: Array, loss: str) -> Array:
         """Returns what scores of any shape have in between values (m,) at the knots, as float32."""
@@ -266,20 +284,52 @@ class PairSample:
         s, places, true, w = (np.concatenate(values) for values in zip(*self.parts, strict=True))
         if not (len(shared.knots) and true.any()):
             return shared
-        A = map_terms(s, shared.interpolate(s, shared.shared_log_odds, loss), places)
+        g, q, qg = (shared.interpolate(s, f, loss).astype(np.float64) for f in shared.functions)
 
-        def descent(theta: Array) -> tuple[float, Array, Array]:
-            z = A @ theta
-            p = sigmoid(z.copy())
-            value = float(w @ (np.logaddexp(0, z) - true * z))
-            return value, A.T @ (w * (p - true)), (A.T * (w * p * (1 - p))) @ A
+        def loss_of(terms: Array, others: Any) -> Callable[[Array], tuple[float, Array, Array]]:
+            def descent(theta: Array) -> tuple[float, Array, Array]:
+                z = terms @ theta + others
+                p = sigmoid(z.copy())
+                value = float(w @ (np.logaddexp(0, z) - true * z))
+                return value, terms.T @ (w * (p - true)), (terms.T * (w * p * (1 - p))) @ terms
 
-        theta = minimise(descent, MAP_PRIOR)
+            return descent
+
+        fading, whole = loss_of(fading_terms(q, qg, places), g + RISE * s), loss_of(map_terms(s, g, places), 0.0)
+        theta, other = rising(minimise(fading, FADING_PRIOR), shared.functions), minimise(whole, MAP_PRIOR)
+        before, least = fading(0 * theta)[0], min(fading(theta)[0], whole(other)[0])
         fitted = len(shared.knots) + len(theta)
-        if loss == "logistic" and float(w @ (np.logaddexp(0, s) - true * s)) < descent(theta)[0] + fitted:
+        if loss == "logistic" and float(w @ (np.logaddexp(0, s) - true * s)) < least + fitted:
             return no_calibration()  # by Akaike's criterion: the sigmoid is as good in new rows
-        self.gain = 1 - descent(theta)[0] / descent(SHARED_MAP)[0]
-        return shared._replace(labels=label_maps(theta, self.places))
+        r, t = fading_maps(theta, self.places)
+        self.gain, maps = 1 - fading(theta)[0] / before, np.stack([0 * r, 0 * r + RISE, 0 * r + 1, r, t])
+        if fading(theta)[0] - least > WHOLE_GAIN * before:
+            self.gain, maps = 1 - least / before, np.vstack([label_maps(other, self.places), 0 * maps[3:]])
+        return shared._replace(labels=maps)
+
+
+def fading_terms(q: Array, qg: Array, places: Array) -> Array:
+    """Returns the terms (..., 5) whose weighted sum is r q + t q g: r is a parabola in the label's place, and t between
+    its values for the rarest and the most frequent labels."""
+    u = np.broadcast_to(places, q.shape)
+    return np.stack([q, q * u, q * u * u, qg * (1 - u), qg * u], axis=-1)
+
+
+def fading_maps(theta: Array, places: Array) -> tuple[Array, Array]:
+    """Returns r and t (c,) of labels at these places."""
+    zero, one = np.zeros_like(places), np.ones_like(places)
+    return fading_terms(one, zero, places) @ theta, fading_terms(zero, one, places) @ theta
+
+
+def rising(theta: Array, functions: Array) -> Array:
+    """Returns theta, or as much of it that the log-odds of every label rise with the score wherever the shared ones do.
+
+    The rise of a label over that of g, from knot to knot, is 1 plus a part that is proportional to theta.
+    """
+    g, q, qg = (np.diff(f) for f in functions)
+    r, t = fading_maps(theta, np.linspace(0, 1, 65))
+    share = (r[:, None] * q + t[:, None] * qg) / np.where(g > 0, g, np.inf)
+    return np.asarray(theta * min(1.0, (1 - RISE) / max(1e-30, -share.min(initial=0))))
 
 
 def label_places(frequencies: Array) -> Array:
@@ -320,6 +370,9 @@ MAP_PRIOR = Prior(  # worth a pair or so, at the shared map; scores of the squar
     np.array([-np.inf, -np.inf, -np.inf, LEAST_SLOPE, LEAST_SLOPE, 0, 0]),  # no log-odds fall with the score
     np.array([0.1, 0.1, 0.1, 0.01, 0.01, 0.1, 0.1]),
 )
+
+
+FADING_PRIOR = Prior(np.zeros(5), np.full(5, -np.inf), np.full(5, 0.1))
 
 
 def minimise(descent: Callable[[Array], tuple[float, Array, Array]], prior: Prior) -> Array:
@@ -415,7 +468,7 @@ def fit_multiclass(
     # What is stored are the probabilities of g: the same for all classes may be added to it, and what divides it
     # multiplies e.
     scale = max(1.0, g[-1] / -LEAST_LOGIT)
-    maps = np.stack([maps[0] + maps[2] * g[-1], maps[1], maps[2] * scale])
+    maps = np.stack([maps[0] + maps[2] * g[-1], maps[1], maps[2] * scale, *np.zeros((2, c))])
     calibration = Calibration(knots, sigmoid((g - g[-1]) / scale), labels=maps)
     Z = calibration.log_odds(scores, slice(None), loss=loss) + untrained
     return float(w @ (log_sums(Z)[:, 0] - Z[np.arange(len(labels)), labels]) / w.sum()), calibration
