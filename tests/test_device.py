@@ -48,7 +48,7 @@ def test_a_device_finds_the_scores_of_the_host_where_several_parameters_are_give
     X, y = data("multilabel")
     host, device = (fixed(**settings, device=where).fit(X, y) for where in ("cpu", "torch"))
     assert host.summary_["final_ridge"] == device.summary_["final_ridge"]
-    np.testing.assert_allclose(device.decision_function(X), host.decision_function(X), atol=5 * TOLERANCE)
+    np.testing.assert_allclose(device.decision_function(X), host.decision_function(X), atol=20 * TOLERANCE)
 
 
 @pytest.mark.parametrize("name", ["gpu", "tpu:0", 3, None, "cuda0"])

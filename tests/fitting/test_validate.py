@@ -101,8 +101,11 @@ def test_the_loss_of_least_criterion_wins(rng, multiclass):
     assert set(found.criteria) == {"squared", "softmax" if multiclass else "logistic"}
     assert found.settings.loss == min(found.criteria, key=found.criteria.get)
     assert found.calibrated.rows == len(v.numbers)
-    for loss, value in found.criteria.items():
-        assert v.fit(loss).criterion == pytest.approx(value, rel=1e-6)
+    for loss, value in found.criteria.items():  # one that falls behind is not fitted to the end
+        best = loss == found.settings.loss
+        assert (
+            v.fit(loss).criterion == pytest.approx(value, rel=1e-6) if best else v.fit(loss).criterion < value * 1.001
+        )
 
 
 def test_only_some_folds_compare_losses_but_all_calibrate(rng):

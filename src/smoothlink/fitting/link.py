@@ -57,11 +57,11 @@ def fit_link(
         link = Link(rows, features, saved_sums(state, "featurize", rows, features))
     with clock.step("fit"):
         V = decode(link, settings, state, clock)
-    return link_model(problem, FittedLink(embedded, link, V), settings, calibrated), embedded
+    return link_model(problem, rows, FittedLink(embedded, link, V), settings, calibrated), embedded
 
 
-def link_model(problem: Problem, fitted: FittedLink, settings: Settings, calibrated: Calibrated) -> Model:
-    """Returns the model of a fit."""
+def link_model(problem: Problem, rows: Rows, fitted: FittedLink, settings: Settings, calibrated: Calibrated) -> Model:
+    """Returns the model of a fit; label frequencies are those of `rows`."""
     embedded, link, V = fitted
     return Model(
         scaling=problem.scaling,
@@ -76,7 +76,7 @@ def link_model(problem: Problem, fitted: FittedLink, settings: Settings, calibra
         calibration=calibrated.calibration,
         thresholds=calibrated.thresholds,
         threshold=calibrated.threshold,
-        **label_totals(link.rows),
+        **label_totals(rows),
         trees=problem.inputs.trees,
     )
 

@@ -221,7 +221,7 @@ def fit_validated(choice: ChosenSettings, validation: Validation, request: Reque
     problem, settings, calibrated = choice.problem, validation.settings, validation.calibrated
     rows = problem.rows
     if validation.fitted is not None:
-        model, embedded = link_model(problem, validation.fitted, settings, calibrated), validation.fitted.embedded
+        model, embedded = link_model(problem, rows, validation.fitted, settings, calibrated), validation.fitted.embedded
     else:
         if calibrated.rows and fits_once(rows.w):
             rows = without(rows, few_rows(rows.w, request.seed, problem.groups))

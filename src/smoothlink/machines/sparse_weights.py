@@ -79,6 +79,8 @@ class SparseWeights(NamedTuple):
 
     def without_smallest(self, share: float) -> SparseWeights:
         """Returns the same without this share of the entries, those of the smallest weights."""
+        if not share:
+            return self
         kept = np.ones(self.size, bool)
         kept[np.argsort(np.abs(self.weights()), kind="stable")[: int(share * self.size)]] = False
         indptr = np.append(0, np.cumsum(kept))[self.indptr]
