@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -296,20 +295,6 @@ def frugal_plans(sizes: Sizes, plan: Plan, block_rows: int | None) -> Iterator[P
         yield replace(plan, search_rows=max(LEAST_SEARCH_ROWS, plan.search_rows // 2))
     if (plan.held_rows or 0) > LEAST_HELD_ROWS:
         yield replace(plan, held_rows=max(LEAST_HELD_ROWS, (plan.held_rows or 0) // 2))
-
-
-MMAP_THRESHOLD = -3  # M_MMAP_THRESHOLD of malloc.h
-LARGE_ARRAY = 4 << 20
-
-
-def return_large_arrays() -> None:
-    """Has the C library of Linux return the memory of large arrays to the system as soon as they are freed.
-
-    It would raise the size from which it does with each array that is freed, up to 32 MB, and hold back as much again:
-    60 MB of 580 in a fit to 12,000 rows. It is a setting of the whole process; that of the environment has precedence.
-    """
-    if not os.environ.keys() & {"MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES"}:
-        call_glibc("mallopt", MMAP_THRESHOLD, LARGE_ARRAY)
 
 
 def call_glibc(name: str, *arguments: int) -> None:

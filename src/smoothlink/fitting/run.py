@@ -37,7 +37,7 @@ from smoothlink.fitting.holdout import (
 )
 from smoothlink.fitting.input_kernel import Pose, choose_with_inputs, grow_inputs, with_trees, with_width
 from smoothlink.fitting.link import fit_link, label_totals, link_model
-from smoothlink.fitting.memory import resident_bytes, return_large_arrays
+from smoothlink.fitting.memory import resident_bytes
 from smoothlink.fitting.prepare import (
     make_problem,
     number_of_entries,
@@ -89,7 +89,6 @@ LINEAR_GAIN = 0.005  # of the criterion that it must bring
 
 def run(data: TrainingData, request: Request, *, notify: Notify | None = None, note: Note | None = None) -> Fitted:
     """Fits a model; where a device runs out of memory, the fit begins again with smaller blocks."""
-    return_large_arrays()
 
     def fit(machine: Machine) -> Fitted:
         fitted = run_on(data, replace(request, device=machine), notify, note)
