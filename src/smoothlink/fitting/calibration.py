@@ -20,6 +20,7 @@ SCORED_PAIRS = 20_000_000  # of held-out rows and labels: enough to tell setting
 CALIBRATION_ROWS = 20_000  # held-out rows that calibrate
 LABEL_BLOCK = 2048
 PAIRS_AT_A_TIME = 1 << 18  # scores that are binned together
+SCORED_AT_A_TIME = 1 << 20  # scores of one product: of few labels it is slow
 HALF_AIM = Aim()
 COMPARED_ROWS = 900  # from which on they tell whether fewer top labels are true
 CLEAR_GAIN = 0.05  # of the log-loss, by which maps of labels are taken even if fewer top labels are true
@@ -121,9 +122,11 @@ def calibrate(
 
     def blocks(width: int) -> Iterator[tuple[slice, Array, sp.csr_array]]:
         """Yields labels, the scores of all held-out rows, and the truth."""
-        for labels in label_blocks(c, width):
-            S = np.concatenate([part.scores(labels, min(most, len(part.w))) for part in held])
-            yield labels, S, Y[:, labels].tocsr()
+        for some in label_blocks(c, max(width, SCORED_AT_A_TIME // max(1, n))):
+            scores = np.concatenate([part.scores(some, min(most, len(part.w))) for part in held])
+            for labels in label_blocks(some.stop - some.start, width):
+                among = slice(some.start + labels.start, some.start + labels.stop)
+                yield among, np.ascontiguousarray(scores[:, labels]), Y[:, among].tocsr()
 
     width = max(1, PAIRS_AT_A_TIME // max(1, n))
     if multiclass:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
-from smoothlink.fitting.calibration import CALIBRATION_ROWS, PAIRS_AT_A_TIME, rows_scored
+from smoothlink.fitting.calibration import CALIBRATION_ROWS, PAIRS_AT_A_TIME, SCORED_AT_A_TIME, rows_scored
 from smoothlink.machines.decoder_state import LABEL_MULTIPLE
 from smoothlink.machines.host_and_device import BLOCK_ROWS, HOST
 from smoothlink.parameters import UNITS
@@ -198,7 +198,7 @@ def link_bytes(z: Sizes, plan: Plan) -> tuple[float, float, float]:
 def calibration_bytes(z: Sizes, plan: Plan) -> float:
     """Features and scores of held-out rows."""
     rows = min(plan.held_rows or z.held, z.held)
-    pairs = 32 * max(PAIRS_AT_A_TIME, plan.pairs or PAIRS)
+    pairs = 32 * max(PAIRS_AT_A_TIME, plan.pairs or PAIRS) + 8 * SCORED_AT_A_TIME
     if z.multiclass:
         rows = min(rows, rows_scored(z.c))
         pairs = 32 * z.folds * rows * z.c
@@ -216,7 +216,7 @@ def search_bytes(z: Sizes, plan: Plan) -> float:
         remembered += 8 * z.d * z.d * z.search_folds
     elif z.solver == "dual" and (plan.factors or not z.auto):
         remembered += 8 * rows * rows * z.search_folds
-    link = 4 * s * s + 8 * s * max(PHI_ROWS, rows // 10) + 32 * s * labels + 32 * PAIRS_AT_A_TIME
+    link = 4 * s * s + 8 * s * max(PHI_ROWS, rows // 10) + 32 * s * labels + 32 * PAIRS_AT_A_TIME + 8 * SCORED_AT_A_TIME
     return block + remembered + 8 * z.rank * rows + max(solve_bytes(z, plan, rows), link, reading)
 
 
