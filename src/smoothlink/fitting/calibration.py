@@ -107,12 +107,13 @@ def calibrate(
     multiclass: bool,
     aim: Aim = HALF_AIM,
     maps: bool = True,
+    own_maps: bool = True,
     pairs: int | None = None,
 ) -> Calibrated:
     """Returns the calibration and the thresholds that held-out rows give; `frequencies` (c,) are the labels'.
 
-    Without `maps` scores stay as they are, and only thresholds are fitted. Thresholds go by blocks of labels, of at
-    most `pairs` scores; the softmax couples labels, so there all at once.
+    Without `maps` scores stay as they are, and only thresholds are fitted; without `own_maps` labels share one.
+    Thresholds go by blocks of labels, of at most `pairs` scores; the softmax couples labels, so there all at once.
     """
     c = len(frequencies)
     most = rows_scored(c) if multiclass else max(CALIBRATION_ROWS, rows_scored(c))
@@ -139,7 +140,7 @@ def calibrate(
             plain.add(S, true)
         all_scored = max(len(part.w) for part in held) <= rows_scored(c)
         value = histogram.brier() if all_scored else criterion(held, loss, multiclass=False)[0]
-        calibration = sample.fit(histogram.monotone(), loss=loss)
+        calibration = sample.fit(histogram.monotone(), loss=loss) if own_maps else histogram.monotone()
     calibration = calibration if maps else no_calibration()
     for labels, S, true in blocks(c if multiclass else width):
         S = calibration.log_odds(S, labels, loss=loss)

@@ -22,7 +22,6 @@ from smoothlink.fitting.choose import (
     climb,
     grid,
     make_fold,
-    validated_labels,
 )
 from smoothlink.fitting.holdout import holdouts
 from smoothlink.fitting.link import label_totals
@@ -107,13 +106,12 @@ def choose_ridge(
     rows = problem.rows
     held = holdouts(rows.w, request, problem.groups)
     best = HeldOutRidge(settings.ridge, np.inf, [], [])
-    labels = None if problem.multiclass else validated_labels(label_totals(rows)["counts"])
 
     def loss(point: Point) -> float:
         nonlocal best
         fitted = fitted_ridge(rows, system.at(float(point[0])))
         found = HeldOutRidge(float(point[0]), np.inf, held, [held_out_smoother(fitted, h) for h in held])
-        value = criterion(found.scored(problem, labels), "squared", multiclass=problem.multiclass)[0]
+        value = criterion(found.scored(problem), "squared", multiclass=problem.multiclass)[0]
         if value < best.criterion:
             best = found._replace(criterion=value, fitted=fitted if isinstance(fitted, DualRidge) else None)
         return value

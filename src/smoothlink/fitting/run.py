@@ -173,6 +173,7 @@ def fit_at_full_rank(problem: Problem, settings: Settings, request: Request, clo
                 "squared",
                 multiclass=problem.multiclass,
                 aim=request.threshold_aim,
+                own_maps=False,  # labels of one row are never found in it when it is held out, and would be kept down
             )
     with clock.step("fit"):
         ridge = found.fitted or fitted_ridge(problem.rows, system.at(found.ridge))
