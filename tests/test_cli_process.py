@@ -73,10 +73,10 @@ def test_a_traceback_appears_only_with_debug(tmp_path):
 
 def interrupted(process):
     """What a process says after Ctrl-C; pressed again where Python lost the first, as it does inside some imports."""
-    for _ in range(6):
+    for _ in range(40):
         process.send_signal(signal.SIGINT)
         try:
-            return process.communicate(timeout=10)
+            return process.communicate(timeout=3)
         except subprocess.TimeoutExpired:
             continue
     process.kill()
