@@ -105,29 +105,43 @@ def _stretch_piece(S: Array, tiny: float, out: Array) -> None:
 
 
 @compiled(error_model="numpy")
-def _map_piece(S: Array, out: Array, tiny: float, knots: Array, values: Array, slopes: Array, cells: Array) -> None:
-    """Interpolates as np.interp; `cells` say at which knot the search may begin, so that it takes a step or two."""
-    stretched = np.empty(len(S))
+def _stretched(S: Array, tiny: float) -> Array:
+    """Returns scores (n,) as `interpolate` takes them."""
+    out = np.empty(len(S))
     if tiny > 0:
-        _stretch_piece(S, tiny, stretched)
+        _stretch_piece(S, tiny, out)
     else:
         for i in range(len(S)):
-            stretched[i] = min(max(np.float64(S[i]), -40.0), 40.0) if S[i] == S[i] else np.nan
+            out[i] = min(max(np.float64(S[i]), -40.0), 40.0) if S[i] == S[i] else np.nan
+    return out
+
+
+@compiled(error_model="numpy")
+def _place(t: float, knots: Array, cells: Array) -> tuple[Any, Any]:
+    """Returns the knot before t, or the first or the last one, and how far t is beyond it; NaN stays.
+
+    `cells` say at which knot the search may begin, so that it takes a step or two.
+    """
     low, high, last = knots[0], knots[-1], len(cells) - 1
-    scale = last / (high - low)
+    if t >= high:
+        return np.uint32(len(knots) - 1), 0.0
+    if not t > low:
+        return np.uint32(0), 0.0 if t == t else t
+    j = cells[np.uint32((t - low) * (last / (high - low)))]
+    while knots[j] > t:
+        j -= np.uint32(1)
+    while knots[j + 1] <= t:
+        j += np.uint32(1)
+    return j, t - knots[j]
+
+
+@compiled(error_model="numpy")
+def _map_piece(S: Array, out: Array, tiny: float, knots: Array, values: Array, slopes: Array, cells: Array) -> None:
+    """Interpolates as np.interp."""
+    stretched = _stretched(S, tiny)
     for i in range(len(S)):
-        t = stretched[i]
-        if t >= high:
-            out[i] = values[-1]
-        elif t > low:
-            j = cells[np.uint32((t - low) * scale)]
-            while knots[j] > t:
-                j -= np.uint32(1)
-            while knots[j + 1] <= t:
-                j += np.uint32(1)
-            out[i] = slopes[j] * (t - knots[j]) + values[j]
-        else:
-            out[i] = values[0] if t == t else t
+        j, beyond = _place(stretched[i], knots, cells)
+        out[i] = slopes[j] * beyond + values[j]
 
 
 @compiled(parallel=True, error_model="numpy")
@@ -139,10 +153,10 @@ def _map_parallel(S: Array, out: Array, tiny: float, knots: Array, values: Array
 
 @lru_cache(maxsize=16)  # making these takes as long as all else that the scores of few labels need
 def _segments(knot_bytes: bytes, value_bytes: bytes) -> tuple[Array, Array, Array, Array]:
-    """Returns knots, values, slopes between them, and at which knot the search in each of equal cells begins."""
+    """Returns knots, values, slopes after each, and at which knot the search in each of equal cells begins."""
     knots, values = np.frombuffer(knot_bytes).copy(), np.frombuffer(value_bytes).copy()
     widths = np.diff(knots)
-    slopes = np.divide(np.diff(values), widths, out=np.zeros(len(widths)), where=widths > 0)
+    slopes = np.append(np.divide(np.diff(values), widths, out=np.zeros(len(widths)), where=widths > 0), 0.0)
     borders = np.linspace(knots[0], knots[-1], 4 * len(knots) + 1)
     cells = np.clip(np.searchsorted(knots, borders, side="right") - 1, 0, max(0, len(knots) - 2)).astype(np.uint32)
     return knots, values, slopes, cells
@@ -168,27 +182,9 @@ def _label_map_row(
     S: Array, out: Array, tiny: float, knots: Array, values: Array, slopes: Array, cells: Array, maps: Array
 ) -> None:
     """Writes a + b s + e f0 + r f1 + t f2 of the scores (m,) of one row, the f interpolated as in `_map_piece`."""
-    stretched = np.empty(len(S))
-    if tiny > 0:
-        _stretch_piece(S, tiny, stretched)
-    else:
-        for i in range(len(S)):
-            stretched[i] = min(max(np.float64(S[i]), -40.0), 40.0) if S[i] == S[i] else np.nan
-    low, high, last = knots[0], knots[-1], len(cells) - 1
-    scale = last / (high - low)
+    stretched = _stretched(S, tiny)
     for i in range(len(S)):
-        t, j, beyond = stretched[i], np.uint32(0), 0.0
-        if t >= high:
-            j = np.uint32(len(knots) - 1)
-        elif t > low:
-            j = cells[np.uint32((t - low) * scale)]
-            while knots[j] > t:
-                j -= np.uint32(1)
-            while knots[j + 1] <= t:
-                j += np.uint32(1)
-            beyond = t - knots[j]
-        else:
-            beyond = 0.0 * t  # NaN stays
+        j, beyond = _place(stretched[i], knots, cells)
         total = maps[0, i] + maps[1, i] * np.float64(S[i])
         for f in range(3):
             total += maps[2 + f, i] * (values[f, j] + slopes[f, j] * beyond)
@@ -207,13 +203,12 @@ def map_labels(S: Array, knots: Array, values: Array, tiny: float, maps: Array) 
     """Returns a + b s + e f0(s) + r f1(s) + t f2(s) of scores (b, m) as float32, (a, b, e, r, t) being the maps (5, m)
     of their labels, and f the functions through (knots, values (3, k)), as `interpolate` has them."""
     lines = [_segments(knots.tobytes(), f.tobytes()) for f in values]
-    slopes = np.zeros(values.shape)
-    slopes[:, :-1] = [line[2] for line in lines]
+    slopes, cells = np.stack([line[2] for line in lines]), lines[0][3]
     out, S = np.empty(S.shape, np.float32), np.ascontiguousarray(S)
     if len(S) == 1:  # without waking other threads
-        _label_map_row(S[0], out[0], tiny, knots, values, slopes, lines[0][3], maps)
+        _label_map_row(S[0], out[0], tiny, knots, values, slopes, cells, maps)
     else:
-        _label_map_rows(S, out, tiny, knots, values, slopes, lines[0][3], maps)
+        _label_map_rows(S, out, tiny, knots, values, slopes, cells, maps)
     return out
 
 
