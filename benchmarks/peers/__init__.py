@@ -24,7 +24,8 @@ import scipy.sparse as sp
 from peers.known import PEERS, Peer
 from smoothlink.steps.scale import choose_scaling
 from smoothlink_paper.data_sets import Split
-from smoothlink_paper.methods import Result, of_probabilities, of_top
+from smoothlink_paper.methods import of_probabilities, of_top
+from smoothlink_paper.result import Result
 from smoothlink_paper.runners import PeerFailed as PeerFailed
 
 CHILD = Path(__file__).parent / "child.py"

@@ -25,7 +25,7 @@ from smoothlink.steps.featurize import Features
 from smoothlink.steps.scale import choose_scaling
 from smoothlink.weights import ArrayWeights
 from smoothlink_paper.data_sets import Split
-from smoothlink_paper.methods import Result
+from smoothlink_paper.result import Result, kept
 
 Array = NDArray[Any]
 Operator = Callable[[sp.csr_array], Array]  # training labels Y (n, c) -> C (c, c)
@@ -42,6 +42,7 @@ def g0(Y: sp.csr_array) -> Array:
     return C.astype(np.float32)
 
 
+@kept
 def fixed_link(split: Split, seed: int, operator: Operator, **params: Any) -> Result:
     """Returns independent ridge classifiers through a fixed link; held-out rows choose their ridge and calibrate.
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,7 +25,7 @@ from smoothlink.machines.rows import row_hash
 from smoothlink.metrics.evaluate import Predictions
 from smoothlink.steps.infer import TopK, topk_csr
 from smoothlink_paper.data_sets import Split
-from smoothlink_paper.methods import Result
+from smoothlink_paper.result import Result, kept, name_of, recall
 from smoothlink_paper.runners import PEER_TIMEOUT, PeerFailed, Peers
 
 Method = Callable[[Split, int], Result]  # of split and seed; a top-level function or a partial of one
@@ -32,6 +33,7 @@ Method = Callable[[Split, int], Result]  # of split and seed; a top-level functi
 QUICK_NOTE = "This was a quick run: few rows, settings not searched, memory not measured. Its figures mean nothing."
 
 
+@kept
 def best_labels(split: Split, seed: int, *, top: int = 5, **params: Any) -> Result:
     """Returns only the best labels of SmoothLinkClassifier: F1 sets and log-losses take all n x c probabilities."""
     began = time.perf_counter()
@@ -65,16 +67,20 @@ def run_in_subprocesses(
         path.write_bytes(pickle.dumps(without_names(split)))
         for name, method in methods.items():
             notify(name)
-            # Spawned, not forked: a fork would start with the memory of this process.
-            with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-                try:
-                    results[name] = pool.submit(run_method, path, method, seed).result()
-                except BrokenProcessPool as error:
-                    raise SmoothLinkError(
-                        f"{name} was ended from outside, most likely because memory ran out.\n"
-                        "Free some, or use less data."
-                    ) from error
+            in_subprocess = partial(run_in_subprocess, name, path, method, seed)
+            results[name] = recall(split, f"in a process of its own: {name_of(method)} {seed}", in_subprocess)
     return results
+
+
+def run_in_subprocess(name: str, path: Path, method: Method, seed: int) -> Result:
+    """Runs a method in a process that is spawned, not forked: a fork would start with the memory of this one."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        try:
+            return pool.submit(run_method, path, method, seed).result()
+        except BrokenProcessPool as error:
+            raise SmoothLinkError(
+                f"{name} was ended from outside, most likely because memory ran out.\nFree some, or use less data."
+            ) from error
 
 
 def run_method(path: Path, method: Method, seed: int) -> Result:
@@ -89,12 +95,16 @@ def run_peer(name: str, split: Split, seed: int, peers: Peers, notify: Callable[
     reason = peers.absent(name)
     if reason is not None:
         return reason
-    try:
+
+    def run() -> Result:
         report = peers.report(name, split, seed, top=min(5, split.train.Y.shape[1]), limit=PEER_TIMEOUT)
+        result: Result = report.result
+        return result._replace(peak_mb=report.memory_mb)
+
+    try:
+        return recall(split, f"best labels of {name} {seed}", run, ours=False)
     except PeerFailed as error:
         return str(error).replace("\n", " ")
-    result: Result = report.result
-    return result._replace(peak_mb=report.memory_mb)
 
 
 def without_names(split: Split) -> Split:

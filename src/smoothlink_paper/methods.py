@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -23,6 +23,7 @@ from smoothlink.steps.infer import above_half, f1_thresholds, sets_at, top_k, to
 from smoothlink.steps.scale import choose_scaling
 from smoothlink_paper.data_sets import Split
 from smoothlink_paper.label_space import LabelSpace
+from smoothlink_paper.result import Result, kept, recall
 from smoothlink_paper.runners import NO_PEERS, PEER_TIMEOUT, Peers
 
 Array = NDArray[Any]
@@ -37,25 +38,18 @@ RUN_BY = {RIDGE_TUNED: RIDGE, **{name: name for name in PEERS}}  # a method of t
 LOW_RANK: dict[str, Any] = {"rank": 0.9, "kernel": "linear", "input_kernel": None}
 
 
-class Result(NamedTuple):
-    """The predictions of a method for the test rows, and what they cost."""
-
-    predictions: Predictions
-    seconds: float  # of the fit
-    settings: dict[str, Any]
-    peak_mb: float | None = None  # of the process, data included, where it was measured
-
-
 def on_device(name: str) -> dict[str, Any]:
     """Returns the parameters of a fit on a device; none where that is the host, as in published records."""
     return {} if name == "cpu" else {"device": name}
 
 
+@kept
 def ours(split: Split, seed: int, **params: Any) -> Result:
     """Returns the result of SmoothLinkClassifier with these settings, by dotted name ("kernel.bandwidth")."""
     return fit_and_predict(SmoothLinkClassifier(**nest({"random_state": seed, **params})), split, params)
 
 
+@kept
 def label_space(split: Split, seed: int, **params: Any) -> Result:
     """Returns the result of PLST or CPLST with these parameters."""
     return fit_and_predict(LabelSpace(random_state=seed, **params), split, params)
@@ -85,6 +79,7 @@ PRESETS: dict[str, Callable[[Split, int], Result]] = {
 }
 
 
+@kept
 def logistic_regressions(split: Split, seed: int, C: float = 1.0) -> Result:
     """Returns the result of scikit-learn's LogisticRegression, one per label, on scaled features."""
     from sklearn.linear_model import LogisticRegression
@@ -120,6 +115,7 @@ def tuned_logistic_regressions(split: Split, seed: int) -> Result:
     return tuned(logistic_regressions, STRENGTHS, split, seed)["hamming"]
 
 
+@kept
 def random_forest(split: Split, seed: int) -> Result:
     """Returns the result of scikit-learn's RandomForestClassifier with 200 trees, which takes all labels at once."""
     from sklearn.ensemble import RandomForestClassifier
@@ -150,12 +146,18 @@ def one_vs_rest(split: Split, make: Callable[[], Any]) -> Result:
     return Result(of_probabilities(np.column_stack(columns), split), time.perf_counter() - began, {})
 
 
+def peer(peers: Peers, name: str, split: Split, seed: int, **settings: Any) -> Result:
+    """Returns the result of a peer library."""
+    run = partial(peers.run, name, split, seed, limit=PEER_TIMEOUT, **settings)
+    return recall(split, f"{name} {seed} {sorted(settings.items())}", run, ours=False)
+
+
 def baselines(peers: Peers) -> dict[str, Callable[[Split, int], Result]]:
     """Returns the classifiers of scikit-learn and the peer libraries with their own defaults, by name."""
     return {
         "scikit-learn one-vs-rest logistic, C = 1": logistic_regressions,
         "scikit-learn random forest": random_forest,
-        **{name: partial(peers.run, name, limit=PEER_TIMEOUT) for name in PEERS},
+        **{name: partial(peer, peers, name) for name in PEERS},
     }
 
 
@@ -163,8 +165,7 @@ def tuned_baselines(peers: Peers) -> dict[str, tuple[Callable[[Split, int, float
     """Returns baselines that are tuned for each metric: name -> fit, and the values to choose from."""
 
     def ridge_regressions(split: Split, seed: int, ridge: float) -> Result:
-        result: Result = peers.run(RIDGE, split, seed, limit=PEER_TIMEOUT, ridge=ridge)
-        return result
+        return peer(peers, RIDGE, split, seed, ridge=ridge)
 
     return {
         "scikit-learn one-vs-rest logistic, C tuned": (logistic_regressions, STRENGTHS),

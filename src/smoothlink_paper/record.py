@@ -6,6 +6,7 @@ writes all three to results/NAME/, as VARIANT-DATE: it never replaces them.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import os
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterator
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,20 +25,36 @@ from smoothlink.fitting.settings import peak_memory_mb
 from smoothlink.metrics.evaluate import evaluate
 from smoothlink_paper import experiment
 from smoothlink_paper.data_sets import Split
-from smoothlink_paper.methods import Result
+
+if TYPE_CHECKING:
+    from smoothlink_paper.result import Result
 
 PACKAGES = ("smoothlink", "numpy", "scipy", "scikit-learn", "numba", "optuna")
 FITTING = ("fitting", "joint", "machines", "solve", "steps")  # the folders that decide how a model comes out
 
 
 def source() -> str:
-    """Returns a digest of the code that fits and predicts: a figure of another one was measured before it changed."""
+    """Returns a digest of the code that fits and predicts: a figure of another one was measured before it changed.
+
+    Comments, docstrings and layout do not count.
+    """
     root = Path(smoothlink.__file__).parent
     files = sorted([*root.glob("*.py"), *(path for part in FITTING for path in (root / part).rglob("*.py"))])
     digest = hashlib.sha256()
     for path in files:
-        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + statements(path).encode())
     return digest.hexdigest()[:12]
+
+
+def statements(path: Path) -> str:
+    """Returns the syntax tree of a file as text, without its docstrings."""
+    tree = ast.parse(path.read_bytes())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(
+            node
+        ):
+            del node.body[0]
+    return ast.dump(tree)
 
 
 def circumstances(name: str, seed: int, seconds: float) -> dict[str, Any]:
@@ -49,9 +66,14 @@ def circumstances(name: str, seed: int, seconds: float) -> dict[str, Any]:
         "seed": seed,
         "seconds": round(seconds, 1),
         "peak_memory_mb": round(peak_memory_mb(), 1),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "machine": machine(),
         "versions": {"python": platform.python_version(), **{p: version(p) for p in PACKAGES}},
     }
+
+
+def machine() -> str:
+    """Returns what is measured on."""
+    return f"{platform.machine()}, {os.cpu_count()} cores"
 
 
 def published(name: str, folder: Path) -> Path | None:
@@ -136,9 +158,11 @@ def provenance(record: dict[str, Any], *options: str) -> str:
     lacks = f"This is not the published run: {', and '.join(record['lacks'])}. " if "lacks" in record else ""
     versions = ", ".join(f"{name} {number}" for name, number in sorted(record["versions"].items()))
     command = " ".join(["smoothlink reproduce", record["experiment"], *options, f"--seed {record['seed']}"])
+    kept = "; ".join(f"{count} on {where}" for where, count in sorted(record.get("kept", {}).items()))
+    kept = f" Of these fits and searches some were made before, and their seconds are of then: {kept}." if kept else ""
     return (
         f"{lacks}Written by `{command}` on {record['date']} in {record['seconds']:.0f} s, at most "
-        f"{record['peak_memory_mb']:.0f} MB, {record['machine']}; {versions}."
+        f"{record['peak_memory_mb']:.0f} MB, {record['machine']}; {versions}.{kept}"
     )
 
 

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from smoothlink.fitting.holdout import fold_numbers
 from smoothlink.metrics.evaluate import paired_difference
 from smoothlink_paper.data_sets import Split, find, load
-from smoothlink_paper.methods import Result, on_device, ours, tuned_logistic_regressions
+from smoothlink_paper.methods import on_device, ours, tuned_logistic_regressions
 from smoothlink_paper.plots import canvas, dot, image, intervals, styled
 from smoothlink_paper.record import circumstances, figure, measure, provenance, row_counts, stem, training
+from smoothlink_paper.result import Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -13,9 +13,10 @@ from smoothlink.metrics.evaluate import evaluate, paired_difference
 from smoothlink.metrics.names import is_better, metric_of
 from smoothlink_paper.data_sets import Split, find, load
 from smoothlink_paper.fixed_links import fixed_link, g0, identity
-from smoothlink_paper.methods import Result, on_device, ours
+from smoothlink_paper.methods import on_device, ours
 from smoothlink_paper.plots import COLOURS, GREY, MARKERS, Curve, canvas, curves, image, legend, level, styled
 from smoothlink_paper.record import circumstances, figure, provenance, row_counts, stem, training
+from smoothlink_paper.result import Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from smoothlink.metrics.evaluate import paired_difference
+from smoothlink.metrics.evaluate import Predictions, paired_difference
 from smoothlink.metrics.names import is_better, metric_of
 from smoothlink.search import Space, tune
 from smoothlink_paper.data_sets import Split, find, load
@@ -18,7 +18,6 @@ from smoothlink_paper.methods import (
     PRESETS,
     RUN_BY,
     TUNED,
-    Result,
     baselines,
     on_device,
     ours,
@@ -27,6 +26,7 @@ from smoothlink_paper.methods import (
 )
 from smoothlink_paper.plots import band, canvas, dot, image, intervals, legend, styled
 from smoothlink_paper.record import circumstances, figure, measure, provenance, row_counts, stem, training
+from smoothlink_paper.result import Result, name_of, recall
 from smoothlink_paper.runners import NO_PEERS, PeerFailed, Peers
 
 if TYPE_CHECKING:
@@ -151,9 +151,18 @@ def searched(
     results: dict[str, Result] = {}
     for metrics in steered:
         given = {"metrics": metrics, "trials": trials, "seed": seed, "jobs": jobs, **search, **device}
-        found = tune(split.train.X, split.train.Y, **given)
-        results |= {metric: ours(split, seed, **best.params, **device) for metric, best in found.best.items()}
+        best = recall(
+            split, f"best settings of {name_of(partial(tune, **given))}", partial(best_settings, split, given)
+        )
+        results |= {metric: ours(split, seed, **best.settings[metric], **device) for metric in metrics}
     return results
+
+
+def best_settings(split: Split, given: dict[str, Any]) -> Result:
+    """Returns the best settings that a search found for each metric, as a result without predictions."""
+    began = time.perf_counter()
+    found = tune(split.train.X, split.train.Y, **given)
+    return Result(Predictions(), time.perf_counter() - began, {metric: b.params for metric, b in found.best.items()})
 
 
 def for_all_metrics(fit: Callable[[Split, int], Result], split: Split, seed: int) -> dict[str, Result]:

@@ -30,9 +30,10 @@ from smoothlink_paper.large_sets import (
     run_peer,
     some_rows,
 )
-from smoothlink_paper.methods import Result, on_device
+from smoothlink_paper.methods import on_device
 from smoothlink_paper.plots import canvas, dot, image, intervals, styled
 from smoothlink_paper.record import circumstances, provenance, row_counts, stem, training
+from smoothlink_paper.result import Result
 from smoothlink_paper.runners import NO_PEERS, Peers
 
 if TYPE_CHECKING:

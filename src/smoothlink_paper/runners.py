@@ -25,7 +25,7 @@ class Peers(Protocol):
         """Returns None where the peer can be run, else one sentence that says why not."""
 
     def run(self, name: str, split: Split, seed: int, *, limit: float | None = None, **settings: Any) -> Any:
-        """Returns the peer's `methods.Result`, or raises `PeerFailed`."""
+        """Returns the peer's `result.Result`, or raises `PeerFailed`."""
 
     def report(
         self, name: str, split: Split, seed: int, *, top: int | None = None, limit: float | None = None, **settings: Any

@@ -25,8 +25,8 @@ from smoothlink_paper.large_sets import (
     run_peer,
     some_rows,
 )
-from smoothlink_paper.methods import Result
 from smoothlink_paper.reproduce_odp import LARGE, LINK, NEAREST, OURS, SENSING, SQUARED, TREE
+from smoothlink_paper.result import Result
 from smoothlink_paper.runners import NoPeers, PeerFailed
 
 SHAPE = Shape(60, 8, 6, multiclass=True)

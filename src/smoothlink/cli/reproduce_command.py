@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -41,6 +42,14 @@ def reproduce(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of holdouts, draws and features.")] = 0,
     device: FitDevice = "cpu",
+    keep: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Keep the result of each fit and search here, and take it from here where code, data and settings are "
+            "the same: an interrupted run goes on.",
+        ),
+    ] = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -68,13 +77,16 @@ def reproduce(
     check_device(device)
     from smoothlink_paper.data_sets import root
     from smoothlink_paper.record import compared, publish, store
+    from smoothlink_paper.result import keep_in
     from smoothlink_paper.runners import load_peers
 
     given: dict[str, Any] = {"trials": trials, "quick": quick, "seed": seed, "device": device, "notify": screen.note}
     if name in WITH_PEERS:
         given["peers"] = load_peers(None if peers is None else Path(peers))
     folder = Path(output)
-    record = compared(experiment(name).run(root(data), **given), folder, quick=quick)
+    with keep_in(None if keep is None else Path(keep)) as taken:
+        record = experiment(name).run(root(data), **given) | ({"kept": Counter(taken)} if taken else {})
+    record = compared(record, folder, quick=quick)
     if record.get("variant") == "partial":
         screen.note(f"This run does not replace the published one: {', and '.join(record['lacks'])}.")
     made = [store(record, folder), *publish(record, folder, screen.note)]
