@@ -11,6 +11,7 @@ from peers.known import OURS, PEERS
 from bench.cells import METHODS, METRICS, learner, stored_cells
 from bench.circumstances import read
 from bench.compare import comparison
+from bench.floors_section import floors_section, speed_section
 from bench.growth import growth_lines
 from bench.negatives_section import negatives_section
 from bench.pictures import accuracy_against_seconds, growth_curves
@@ -56,8 +57,9 @@ def publish(results: Path, path: Path, notify: Callable[[str], None]) -> None:
     """Writes the page, and beside it the pictures where matplotlib is there."""
     cells, growth = stored_cells(results), read(results / "growth" / "figures.json")
     negatives = read(results / "sampled_negatives" / "figures.json")
+    floors = read(results / "floors" / "figures.json")
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page(cells, growth, path.stem, negatives))
+    path.write_text(page(cells, growth, path.stem, negatives, floors))
     pictures = {path.stem: (accuracy_against_seconds, cells), f"{path.stem}-growth": (growth_curves, growth)}
     for name, (draw, found) in pictures.items():
         if not found:
@@ -76,6 +78,7 @@ def page(
     growth: dict[str, Any] | None,
     stem: str = "benchmarks",
     negatives: dict[str, Any] | None = None,
+    floors: dict[str, Any] | None = None,
 ) -> str:
     """The whole text; a function of the records alone."""
     lines = [INTRODUCTION]
@@ -88,7 +91,10 @@ def page(
         lines += comparison(sets)
         for name, cells in sets.items():
             lines += of_set(name, cells)
+        lines += speed_section(sets)
         lines += circumstances(sets)
+    if floors is not None:
+        lines += floors_section(floors)
     if negatives is not None:
         lines += negatives_section(negatives)
     if growth is not None:

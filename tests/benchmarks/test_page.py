@@ -148,6 +148,7 @@ def test_the_page_of_this_project_is_what_its_cells_say():
         stored_cells(RESULTS),
         read(RESULTS / "growth" / "figures.json"),
         negatives=read(RESULTS / "sampled_negatives" / "figures.json"),
+        floors=read(RESULTS / "floors" / "figures.json"),
     ), remedy
     for picture in ("benchmarks", "benchmarks-growth"):
         assert (f"]({picture}.svg)" in PAGE.read_text()) == PAGE.with_name(f"{picture}.svg").exists(), remedy
@@ -248,3 +249,18 @@ def test_sampled_negatives_are_compared_with_all_labels():
     text = page({}, None, negatives=record)
     assert "| debtags | 30 | 78.00 | -1.00 | 45.00 | 8.400 | +5.0 % | 3.0 |" in text
     assert "| debtags | all 600 | 79.00 |  | 46.00 | 8.000 |  | 9.0 |" in text
+
+
+def test_costs_stand_beside_those_of_the_first_release():
+    text = page({"bibtex": {"smoothlink": cell("smoothlink", 0.66)}}, None)
+    assert "| bibtex | 10.6 → 2.0 | 0.21 → 0.50 | 651 → 200 | 5.0 → 3.0 | 66.24 → 66.00 | 30.48 → 66.00 |" in text
+
+
+def test_a_stage_stands_beside_its_floor():
+    seconds = {"choose": 1.0, "calibrate": 0.5, "embed": 0.3, "fit": 0.2}
+    found = {"seconds": seconds, "floors": {"embed": 0.1, "featurize": 0.2, "fit": 0.1}}
+    record = {"date": "2026-01-02", "machine": "two cores", "flops": 150e9, "bandwidth": 12e9}
+    record |= {"command": "python benchmarks/floors.py", "sets": {"bibtex": found}}
+    text = page({}, None, floors=record)
+    assert "| bibtex |  | 1.00 | 0.50 | 0.30 (3.0) |  | 0.20 (2.0) | 2.00 | 75 % |" in text
+    assert "150 GFLOP/s" in text
