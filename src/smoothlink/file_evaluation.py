@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from smoothlink.data.matching import Reading, label_names, matched, matched_labels, read_groups, truth, unnamed
 from smoothlink.distributed import current
 from smoothlink.distributed.client import Cluster
-from smoothlink.distributed.decoder import split_labels
 from smoothlink.distributed.input_files import local_copy
+from smoothlink.distributed.remote_array import split_evenly
 from smoothlink.errors import DataError, plural
 from smoothlink.file_prediction import FileRequest, check_workers, file_request
 from smoothlink.machines.copies import group_numbers, row_hashes
@@ -105,7 +105,7 @@ def evaluate_on_workers(
     ]
     found = cluster.results([cluster.submit("truth", truth_of, tested) for tested in files])
     Y, features = all_labels([truth for truth, _ in found], inputs, note), np.concatenate([part for _, part in found])
-    parts = split_labels(c, len(cluster.workers))
+    parts = split_evenly(c, len(cluster.workers))
     tasks = [
         cluster.submit_checked(f"labels {i}/{len(parts)}", evaluate_labels, request, files, labels)
         for i, labels in enumerate(parts, 1)

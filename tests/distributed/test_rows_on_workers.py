@@ -7,8 +7,8 @@ from problems import relative_error, sparse_problem
 from small import words
 
 import smoothlink
+from smoothlink.distributed.column_solves import split_columns
 from smoothlink.distributed.distributed_fit import partition_arrays
-from smoothlink.distributed.rows_on_workers import split_columns
 from smoothlink.solve import ConjugateGradient
 from smoothlink.steps.embed import embed_rows, label_counts, xt_yq
 

@@ -8,14 +8,17 @@ import itertools
 import os
 import secrets
 import socket
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+import numpy as np
+
 from smoothlink.distributed import _current, dask_module
-from smoothlink.distributed.tasks import fetch, return_error
+from smoothlink.distributed.tasks import fetch, return_error, same
 from smoothlink.distributed.worker_failure import RETRIES, explain_errors, keep_copies, retry_lost_arrays
 from smoothlink.errors import ClusterError
 from smoothlink.machines.host_and_device import host_memory
@@ -85,9 +88,7 @@ class Cluster:
         broadcast would wait for ever where a worker dies meanwhile. Where this process cannot reach workers, or one
         just died, the scheduler passes the array on.
         """
-        parts = A if isinstance(A, tuple) else (A,)
-        size = sum(getattr(part, "nbytes", 0) for part in parts)
-        if size < SCATTER_BYTES:
+        if (size := array_bytes(A)) < SCATTER_BYTES:
             return A
         self.count_bytes(size * (len(self.workers) if worker is None else 1))
         with self.explain_errors():
@@ -99,6 +100,16 @@ class Cluster:
             self.client.gather([self.submit("fetch", fetch, sent, worker=name) for name in some])
             wave *= 2
         return sent
+
+    def hold(self, A: Any) -> Any:
+        """Returns a future of a large array, or a named tuple with some, of which the scheduler keeps a copy: no worker
+        that dies loses it for good. Anything else as it is."""
+        if (size := array_bytes(A)) < SCATTER_BYTES:
+            return A
+        self.count_bytes(size * len(self.workers))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # that this is much to send
+            return self.submit("send", same, A)
 
     def _scatter(self, A: Any, worker: str | None) -> Any:
         if self.direct:
@@ -148,6 +159,10 @@ class Cluster:
             found: dict[str, Any] = self.client.run(f, *arguments, on_error="return")
         return found
 
+    def worker_of(self, future: Any) -> str | None:
+        """Returns the worker that a task was sent to; None where Dask chose one."""
+        return self._worker_of.get(future)
+
     def worker_with(self, future: Any) -> str | None:
         """Returns a worker that has a result; None where none has it at the moment."""
         with self.explain_errors():
@@ -156,6 +171,11 @@ class Cluster:
     def count_bytes(self, size: int) -> None:
         """Adds to the bytes that this step moved."""
         self.moved[self.step] = self.moved.get(self.step, 0) + size
+
+
+def array_bytes(A: Any) -> int:
+    """Returns the bytes of an array, or of those in a tuple; 0 for anything else."""
+    return sum(part.nbytes for part in (A if isinstance(A, tuple) else (A,)) if isinstance(part, np.ndarray))
 
 
 def raise_error(result: Any) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 from copy import deepcopy
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothlink.distributed import tasks
+from smoothlink.distributed.remote_array import split_evenly
 from smoothlink.machines.arrays import log_sums
 from smoothlink.machines.rows import Block, Rows
 from smoothlink.solve.cholesky import GramSystem
@@ -35,12 +35,6 @@ class LabelSettings(NamedTuple):
     sgd: SGD
     smoothing: Smoothing
     seed: int
-
-
-def split_labels(c: int, workers: int) -> list[slice]:
-    """Returns the labels in as many parts as there are workers."""
-    edges = np.linspace(0, c, max(1, min(c, workers)) + 1).astype(int)
-    return [slice(int(a), int(b)) for a, b in pairwise(edges)]
 
 
 def distributed_passes(
@@ -97,7 +91,7 @@ def logistic_passes(
 ) -> Iterator[Array]:
     """Yields V on the client after each pass, and keeps `run` up to date."""
     cluster = rows.cluster
-    parts = split_labels(rows.c, len(cluster.workers))
+    parts = split_evenly(rows.c, len(cluster.workers))
     passes: Iterator[list[Any]] | None = None
 
     def send_and_compute() -> list[SGDState]:
@@ -153,7 +147,7 @@ def write_decoder_shards(
 ) -> ShardedWeights:
     """Returns V by squared or logistic loss, labels partitioned: each worker sums the targets of its labels, fits and
     writes them beside the model file. V is never whole, and never comes to the client."""
-    cluster, parts = rows.cluster, split_labels(rows.c, len(rows.cluster.workers))
+    cluster, parts = rows.cluster, split_evenly(rows.c, len(rows.cluster.workers))
     model_file.parent.mkdir(parents=True, exist_ok=True)
     names = shard_names(model_file.stem, secrets.token_hex(4), len(parts))
 

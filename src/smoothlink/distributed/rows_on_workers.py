@@ -5,9 +5,9 @@ Workers load their partitions of the rows and keep them. The algorithms see a `R
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,49 +16,22 @@ from numpy.typing import NDArray
 
 from smoothlink.distributed import tasks
 from smoothlink.distributed.client import Cluster
+from smoothlink.distributed.column_solves import ColumnSolves, RemoteCorrection, draw_rows, take_item
 from smoothlink.distributed.decoder import distributed_passes, write_decoder_shards
+from smoothlink.distributed.remote_array import RemoteArray
 from smoothlink.machines.host_and_device import HOST_COLUMNS
 from smoothlink.machines.rows import Rows, SavedSums, stack
 
 if TYPE_CHECKING:
     from smoothlink.fitting.settings import Settings
+    from smoothlink.solve.conjugate import GradientSolve
     from smoothlink.steps.featurize import Features
     from smoothlink.steps.squared import LinkSums
     from smoothlink.weights import ShardedWeights
 
 Array = NDArray[Any]
 
-PARTIAL_PANEL_COST = 1.6  # of a column outside a panel of 64 columns, where one inside costs 1
 COLUMNS_BYTES = 32 << 20  # of a (d, m) array that are sent and added at a time
-
-
-class RemoteArray:
-    """An array (n, k) whose rows are on the workers, in partitions."""
-
-    dtype = np.dtype(np.float32)
-
-    def __init__(
-        self, cluster: Cluster, parts: list[Any], starts: Array, shape: tuple[int, int], source: list[Any]
-    ) -> None:
-        self.cluster, self.parts, self.starts, self.shape = cluster, parts, starts, shape
-        self.source = source  # what it was computed from: a worker that dies loses its part, which is computed again
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, key: Any) -> Array:
-        """Returns some rows, by number in any order, or a slice of them, on the client."""
-        numbers = np.arange(self.shape[0])[key] if isinstance(key, slice) else np.asarray(key)
-        out = np.empty((len(numbers), self.shape[1]), np.float32)
-        partition = np.searchsorted(self.starts, numbers, side="right") - 1
-        places = {i: np.flatnonzero(partition == i) for i in np.unique(partition).tolist()}
-        found = {
-            i: self.cluster.submit("rows", tasks.take_array_rows, self.parts[i], numbers[place] - self.starts[i])
-            for i, place in places.items()
-        }
-        for i, rows in self.cluster.gather(found).items():
-            out[places[i]] = rows
-        return out
 
 
 class RemoteLabels:
@@ -89,7 +62,6 @@ class ClusterRows(Rows):
     ) -> None:
         super().__init__([], d, c)
         self.cluster, self.parts, self.starts, self.n = cluster, parts, starts, n
-        self.partitions_columns = all_rows is not None
         self.writes_decoder = cluster.shards is not None  # V in parts, so that it never comes to the client
         # All rows as one partition, for each worker its own, where columns are partitioned. Copies of one result would
         # not do: Dask removes those that no task waits for.
@@ -157,25 +129,39 @@ class ClusterRows(Rows):
             out[:, start : start + width] = self.sum(f, part, out=(side, part.shape[1]), dtype=dtype)
         return out
 
-    def over_columns(self, f: Callable[..., Any], B: Any, *arguments: Any) -> Any:
-        """Computes some columns on each worker, over all rows; nothing goes between workers on the way."""
-        if self.all_rows is None:
-            return super().over_columns(f, B, *arguments)
-        cluster, all_rows = self.cluster, self.all_rows
+    def solve_columns(self, solve: GradientSolve, B: Any) -> Any:
+        return ColumnSolves(self, solve).solutions(B)
 
-        def send_and_compute() -> Any:
-            w, *sent = (cluster.send(A) for A in (self._w, *arguments))
-            futures = []
-            columns = split_columns(B.shape[1], len(all_rows))
-            for i, some in enumerate(columns):
-                part = cluster.send(np.ascontiguousarray(B[:, some]), cluster.worker_with(all_rows[i]))
-                name = f"columns {i + 1}/{len(columns)}"
-                futures.append(cluster.submit(name, tasks.solve_columns, f, all_rows[i], w, part, *sent))
-            found = cluster.client.gather(futures, direct=cluster.direct)
-            cluster.count_bytes(sum(array.nbytes for part in found for array in part))
-            return [np.hstack(arrays) for arrays in zip(*found, strict=True)]
+    def project_columns(
+        self, solve: GradientSolve, Q: RemoteArray, *, only_image: bool = False
+    ) -> tuple[RemoteArray | None, RemoteArray]:
+        return ColumnSolves(self, solve).project(Q, only_image=only_image)
 
-        return cluster.retry_lost_arrays(send_and_compute)
+    def correction(self, solve: GradientSolve, rank: int) -> RemoteCorrection:
+        return ColumnSolves(self, solve).correction(rank)
+
+    def draw_labels(self, m: int, rng: np.random.Generator) -> RemoteArray:
+        drawn: list[Any] = []
+
+        def draw(labels: slice, worker: str | None) -> Any:
+            drawn.append(self.cluster.submit("draw", draw_rows, rng, labels.start, labels.stop, m, worker=worker))
+            return self.cluster.submit("probes", take_item, drawn[-1], 0)
+
+        found = RemoteArray.split(self.cluster, self.parts, (self.c, m), draw)
+        rng.bit_generator.state = self.cluster.gather(self.cluster.submit("state", take_item, drawn[-1], 1))
+        return found
+
+    def split_labels(self, A: Any) -> RemoteArray:
+        def send(labels: slice, worker: str | None) -> Any:
+            part = self.cluster.hold(np.ascontiguousarray(A[labels]))
+            return self.cluster.submit("labels", np.asarray, part, worker=worker)
+
+        return A if isinstance(A, RemoteArray) else RemoteArray.split(self.cluster, self.parts, A.shape, send)
+
+    @cached_property
+    def held_weights(self) -> Any:
+        """The weights of all rows, for workers that have them all."""
+        return self.cluster.hold(self._w)
 
     def sums(
         self,
@@ -242,18 +228,3 @@ class ClusterRows(Rows):
 
     def release(self) -> None:
         """Does nothing: the workers keep their partitions."""
-
-
-def split_columns(m: int, workers: int) -> list[slice]:
-    """Returns m columns in as many parts as there are workers, or fewer: equal ones, or whole panels where these take
-    less time, since the kernels are slower on columns outside a panel."""
-
-    def cost(edges: Array) -> float:
-        width = np.diff(edges)
-        return float((width + (PARTIAL_PANEL_COST - 1) * (width % HOST_COLUMNS)).max())
-
-    count, panels = max(1, min(workers, m)), math.ceil(m / HOST_COLUMNS)
-    equal = np.linspace(0, m, count + 1).astype(int)
-    panelled = np.minimum(m, np.linspace(0, panels, min(count, panels) + 1).round().astype(int) * HOST_COLUMNS)
-    edges = min(equal, panelled, key=cost)
-    return [slice(int(a), int(b)) for a, b in itertools.pairwise(edges)]

@@ -37,6 +37,11 @@ def fetch(_: Any) -> None:
     """Leaves a copy of the argument on this worker, for others to fetch."""
 
 
+def same(A: Any) -> Any:
+    """Returns its argument, which is now the result of a task."""
+    return A
+
+
 # Partitions: consecutive rows on one worker
 
 
@@ -218,6 +223,11 @@ def take_labels(partition: Partition, numbers: Array) -> sp.csr_array:
     """Returns Y of some rows, by number among all rows ascending."""
     parts = [numbers[(numbers >= b.start) & (numbers < b.start + len(b.w))] - b.start for b in partition.blocks]
     return stack([b.Y.take(some) for b, some in zip(partition.blocks, parts, strict=True)])
+
+
+def take_columns(A: Array, columns: slice) -> Array:
+    """Returns some columns of an array."""
+    return np.ascontiguousarray(A[:, columns])
 
 
 def take_array_rows(H: Array, numbers: Array) -> Array:

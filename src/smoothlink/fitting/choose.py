@@ -21,7 +21,7 @@ from smoothlink.fitting.memory import FEW_ROWS_FEATURES, REMEMBERED, SEARCH_FEAT
 from smoothlink.fitting.settings import ChosenSettings, Problem, Report, Request, Settings
 from smoothlink.machines.arrays import take_columns, take_rows, to_device_of, to_host
 from smoothlink.machines.rows import Rows
-from smoothlink.solve import ConjugateGradient, System
+from smoothlink.solve import NEARLY_EXACT, ConjugateGradient, System
 from smoothlink.steps.calibrate import Histogram
 from smoothlink.steps.embed import label_counts
 from smoothlink.steps.squared import link_sums, squared
@@ -339,6 +339,7 @@ def search_trials(
 
 
 def with_tolerance(settings: Settings, tolerance: float) -> Settings:
-    """Returns the settings with conjugate gradients that stop earlier."""
-    solver = replace(settings.embedder.solver, tol=tolerance)  # type: ignore[type-var]
+    """Returns the settings with conjugate gradients that stop earlier, unless they are to be nearly exact."""
+    solver: Any = settings.embedder.solver
+    solver = solver if solver.tol <= NEARLY_EXACT else replace(solver, tol=tolerance)
     return replace(settings, embedder=replace(settings.embedder, solver=solver))

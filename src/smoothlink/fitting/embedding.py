@@ -84,8 +84,9 @@ class Embedder:
         if saved is None:
             basis = partial(saved_basis, state, f"{name}-basis")
             e, convergence = self.directions(rows, self.prepare(rows), ridge, basis)
+            e = e._replace(U=to_host(e.U))
             meta = {"captured": e.captured, "convergence": convergence}
-            state.save(name, meta, U=to_host(e.U), W=to_host(e.W), spectrum=e.spectrum)
+            state.save(name, meta, U=e.U, W=to_host(e.W), spectrum=e.spectrum)
         else:
             e = Embedding(captured=saved[0]["captured"], **saved[1])
             convergence = Convergence(*saved[0]["convergence"])
@@ -95,7 +96,7 @@ class Embedder:
         into = state.array(f"{name}-h", (rows.n, W.shape[1])) if state.plan.embedding_in_file else into
         H = rows.map(embed_block, W, normalize, into=into)
         rows.release()  # the link sees neither X nor these
-        return Embedded(to_host(e.U), to_host(e.W), None, H, e.spectrum, e.captured, convergence)
+        return Embedded(e.U, to_host(e.W), None, H, e.spectrum, e.captured, convergence)
 
     def directions(
         self, rows: Rows, system: System | None, ridge: float, saved: Saved = lambda make: make()
@@ -128,6 +129,8 @@ def saved_basis(state: FitState, name: str, make: Callable[[], Basis]) -> Basis:
         Q = found[1].pop("Q")
         return Basis(Q, TraceProbes(**found[1]) if found[1] else None)
     basis = make()
+    if not state.saves:
+        return basis
     others = {} if basis.probes is None else basis.probes._asdict()
     state.save(name, {}, Q=to_host(basis.Q), **{part: to_host(A) for part, A in others.items()})
     return basis

@@ -29,6 +29,17 @@ def on_host(A: Any) -> bool:
     return not hasattr(A, "is_sparse")
 
 
+def in_parts(A: Any) -> bool:
+    """Returns whether the rows of this array are in parts in other processes: `A.map(f, B)` is an array of f(A, B) of
+    each part, and `A.results(f, B)` lists these."""
+    return hasattr(A, "parts")
+
+
+def gathered(A: Array) -> Array:
+    """Returns an array in parts as one, on the host; any other as it is."""
+    return np.asarray(A) if in_parts(A) else A
+
+
 def to_host(A: Array) -> HostArray:
     """Returns the same numbers as an array of NumPy."""
     if on_host(A):
@@ -94,6 +105,8 @@ def number_type(A: Array, dtype: Any) -> Any:
 
 def astype(A: Array, dtype: Any, *, copy: bool = False) -> Array:
     """Returns A as np.float32 or np.float64."""
+    if in_parts(A):
+        return A.map(astype, dtype)
     return A.astype(dtype, copy=copy) if on_host(A) else A.to(number_type(A, dtype), copy=copy)
 
 
@@ -104,6 +117,8 @@ def like(A: Array, B: Array) -> Array:
 
 def contiguous(A: Array, *, copy: bool = False) -> Array:
     """Returns A with its rows one after the other in memory."""
+    if in_parts(A):
+        return A.map(contiguous)
     if on_host(A):
         return np.array(A, order="C") if copy else np.ascontiguousarray(A)
     return A.contiguous() if not copy or not A.is_contiguous() else A.clone()
@@ -121,11 +136,26 @@ def take_rows(A: Array, numbers: HostArray) -> Array:
 
 def hstack(parts: list[Array]) -> Array:
     """Returns matrices side by side."""
+    if in_parts(parts[0]):
+        return parts[0].map(side_by_side, *parts[1:], width=sum(A.shape[1] for A in parts))
     if on_host(parts[0]):
         return np.hstack(parts)
     import torch
 
     return torch.hstack(parts)
+
+
+def side_by_side(*parts: Array) -> Array:
+    """Returns matrices side by side."""
+    return hstack(list(parts))
+
+
+def scale_columns(A: Array, scale: HostArray) -> Array:
+    """Returns A with each column multiplied by a number: in A's memory, if A is not in parts."""
+    if in_parts(A):
+        return A.map(np.multiply, scale)
+    A *= to_device_of(A, scale)
+    return A
 
 
 def diagonal(A: Array) -> HostArray:
@@ -150,6 +180,8 @@ def from_lower(A: Array, d: HostArray) -> Array:
 
 def dot(A: Array, B: Array) -> float:
     """Returns the sum of products of all entries, in float64."""
+    if in_parts(A):
+        return float(sum(A.results(dot, B)))
     if on_host(A):
         return float(np.einsum("ij,ij->", A, B, dtype=np.float64))
     return float(column_dots(A, B).sum())
@@ -157,6 +189,8 @@ def dot(A: Array, B: Array) -> float:
 
 def column_dots(A: Array, B: Array, M: Array | None = None, *, sum_rows: int = SUM_ROWS) -> HostArray:
     """Returns a'b of each column, or a'Mb with M diagonal, in float64, on the host; devices add `sum_rows` at once."""
+    if in_parts(A):
+        return np.sum(A.results(column_dots, B), axis=0)
     if on_host(A):
         return np.einsum("ij,ij->j", A, B if M is None else M[:, None] * B, dtype=np.float64)
     import torch
@@ -171,6 +205,9 @@ def column_dots(A: Array, B: Array, M: Array | None = None, *, sum_rows: int = S
 
 def extremes(A: Array) -> tuple[HostArray, HostArray]:
     """Returns the least and the largest entry of each column, on the host."""
+    if in_parts(A):
+        found = np.stack(A.results(extremes))
+        return found[:, 0].min(axis=0), found[:, 1].max(axis=0)
     if on_host(A):
         return A.min(axis=0), A.max(axis=0)
     return to_host(A.amin(0)), to_host(A.amax(0))

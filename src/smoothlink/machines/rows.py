@@ -45,7 +45,6 @@ class Rows:
     """
 
     remote = False  # whether blocks are in other processes
-    partitions_columns = False  # whether `over_columns` gives each process some columns
     writes_decoder = False  # whether `write_decoder` fits V where the blocks are
 
     def __init__(self, blocks: list[Block], d: int, c: int, table: Any = None, machine: Machine = HOST) -> None:
@@ -177,10 +176,26 @@ class Rows:
         other kinds of rows may take some columns at a time."""
         return self.sum(f, A, out=(side, A.shape[1]), dtype=dtype)
 
-    def over_columns(self, f: Callable[..., Any], B: Any, *arguments: Any) -> Any:
-        """Returns f(rows, B, *arguments), a tuple of arrays whose columns belong to those of B, one by one: other
-        kinds of rows may partition them."""
-        return f(self, B, *arguments)
+    def solve_columns(self, solve: Any, B: Any) -> Any:
+        """Returns the solution for B (d, m) by conjugate gradients whose columns stay where the blocks are; only for
+        remote rows, as the next four."""
+        raise NotImplementedError("columns are solved by the caller")
+
+    def correction(self, solve: Any, rank: int) -> Any:
+        """Returns the correction of a preconditioner, where the blocks are, with its `levels` on the host."""
+        raise NotImplementedError("corrections are made by the caller")
+
+    def project_columns(self, solve: Any, Q: Any, *, only_image: bool = False) -> tuple[Any, Any]:
+        """Returns `steps.embed.project` of Q (c, m), in parts where the blocks are: Z, or None, and T."""
+        raise NotImplementedError("columns are solved by the caller")
+
+    def draw_labels(self, m: int, rng: np.random.Generator) -> Any:
+        """Returns Gaussian numbers (c, m), in parts where the blocks are."""
+        raise NotImplementedError("probes are drawn by the caller")
+
+    def split_labels(self, A: Any) -> Any:
+        """Returns an array (c, m) in parts where the blocks are."""
+        raise NotImplementedError("arrays are whole")
 
     def decoder_passes(
         self, sgd_passes: Callable[..., Iterator[Any]], features: Any, sums: Any, ridge: float, **settings: Any

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
@@ -13,7 +14,16 @@ from smoothlink.solve.cholesky import Cholesky
 from smoothlink.solve.conjugate import ConjugateGradient
 from smoothlink.solve.dual import DualCholesky
 
-__all__ = ["Cholesky", "ConjugateGradient", "DualCholesky", "Solve", "Solver", "System", "choose_solver"]
+__all__ = [
+    "NEARLY_EXACT",
+    "Cholesky",
+    "ConjugateGradient",
+    "DualCholesky",
+    "Solve",
+    "Solver",
+    "System",
+    "choose_solver",
+]
 
 
 class Solve(Protocol):
@@ -38,6 +48,7 @@ class Solver(Protocol):
 
 LARGEST_CHOLESKY = 20_000  # columns, or rows: 3.2 GB in float64
 EXPECTED_ITERATIONS = 20
+NEARLY_EXACT = 1e-5  # tolerance of conjugate gradients in place of a factor
 
 
 def choose_solver(
@@ -45,11 +56,16 @@ def choose_solver(
 ) -> Solver:
     """Returns the solver of least predicted cost for two solves of `columns` columns; X (n, d) has `entries` non-zeros.
 
-    by_sums: only solvers that meet the rows through sums, as on a cluster, are possible.
+    by_sums: only solvers that meet the rows through sums, as on a cluster, are possible. Where one process would factor
+    the dual, conjugate gradients go on until they are nearly exact, so that both give the same model.
     """
     costs = predicted_seconds(n, d, columns, entries, speeds)
-    fit = [solver for solver in costs if not (by_sums and isinstance(solver, DualCholesky))]
-    return min(fit, key=lambda solver: costs[solver])
+    best = min(costs, key=lambda solver: costs[solver])
+    if not (by_sums and isinstance(best, DualCholesky)):
+        return best
+    costs = {solver: cost for solver, cost in costs.items() if not isinstance(solver, DualCholesky)}
+    best = min(costs, key=lambda solver: costs[solver])
+    return replace(best, tol=NEARLY_EXACT) if isinstance(best, ConjugateGradient) else best
 
 
 def predicted_seconds(n: int, d: int, columns: int, entries: int, speeds: Speeds = HOST.speeds) -> dict[Solver, float]:

@@ -73,9 +73,7 @@ class GradientSystem:
     def sketch(self, scale: HostArray, rank: int) -> Sketch:
         """Returns X'WX times Gaussian columns, scaled for the first ridge: one product serves all ridges."""
         if rank not in self._sketches:
-            shape = len(scale), min(rank, len(scale))
-            draws = np.random.default_rng(0).standard_normal(shape, dtype=np.float32) * scale[:, None]
-            probes = self.rows.to_device(draws)
+            probes = self.rows.to_device(sketch_probes(scale, rank))
             self._sketches[rank] = Sketch(probes, self.rows.columnwise(xt_xp, probes, len(scale)))
         return self._sketches[rank]
 
@@ -91,6 +89,9 @@ class ColumnGroup:
     p: Array  # (d, g) the direction to go
     zeta: HostArray  # (g,) r'Mr with the whole preconditioner M
     size: HostArray  # (g,) r'Mr with its diagonal only, which `tol` is about
+    iterations: int = 0
+    products: int = 0  # columns times iterations
+    ratio: float = 0.0  # the largest of a squared residual to its goal, of the columns that are done
 
     def select(self, some: HostArray) -> None:
         """Drops the other columns, of one array after the other: they are large."""
@@ -117,16 +118,14 @@ class GradientSolve:
 
     def __call__(self, B: Array, start: Array | None = None, *, overwrite: bool = False) -> Array:
         """Returns Z (d, m), in the memory of B with `overwrite`; `start` is a guess, such as that of another ridge."""
-        if self.rows.partitions_columns and start is None:
-            effort, Z = self.rows.over_columns(solved_columns, B, self.recipe)
-            self.record(effort)
-            return Z
+        if self.rows.remote and start is None:
+            return self.rows.solve_columns(self, B)
         self.iterations, self.products, self.residual, unfinished = 0, 0, 0.0, 0
         Z, m, width = B if overwrite else empty_as(B), B.shape[1], self.options.group or self.rows.columns(len(B))
         for c in range(0, m, width):
-            self._precondition(m - c)
+            self.precondition(m - c)
             part = slice(c, c + width)
-            begun = self._begin(contiguous(B[:, part], copy=True), None if start is None else start[:, part])
+            begun = self.begin(contiguous(B[:, part], copy=True), None if start is None else start[:, part])
             unfinished += self._advance(begun, Z[:, part])
         self._warn(unfinished)
         return Z
@@ -147,7 +146,7 @@ class GradientSolve:
         self.iterations, self.products, self.residual = int(iterations), int(products), float(residual)
         self._warn(int(np.count_nonzero(effort[2] > self.options.tol)))
 
-    def _precondition(self, left: int) -> None:
+    def precondition(self, left: int) -> None:
         """Makes the correction where the options say so, or for so many columns it should save more than it costs."""
         if self.correction is not None or self.options.preconditioner == "diagonal" or self.flat:
             return
@@ -160,27 +159,49 @@ class GradientSolve:
         self.correction = self._correction(self.options.rank)
 
     def _correction(self, rank: int) -> Correction:
+        if self.rows.remote:
+            found: Correction = self.rows.correction(self, rank)
+            return found
         root = np.sqrt(self.inverse)
         return correction(self.system.sketch(root, rank), self.rho.astype(np.float32), root)
 
     def _advance(self, group: ColumnGroup, Z: Array) -> int:
         """Solves a group of columns into Z; returns how many stopped early."""
-        ratios = np.zeros(len(group.columns))  # of the squared residual to its goal
-        for count in range(self.options.iterations + 1):
-            left = group.size > group.goal
-            stop = count == self.options.iterations or not left.any()
-            if stop or 2 * np.count_nonzero(left) <= len(left):  # columns leave by halves: odd widths are slow
-                Z[:, to_device_of(Z, group.columns)] = group.z
-                ratios[group.columns] = group.size / np.maximum(group.goal, LEAST_POSITIVE)
-                group.select(left)
-            if stop:
+        while True:
+            if self.some_are_done(group):
+                self.remove_done(group, Z)
+            if self.all_are_done(group):
                 break
-            self._iterate(group)
-        self.iterations = max(self.iterations, count)
-        self.residual = max(self.residual, self.options.tol * float(np.sqrt(ratios.max(initial=0.0))))
-        return int(np.count_nonzero(left))
+            self.step(group, self.rows.columnwise(xt_xp, group.p, len(group.p)))
+        self.iterations, self.products = max(self.iterations, group.iterations), self.products + group.products
+        self.residual = max(self.residual, self.residual_of(group))
+        return len(group.columns)
 
-    def _begin(self, r: Array, start: Array | None) -> ColumnGroup:
+    def some_are_done(self, group: ColumnGroup) -> bool:
+        """Returns whether to remove columns: half of them or more are done (odd widths are slow), or time is up."""
+        left = np.count_nonzero(group.size > group.goal)
+        return bool(2 * left <= len(group.columns)) or self._time_is_up(group)
+
+    def remove_done(self, group: ColumnGroup, Z: Array) -> None:
+        """Writes all columns of a group to theirs of Z, and keeps those that are not done."""
+        Z[:, to_device_of(Z, group.columns)] = group.z
+        left = group.size > group.goal
+        ratios = group.size / np.maximum(group.goal, LEAST_POSITIVE)
+        group.ratio = max(group.ratio, ratios[~left | self._time_is_up(group)].max(initial=0.0))
+        group.select(left)
+
+    def all_are_done(self, group: ColumnGroup) -> bool:
+        """Returns whether no column is left, or time is up."""
+        return not len(group.columns) or self._time_is_up(group)
+
+    def _time_is_up(self, group: ColumnGroup) -> bool:
+        return group.iterations == self.options.iterations
+
+    def residual_of(self, group: ColumnGroup) -> float:
+        """Returns the largest relative residual of the columns of a group that are done."""
+        return self.options.tol * float(np.sqrt(group.ratio))
+
+    def begin(self, r: Array, start: Array | None = None) -> ColumnGroup:
         """Returns columns whose right-hand sides r are their first residuals; the memory of r is reused."""
         M, count = self.inverse_diagonal, r.shape[1]
         z = zeros(r, r.shape) if start is None else contiguous(like(start, r), copy=True)
@@ -196,9 +217,9 @@ class GradientSolve:
             p += self.correction.V @ coefficients
         return ColumnGroup(np.arange(count), goal, z, r, p, zeta, size)
 
-    def _iterate(self, g: ColumnGroup) -> None:
-        """Takes one step of every column: z along p, then the next direction."""
-        M, Ap = self.inverse_diagonal, self.rows.columnwise(xt_xp, g.p, len(g.p))
+    def step(self, g: ColumnGroup, Ap: Array) -> None:
+        """Takes one step of every column, given X'WXp, which is overwritten: z along p, then the next direction."""
+        M = self.inverse_diagonal
         step = g.zeta / np.maximum(curvature(g.p, Ap, self.ridge), LEAST_POSITIVE)  # adds rho p to Ap
         g.size = advance(g.z, g.r, g.p, Ap, M, step)
         before, g.zeta, corrected = g.zeta, g.size, None
@@ -208,7 +229,7 @@ class GradientSolve:
         update_direction(g.p, g.r, M, g.zeta / np.maximum(before, LEAST_POSITIVE))
         if corrected is not None:
             g.p += corrected
-        self.products += len(g.columns)
+        g.iterations, g.products = g.iterations + 1, g.products + len(g.columns)
 
     def _warn(self, unfinished: int) -> None:
         if unfinished:
@@ -240,6 +261,12 @@ def solved_columns(rows: Rows, B: Array, recipe: Recipe) -> tuple[HostArray, Arr
         warnings.simplefilter("ignore", RuntimeWarning)  # the caller knows of all columns
         Z = solve(B)
     return np.outer(solve.effort, np.ones(B.shape[1])), Z
+
+
+def sketch_probes(scale: HostArray, rank: int) -> HostArray:
+    """Returns Gaussian columns (d, rank), each row scaled."""
+    shape = len(scale), min(rank, len(scale))
+    return np.random.default_rng(0).standard_normal(shape, dtype=np.float32) * scale[:, None]
 
 
 # The vector updates, column by column, where the arrays are. Sizes and steps of columns are few numbers: they stay on

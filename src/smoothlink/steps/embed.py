@@ -17,7 +17,10 @@ from smoothlink.machines.arrays import (
     dot,
     eigh,
     extremes,
+    gathered,
     hstack,
+    in_parts,
+    scale_columns,
     to_device_of,
     to_host,
     zeros,
@@ -62,8 +65,8 @@ def label_basis(
     """Returns an orthonormal basis of Y'PY times random probes: steps 1 and 2 of Algorithm 1."""
     m = min(rows.c, rank + oversample)
     if m == rows.c:  # the probes span every direction: nothing is random and no power step is needed
-        return Basis(rows.to_device(np.eye(rows.c, dtype=np.float32)))
-    return refine(rows, solve, probes(rows, m, rng), power)
+        return Basis(np.eye(rows.c, dtype=np.float32))
+    return refine(rows, solve, probes(rows, m, rng, solve), power)
 
 
 def label_embedding(
@@ -83,9 +86,9 @@ def label_embedding(
     but W = ZE fits YQE and not this YU, so it is solved for once again. `saved` may have the basis of an earlier run.
     """
     basis = saved(lambda: label_basis(rows, rank, solve, rng, oversample=oversample, power=power))
-    Q = rows.to_device(basis.Q)  # it may come from a file
+    Q, others = placed(rows, solve, basis)  # it may come from a file
     Z, T = project(rows, solve, Q)
-    found = best_directions(Q, Z, T, rank, trace_of(Q, T, basis.probes), half_step)
+    found = best_directions(Q, Z, T, rank, trace_of(Q, T, others), half_step)
     return found._replace(W=fitted_to(rows, found.U, solve).W) if half_step else found
 
 
@@ -102,12 +105,12 @@ def adaptive_embedding(
     """Returns directions sought in blocks until one adds less than 0.5 % of tr Y'PY (Halko et al. 2011)."""
     Q, Z, T = (rows.to_device(np.zeros((side, 0), np.float32)) for side in (rows.c, rows.d, rows.c))
     trace = 0.0
-    while Q.shape[1] < largest:
-        fresh, others = refine(rows, solve, probes(rows, min(block, largest - Q.shape[1]), rng), power, outside=Q)
+    while (m := Q.shape[1]) < largest:
+        fresh, others = refine(rows, solve, probes(rows, min(block, largest - m), rng, solve), power, outside=Q)
         if not fresh.shape[1]:
             break
         Zb, Tb = project(rows, solve, fresh)
-        Q, Z, T = hstack([Q, fresh]), hstack([Z, Zb]), hstack([T, Tb])
+        Q, Z, T = (hstack([A, B]) if m else B for A, B in ((Q, fresh), (Z, Zb), (T, Tb)))
         trace = trace_of(Q, T, others)
         if dot(fresh, Tb) < ADAPTIVE_GAIN * trace:
             break
@@ -166,11 +169,8 @@ def project(rows: Rows, solve: Solve, Q: Array) -> Projected:
     Directions whose eigenvalues are close mix by rounding: of 200 directions of delicious the last were 6e-3 (the sine
     of an angle) apart for sums in another order.
     """
-    recipe = getattr(solve, "recipe", None)
-    if rows.partitions_columns and recipe is not None:
-        effort, T, Z = rows.over_columns(projected_columns, Q, recipe)
-        solve.record(effort)  # type: ignore[attr-defined]
-        return Projected(Z, T)
+    if leaves_columns(rows, solve):
+        return Projected(*rows.project_columns(solve, Q))
     m = Q.shape[1]
     small = getattr(solve, "exact", False) and (rows.d + rows.c) * m <= FLOAT64_NUMBERS
     dtype = np.float64 if small else np.float32
@@ -179,13 +179,22 @@ def project(rows: Rows, solve: Solve, Q: Array) -> Projected:
 
 
 def image(rows: Rows, solve: Solve, Q: Array) -> Array:
-    """Returns T = Y'PYQ without Z, which stays in other processes where they have the columns."""
-    recipe = getattr(solve, "recipe", None)
-    if rows.partitions_columns and recipe is not None:
-        effort, T = rows.over_columns(image_columns, Q, recipe)
-        solve.record(effort)  # type: ignore[attr-defined]
-        return T
+    """Returns T = Y'PYQ without Z."""
+    if leaves_columns(rows, solve):
+        return rows.project_columns(solve, Q, only_image=True)[1]
     return project(rows, solve, Q).T
+
+
+def leaves_columns(rows: Rows, solve: Solve) -> bool:
+    """Returns whether the columns of the solves, and all arrays of labels, stay in the processes that have the rows."""
+    return rows.remote and hasattr(solve, "recipe")
+
+
+def placed(rows: Rows, solve: Solve, basis: Basis) -> Basis:
+    """Returns a basis where its arrays are needed: with the rows."""
+    place = rows.split_labels if leaves_columns(rows, solve) else rows.to_device
+    others = basis.probes
+    return Basis(place(basis.Q), others and others._replace(G=place(others.G), AG=place(others.AG)))
 
 
 def projected_columns(rows: Rows, Q: Array, recipe: Any) -> tuple[Array, Array, Array]:
@@ -199,11 +208,6 @@ def projected_columns(rows: Rows, Q: Array, recipe: Any) -> tuple[Array, Array, 
         Z = solve(B, overwrite=True)
         T = rows.columnwise(yt_xz, Z, rows.c)
     return np.outer(solve.effort, np.ones(Q.shape[1])), T, Z
-
-
-def image_columns(rows: Rows, Q: Array, recipe: Any) -> tuple[Array, Array]:
-    """Returns the effort of some columns, and their T."""
-    return projected_columns(rows, Q, recipe)[:2]
 
 
 def xt_yq(block: Block, Q: Array, out: Array) -> None:
@@ -223,7 +227,7 @@ def yt_xz(block: Block, Z: Array, out: Array) -> None:
 def best_directions(Q: Array, Z: Array, T: Array, rank: int, trace: float, half_step: bool) -> Embedding:
     """Returns Q rotated to the top eigenvectors of F = T'T; W needs no further solve: W = ZE, in Z's memory."""
     if not Q.shape[1]:  # no row has a label: one direction, of which nothing is predicted
-        Q, Z, T = to_device_of(Q, np.eye(len(Q), 1, dtype=np.float32)), zeros(Z, (len(Z), 1)), zeros(T, (len(T), 1))
+        return Embedding(to_device_of(Q, np.eye(len(Q), 1, dtype=np.float32)), zeros(Z, (len(Z), 1)), np.zeros(1), 0.0)
     lam, E = eigh(inner(T))  # F has the squares of Y'PY's eigenvalues
     order = np.argsort(-lam, kind="stable")[: max(1, rank)]
     keep = order[lam[order] > 1e-12 * max(lam.max(), np.finfo(np.float64).tiny)]
@@ -231,13 +235,15 @@ def best_directions(Q: Array, Z: Array, T: Array, rank: int, trace: float, half_
     sigma, E = np.sqrt(np.maximum(lam[keep], 0)), E[:, keep]
     U = rotated(T, E / np.maximum(sigma, np.finfo(np.float64).tiny)) if half_step else rotated(Q, E)
     sign = upright(U)
-    U *= to_device_of(U, sign)
     captured = min(1.0, float(sigma.sum() / trace)) if trace > 0 else 0.0
-    return Embedding(astype(U, np.float32), astype(rotated(Z, E * sign), np.float32), sigma, captured)
+    W = gathered(astype(rotated(Z, E * sign), np.float32))
+    return Embedding(astype(scale_columns(U, sign), np.float32), W, sigma, captured)
 
 
 def inner(A: Array, B: Array | None = None) -> Array:
     """Returns A'B in float64, or A'A, some rows at a time: there may be millions."""
+    if in_parts(A):
+        return sum(A.results(inner, *([] if B is None else [B])))
     total = astype(zeros(A, (A.shape[1], A.shape[1] if B is None else B.shape[1])), np.float64)
     for start in range(0, len(A), ROTATED_ROWS):
         part = astype(A[start : start + ROTATED_ROWS], np.float64)
@@ -247,11 +253,18 @@ def inner(A: Array, B: Array | None = None) -> Array:
 
 def rotated(A: Array, E: Array) -> Array:
     """Returns A E in float64, rounded to A's type, in the memory of A; E (m, k) with k <= m."""
+    if in_parts(A):
+        return A.map(rotated_copy, E, width=E.shape[1])
     k, E = E.shape[1], to_device_of(A, E)
     out = A.reshape(-1)[: len(A) * k].reshape(len(A), k)
     for start in range(0, len(A), ROTATED_ROWS):  # a row of the result ends before the rows of A that are still to come
         out[start : start + ROTATED_ROWS] = astype(A[start : start + ROTATED_ROWS], np.float64) @ E
     return out
+
+
+def rotated_copy(A: Array, E: Array) -> Array:
+    """Returns A E in float64, rounded to A's type, in new memory."""
+    return contiguous(rotated(contiguous(A, copy=True), E))
 
 
 def upright(U: Array) -> Array:
@@ -271,12 +284,16 @@ def orthonormal(T: Array, outside: Array | None = None) -> Array:
     for _ in range(2):  # once is not enough for nearly dependent columns
         size = column_dots(A, A).max(initial=np.finfo(np.float64).tiny)  # the scale of what is left
         if outside is not None and outside.shape[1]:
-            others = astype(outside, np.float64)
-            A -= others @ (others.T @ A)
+            A = without(A, outside, inner(outside, A))
         lam, E = eigh(inner(A))
         keep = lam > 1e-10 * max(lam.max(initial=0.0), size)
         A = rotated(A, E[:, keep] / np.sqrt(lam[keep]))
     return astype(A, kind)
+
+
+def without(A: Array, Q: Array, C: Array) -> Array:
+    """Returns A - Q C in float64."""
+    return A.map(without, Q, C) if in_parts(A) else A - astype(Q, np.float64) @ C
 
 
 # Other choices of U. Each maps features there by one solve.
@@ -301,7 +318,7 @@ def every_label(rows: Rows, solve: Solve) -> Embedding:
 
 def fitted_to(rows: Rows, U: Array, solve: Solve) -> Embedding:
     """Returns the ridge fit of the features to given label directions."""
-    W = solve(rows.columnwise(xt_yq, U, rows.d), overwrite=True)
+    W = solve(rows.columnwise(xt_yq, gathered(U), rows.d), overwrite=True)
     return Embedding(U, W, np.zeros(0), float("nan"))
 
 
@@ -332,7 +349,7 @@ def label_eigenvectors(rows: Rows, rank: int, rng: np.random.Generator, *, means
     trace = float(rows.sum(label_counts, out=(rows.c,), dtype=np.float64).sum())
     trace -= 0.0 if means is None else total * float(means @ means)
     U = rotated(Q, E[:, order])
-    U *= to_device_of(U, upright(U))
+    U = scale_columns(U, upright(U))
     return LabelSpectrum(U, np.maximum(lam[order], 0), trace)
 
 
@@ -342,8 +359,11 @@ def centred(T: Array, Q: Array, means: Array, total: float) -> Array:
     return T - (total * means) @ (means.T @ Q)
 
 
-def probes(rows: Rows, m: int, rng: np.random.Generator) -> Array:
-    """Returns m Gaussian label directions; sampled on the host, so that they are the same on every machine."""
+def probes(rows: Rows, m: int, rng: np.random.Generator, solve: Solve | None = None) -> Array:
+    """Returns m Gaussian label directions, for these solves; sampled by NumPy, so that they are the same on every
+    machine."""
+    if solve is not None and leaves_columns(rows, solve):
+        return rows.draw_labels(m, rng)
     return rows.to_device(rng.standard_normal((rows.c, m), dtype=np.float32))
 
 
