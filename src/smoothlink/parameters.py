@@ -679,7 +679,6 @@ LIMITS = (
             "trees": NO_TREES,
             "input_kernel": X_ITSELF,
             "memory": ONLY_NONE,
-            "checkpoint": ONLY_NONE,
         },
     ),
     Limit(

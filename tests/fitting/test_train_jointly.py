@@ -437,6 +437,44 @@ def test_fine_tuning_needs_no_other_parameter(as_on_a_card, rng, effort):
     assert "finetune" in model.summary_["seconds"]
 
 
+@pytest.mark.parametrize(
+    ("passes", "settings"),
+    [
+        (3, {"calibrate": False}),
+        (3, {"calibrate": True, "normalize_embedding": True}),
+        (3, {"calibrate": False, "kernel": "linear"}),
+        ("auto", {"calibrate": True, "holdout": 0.25}),
+    ],
+    ids=str,
+)
+def test_fine_tuning_that_was_stopped_anywhere_goes_on_bit_for_bit(as_on_a_card, rng, tmp_path, passes, settings):
+    X, Y = (sp.csr_array(A, dtype=np.float32) for A in words(rng, n=200))
+    given = {"loss": Logistic(passes=2), "training": FineTune(passes=passes, batch_rows=20), **settings}
+    training_data = TrainingData(X, Y, None, multiclass=False)
+
+    def fit(notify=None, **others):
+        return run(training_data, Request.of(fixed(**given, **others).get_params(deep=False), 0), notify=notify)
+
+    whole, stops = fit(), 0
+    while True:
+
+        def stop(step, share, words, begun=[]):  # noqa: B006
+            begun += [share] if step == "finetune" and share and not begun else []
+            if step == "finetune" and begun and begun[0] < share < 1:  # after one more pass
+                raise KeyboardInterrupt
+
+        try:
+            found = fit(stop, checkpoint=tmp_path / "state")
+            break
+        except KeyboardInterrupt:
+            stops += 1
+    assert stops >= 1
+    assert found.summary["finetune_passes"] == whole.summary["finetune_passes"]
+    assert_same_model(found.model, whole.model)
+    np.testing.assert_array_equal(found.model.features.R, whole.model.features.R)
+    np.testing.assert_array_equal(found.model.features.b, whole.model.features.b)
+
+
 def test_a_fine_tuned_model_is_saved_and_loaded(as_on_a_card, rng, tmp_path):
     data = words(rng)
     model = finetuned(data)

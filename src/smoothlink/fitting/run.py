@@ -406,12 +406,13 @@ def fit_finetuned(pose: Pose, request: Request, clock: Clock, state: FitState) -
     stop: list[int] = []  # after how many passes held-out rows gained no more
 
     def fit(rows: Rows) -> tuple[Model, Embedded]:
-        model, embedded = fit_link(problem, rows, choice.settings, not_calibrated(rows.c), clock)
+        own = problem._replace(state=problem.state.part("all-rows" if stop else "first-fit"))
+        model, embedded = fit_link(own, rows, choice.settings, not_calibrated(rows.c), clock)
         with clock.step("finetune"):
             if stop:
-                model, _ = finetune(model, rows, NOTHING, choice, request, clock, stop[0])
+                model, _ = finetune(model, rows, NOTHING, choice._replace(problem=own), request, clock, stop[0])
             else:
-                model, done = finetune(model, rows, held, choice, request, clock)
+                model, done = finetune(model, rows, held, choice._replace(problem=own), request, clock)
                 stop.append(done)
         return model, embedded
 

@@ -27,8 +27,10 @@ from smoothlink.joint.joint_training import (
     NEGATIVES,
     JointRows,
     JointWeights,
+    from_arrays,
     row_weights,
     sparse_pattern,
+    to_arrays,
     train,
 )
 from smoothlink.machines.arrays import take_rows, to_host
@@ -268,16 +270,27 @@ def finetune(
         )
         return criterion([part], "logistic", multiclass=problem.multiclass)[0]
 
-    best_pass, least = 0, held_out_criterion()
-    step.restart(prior_scores(model.counts, model.total, softmax=problem.multiclass))
+    saved = problem.state.load("finetune")
+    if saved is None:
+        done, best_pass, least = 0, 0, held_out_criterion()
+        step.restart(prior_scores(model.counts, model.total, softmax=problem.multiclass))
+    else:
+        done, best_pass, least = int(saved[0]["done"]), int(saved[0]["best_pass"]), float(saved[0]["least"])
+        step.load(saved[1])
+        if best_pass:
+            arrays = {name[5:]: A for name, A in saved[1].items() if name.startswith("best_")}
+            best = from_arrays(arrays, normalize=best.normalize)
     batches = RowBatches.of_rows(live, request.training_batch or FINETUNE.batch_rows, request.seed)
     progress = partial(clock.progress, "finetune")
-    for done in train(step, batches, passes, request.training_rate, FINETUNE.warm_up, progress):
-        value = held_out_criterion()
+    trained = train(step, batches, passes, request.training_rate, FINETUNE.warm_up, progress, done)
+    while done < stop and not (select and done - best_pass >= IDLE_PASSES):
+        done, value = next(trained), held_out_criterion()
         if value < least or (not select and done == stop):
             best, best_pass, least = step.weights(), done, value
-        if done == stop or (select and done - best_pass == IDLE_PASSES):
-            break
+        if problem.state.saves:
+            arrays = {f"best_{name}": A for name, A in to_arrays(best).items()} if best_pass else {}
+            meta = {"done": done, "best_pass": best_pass, "least": least}
+            problem.state.save("finetune", meta, **step.save(), **arrays)
     return joint_model(best, problem, choice.settings, rows), best_pass
 
 

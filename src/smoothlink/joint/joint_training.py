@@ -67,6 +67,19 @@ class JointWeights(NamedTuple):
     normalize: bool  # whether h is scaled to unit length
 
 
+def to_arrays(weights: JointWeights) -> dict[str, Array]:
+    """Returns the arrays of all weights by name, for a file."""
+    sparse = {} if weights.D is None else {f"D_{name}": A for name, A in weights.D._asdict().items() if A is not None}
+    return {"W": weights.W, "R": weights.features.R, "b": weights.features.b, "V": weights.V, **sparse}
+
+
+def from_arrays(arrays: dict[str, Array], *, normalize: bool) -> JointWeights:
+    """Returns the weights that `to_arrays` was given."""
+    sparse = {name[2:]: A for name, A in arrays.items() if name.startswith("D_")}
+    D = SparseWeights(**sparse) if sparse else None
+    return JointWeights(arrays["W"], Features(arrays["R"], arrays["b"]), arrays["V"], D, normalize)
+
+
 @dataclass
 class JointState:
     """W, V and D while they are trained, on the host or on a device, and the sums of their squared gradients."""
