@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from smoothlink.fitting.calibration import CALIBRATION_ROWS, PAIRS_AT_A_TIME, SCORED_AT_A_TIME, rows_scored
 from smoothlink.machines.decoder_state import LABEL_MULTIPLE
-from smoothlink.machines.host_and_device import BLOCK_ROWS, HOST
+from smoothlink.machines.host_and_device import BLOCK_ROWS, HOST, HOST_COLUMNS
 from smoothlink.parameters import UNITS
 from smoothlink.steps.embed import ROTATED_ROWS
 from smoothlink.steps.sgd import default_batch
@@ -214,7 +214,7 @@ def solve_bytes(z: Sizes, plan: Plan, rows: int) -> float:
     if factored == "cholesky":
         solve = 16 * d * m + 8 * d * d
     elif factored == "dual":
-        solve = 32 * d * m + 16 * z.n * m + 8 * z.n * z.n
+        solve = (40 * d + 16 * z.n) * min(HOST_COLUMNS, m) + 8 * z.n * z.n
     turn = 4 * d * z.rank if z.ranks > 1 else 0
     return max(4 * d * (m + z.spare) + 8 * c * m + max(products, solve, small, turn), 16 * c * m + small)
 
