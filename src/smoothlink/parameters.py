@@ -642,7 +642,6 @@ JOINT = Limit(
         "trees": NO_TREES,
         "input_kernel": X_ITSELF,
         "solver": UNUSED,
-        "memory": ONLY_NONE,
     },
 )
 CLUSTER = Limit(
@@ -680,7 +679,6 @@ LIMITS = (
             "trees": NO_TREES,
             "input_kernel": X_ITSELF,
             "memory": ONLY_NONE,
-            "checkpoint": ONLY_NONE,
         },
     ),
     Limit(

@@ -43,6 +43,11 @@ CASES = {
         "joint training of rank 24",
         r"rank=(\d+) would fit",
     ),
+    "joint with sparse weights": (
+        {"training": Joint(20), "rank": 24},
+        r"joint training of rank 24 with 80 labels, 301 features and \d,\d{3} sparse weights",
+        r"rank=(\d+) would fit. Joint\(sparse_weights=False\) needs less",
+    ),
     "embedding": ({"rank": 30}, "an embedding of rank 30", r"rank=(\d+) would fit"),
     "SGD": (
         {"rank": 2, "loss": Logistic(passes=1), "kernel": Laplacian(1.0, 400)},
@@ -55,7 +60,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_a_device_too_small_says_what_would_fit_and_that_fits(as_on_a_card, data, case):
     given, what, remedy = CASES[case]
-    free = {"joint": 100_000, "embedding": 60_000, "SGD": 200_000}[case]
+    free = {"joint": 100_000, "joint with sparse weights": 200_000, "embedding": 60_000, "SGD": 200_000}[case]
     with pytest.raises(DeviceError, match=rf"device is 'torch' with 0M of memory free, and {what}.* needs \dM") as told:
         fit(data, free, **given)
     size = int(re.search(remedy, str(told.value))[1])

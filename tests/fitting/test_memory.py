@@ -14,9 +14,10 @@ from commands import run
 from small import FIXED, fixed, multilabel, words
 
 import smoothlink
+from smoothlink import SmoothLinkClassifier
 from smoothlink.data.read import write
 from smoothlink.fitting.checkpoint import check_disk
-from smoothlink.fitting.memory import USES_X, Plan, Sizes, file_bytes, make_plan, needs, solve_bytes
+from smoothlink.fitting.memory import USES_X, JointSizes, Plan, Sizes, file_bytes, make_plan, needs, solve_bytes
 from smoothlink.fitting.prepare import plan_memory, sizes_of
 from smoothlink.fitting.settings import TrainingData
 from smoothlink.machines.rows import Rows
@@ -50,7 +51,10 @@ def test_without_a_budget_nothing_is_planned(rng):
     assert Plan().for_summary() is None
 
 
-@pytest.mark.parametrize("sizes", [MIDDLE, LARGE])
+JOINT = JointSizes(512, 96, 100_000, 50_000_000, 200 << 20)
+
+
+@pytest.mark.parametrize("sizes", [MIDDLE, LARGE, LARGE._replace(joint=JOINT)])
 @pytest.mark.parametrize("memory", [1 << 29, 1 << 30, 3 << 29, 2 << 30, 4 << 30, 8 << 30, 64 << 30])
 @pytest.mark.parametrize("search", [1, 0])
 def test_a_plan_needs_no_more_than_its_budget(sizes, memory, search):
@@ -78,6 +82,39 @@ def test_the_plan_says_what_goes_at_a_time():
         str(make_plan(3 << 29, LARGE)),
     )
     assert make_plan(3 << 29, LARGE).for_summary()["expected"] == pytest.approx(1.41 * (1 << 30), rel=0.01)
+
+
+def test_the_plan_of_joint_training_says_so_or_what_it_would_need():
+    said = str(make_plan(8 << 30, LARGE._replace(joint=JOINT)))
+    assert re.fullmatch(
+        r"Memory: \S+G of 8\.00G expected, most to fit; weights are trained jointly, and read X from a file, "
+        r"blocks have 65,536 rows, files take \S+\.",
+        said,
+    )
+    with pytest.raises(ValueError, match=r"joint training needs at least \S+ \(to fit\)\.\n.*sparse_weights=False"):
+        make_plan(1 << 30, LARGE._replace(joint=JOINT))
+    assert "Joint training needs 3.00G, so training is stepwise." in str(Plan(2 << 30, joint_needs=3 << 30))
+
+
+@pytest.mark.parametrize("training", ["auto", "joint"])
+def test_a_budget_decides_whether_auto_trains_jointly_and_refuses_joint_training(rng, training):
+    X = sp.random_array((30_000, 20_000), density=3e-3, format="csr", rng=rng, dtype=np.float32)
+    Y = sp.random_array((30_000, 20_000), density=5e-4, format="csr", rng=rng, dtype=np.float32)
+
+    def plan(memory):
+        request = SmoothLinkClassifier(training=training, memory=memory)._request()
+        return plan_memory(TrainingData(X, Y, None, False), request, dense=False, resident=lambda: 200 << 20)
+
+    assert plan("8G").joint
+    if training == "joint":
+        with pytest.raises(ValueError, match=r"memory is 1\.00G, and joint training needs at least") as told:
+            plan("1G")
+        least = re.search(r"memory='(.*)'", str(told.value))[1]
+        assert plan(least).joint  # what it says is enough
+    else:
+        stepwise = plan("1G")
+        assert not stepwise.joint
+        assert re.search(r" Joint training needs [\d.]+G, so training is stepwise\.$", str(stepwise))
 
 
 def test_a_large_budget_is_spent_on_comfort():
@@ -193,7 +230,7 @@ def data(request, tmp_path_factory):
     return path
 
 
-def train_within(budget, data, model, *options):
+def train_within(budget, data, model, *options, settings=SETTINGS):
     """Training in a child, whose address space is limited too.
 
     Address space is more than memory: besides the budget it counts mapped files, the code of all libraries and 8 MB
@@ -201,15 +238,15 @@ def train_within(budget, data, model, *options):
     up to 16 cores and would still stop a fit that holds everything twice over.
     """
     threads = {"OPENBLAS_NUM_THREADS": "2", "NUMBA_NUM_THREADS": "2", "OMP_NUM_THREADS": "2", "MALLOC_ARENA_MAX": "4"}
-    args = [str(budget), str(budget + (4 << 30)), str(data), str(model), *SETTINGS, *options]
+    args = [str(budget), str(budget + (4 << 30)), str(data), str(model), *settings, *options]
     return subprocess.run(
         [sys.executable, "-c", CHILD, *args], capture_output=True, text=True, env=os.environ | threads, check=False
     )
 
 
-def peak_within(budget, data, model, *options):
+def peak_within(budget, data, model, *options, **others):
     """The peak resident bytes of it."""
-    ran = train_within(budget, data, model, *options)
+    ran = train_within(budget, data, model, *options, **others)
     assert ran.returncode == 0, ran.stderr
     assert re.search(r"of \d\S+ expected, most to", ran.stderr)
     return int(ran.stdout.split()[-1]) << 10
@@ -231,6 +268,22 @@ def test_the_peak_stays_within_the_least_budget_and_the_model_is_the_same(data, 
     some = np.arange(0, len(a.classes_), 10)
     P, Q = (model.predict_proba(X, labels=some) for model in (a, b))
     assert np.corrcoef(P.ravel(), Q.ravel())[0, 1] > 0.99
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="the system does not say its peak memory")
+def test_the_peak_of_joint_training_stays_within_the_least_budget_and_the_model_is_the_same(tmp_path):
+    path, joint = tmp_path / "a.sl", ("--training", "joint")
+    shape = Shape(features=60_000, labels=8_000, features_per_row=20, labels_per_row=2)
+    write(synthesise(shape, 20_000), path)
+    refused = train_within(100 << 20, path, tmp_path / "a", *joint, settings=())
+    assert "joint training needs at least" in refused.stderr
+    tight = memory_bytes(re.search(r"--memory (\S+)\)", refused.stderr)[1])
+    assert peak_within(tight, path, tmp_path / "a", *joint, settings=()) <= tight
+    assert peak_within(4 << 30, path, tmp_path / "b", *joint, settings=()) <= 4 << 30
+    a, b = (smoothlink.load(tmp_path / name) for name in "ab")
+    X = sp.random_array((50, a.n_features_in_), density=1e-3, rng=np.random.default_rng(0), format="csr")
+    np.testing.assert_allclose(a.predict_proba(X), b.predict_proba(X), rtol=1e-3, atol=1e-5)
 
 
 def test_too_small_a_budget_is_refused_before_anything_starts(data, tmp_path):

@@ -14,6 +14,7 @@ from small import classes, fixed, multilabel, shown, words
 import smoothlink
 from smoothlink import FineTune, Gaussian, Joint, Logistic, Randomized, SmoothLinkClassifier
 from smoothlink.errors import DeviceError, ModelFileError
+from smoothlink.fitting.checkpoint import FitState
 from smoothlink.fitting.run import run
 from smoothlink.fitting.settings import Request, TrainingData
 from smoothlink.fitting.train_jointly import rows_per_batch, trains_jointly
@@ -160,7 +161,6 @@ def test_more_negatives_than_labels_are_all_labels(data):
         ({"normalize_embedding": True}, "normalize_embedding is True"),
         ({"rank": 0.5}, "rank is 0.5"),
         ({"label_smoothing": 0.9}, "label_smoothing is 0.9"),
-        ({"memory": "4G"}, "memory is '4G'"),
         ({"class_weight": "balanced"}, "class_weight is given for multilabel y"),
         ({"input_kernel": "gaussian"}, "input_kernel is 'gaussian'"),
     ],
@@ -173,7 +173,7 @@ def test_what_joint_training_cannot_use_is_refused(data, change, message):
 
 def test_dense_rows_are_refused(data, rng):
     _, Y = data
-    with pytest.raises(ValueError, match="X is dense or in files, and training='joint' needs sparse rows"):
+    with pytest.raises(ValueError, match="X is dense or on workers, and training='joint' needs sparse rows"):
         SmoothLinkClassifier(**PARAMETERS).fit(rng.standard_normal((1500, 9)), Y)
 
 
@@ -197,8 +197,8 @@ def test_auto_trains_jointly_where_passes_over_many_labels_would_be_long(change,
     given |= {"remote": False, "X": Sparse(sp.csr_array((2, 2), dtype=np.float32)), **change}
     blocks = [SimpleNamespace(X=given["X"])]
     rows = SimpleNamespace(n=given["n"], c=given["c"], remote=given["remote"], blocks=blocks)
-    problem = SimpleNamespace(rows=rows, label_scale=given["label_scale"])
-    request = SimpleNamespace(training=given["training"], joint_conflict=given["joint_conflict"])
+    problem = SimpleNamespace(rows=rows, label_scale=given["label_scale"], state=FitState())
+    request = SimpleNamespace(training=given["training"], joint_conflict=given["joint_conflict"], memory=None)
     assert trains_jointly(problem, SimpleNamespace(features=500), request) == expected
 
 
@@ -248,10 +248,57 @@ def test_a_fit_that_was_stopped_goes_on_bit_for_bit(data, tmp_path):
         training_data, request, notify=lambda step, share, words: shares.append(share) if step == "fit" else None
     )
     assert shares.count(0.25) == 0  # those passes are done
+    assert_same_model(again.model, whole)
+
+
+def assert_same_model(one, other):
     for name in ("W", "V"):
-        np.testing.assert_array_equal(getattr(again.model, name), getattr(whole, name))
-    for ours, theirs in zip(again.model.sparse_weights, whole.sparse_weights, strict=True):
+        np.testing.assert_array_equal(np.asarray(getattr(one, name)), np.asarray(getattr(other, name)))
+    for ours, theirs in zip(one.sparse_weights or (), other.sparse_weights or (), strict=True):
         np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("change", [{}, {"block_rows": 700}, {"training": Joint(5, sparse_weights=False)}], ids=str)
+def test_within_a_budget_joint_training_fits_the_same_model(data, change):
+    X, Y = data
+    free, counted = (SmoothLinkClassifier(**PARAMETERS | change, memory=memory).fit(X, Y) for memory in (None, "2G"))
+    assert counted.summary_["plan"]["joint"]
+    assert counted.summary_["negatives"] == free.summary_["negatives"]
+    assert_same_model(counted.model_, free.model_)
+    np.testing.assert_array_equal(counted.predict_proba(X), free.predict_proba(X))
+
+
+def test_within_a_budget_classes_are_trained_jointly_too():
+    made = synthesise(Shape(300, 40, 12, multiclass=True, seed=1), 600)
+    models = (
+        SmoothLinkClassifier(training=Joint(10), rank=16, memory=memory).fit(made.X, made.Y.indices)
+        for memory in (None, "2G")
+    )
+    assert_same_model(*(model.model_ for model in models))
+
+
+def test_a_fit_within_a_budget_that_was_stopped_goes_on_bit_for_bit(data, tmp_path):
+    training_data = TrainingData(data[0], data[1], None, multiclass=False)
+    request = request_of(**PARAMETERS, calibrate=False, memory="2G", checkpoint=tmp_path / "state")
+    left = []
+
+    def stop(step, share, words):
+        if (step, share) == ("fit", 0.5):
+            left.extend(path.name for path in (tmp_path / "state").iterdir())
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(training_data, request, notify=stop)
+    assert sorted(left) == ["held-joint.npz", "job.json", "plan.npz"]
+    shares = []
+    again = run(training_data, request, notify=lambda step, share, words: shares.append((step, share)))
+    assert ("fit", 0.25) not in shares
+    assert_same_model(again.model, run(training_data, request_of(**PARAMETERS, calibrate=False)).model)
+
+
+def test_a_budget_on_a_device_is_refused_for_joint_training(as_on_a_card, data):
+    with pytest.raises(ValueError, match="memory is given, and on a device training='joint' needs the rows"):
+        SmoothLinkClassifier(**PARAMETERS, memory="2G", device="torch").fit(*data)
 
 
 def top_precision(model, X, Y):
@@ -388,6 +435,44 @@ def test_fine_tuning_needs_no_other_parameter(as_on_a_card, rng, effort):
     ).fit(*words(rng))
     assert model.summary_["loss"] == "logistic"
     assert "finetune" in model.summary_["seconds"]
+
+
+@pytest.mark.parametrize(
+    ("passes", "settings"),
+    [
+        (3, {"calibrate": False}),
+        (3, {"calibrate": True, "normalize_embedding": True}),
+        (3, {"calibrate": False, "kernel": "linear"}),
+        ("auto", {"calibrate": True, "holdout": 0.25}),
+    ],
+    ids=str,
+)
+def test_fine_tuning_that_was_stopped_anywhere_goes_on_bit_for_bit(as_on_a_card, rng, tmp_path, passes, settings):
+    X, Y = (sp.csr_array(A, dtype=np.float32) for A in words(rng, n=200))
+    given = {"loss": Logistic(passes=2), "training": FineTune(passes=passes, batch_rows=20), **settings}
+    training_data = TrainingData(X, Y, None, multiclass=False)
+
+    def fit(notify=None, **others):
+        return run(training_data, Request.of(fixed(**given, **others).get_params(deep=False), 0), notify=notify)
+
+    whole, stops = fit(), 0
+    while True:
+
+        def stop(step, share, words, begun=[]):  # noqa: B006
+            begun += [share] if step == "finetune" and share and not begun else []
+            if step == "finetune" and begun and begun[0] < share < 1:  # after one more pass
+                raise KeyboardInterrupt
+
+        try:
+            found = fit(stop, checkpoint=tmp_path / "state")
+            break
+        except KeyboardInterrupt:
+            stops += 1
+    assert stops >= 1
+    assert found.summary["finetune_passes"] == whole.summary["finetune_passes"]
+    assert_same_model(found.model, whole.model)
+    np.testing.assert_array_equal(found.model.features.R, whole.model.features.R)
+    np.testing.assert_array_equal(found.model.features.b, whole.model.features.b)
 
 
 def test_a_fine_tuned_model_is_saved_and_loaded(as_on_a_card, rng, tmp_path):

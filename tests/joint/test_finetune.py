@@ -197,6 +197,22 @@ def test_a_gpu_takes_the_same_steps_whatever_it_pads(rng, monkeypatch, case):
     np.testing.assert_allclose(gpu.scores(np.arange(5)), host.scores(np.arange(5)), atol=1e-3)
 
 
+@pytest.mark.parametrize("card", [False, True])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_step_that_was_saved_goes_on_as_the_first(rng, monkeypatch, tmp_path, case, card):
+    p = Problem(rng, **case)
+    first, second = (p.step(SMALL, pretend(monkeypatch) if card else None) for _ in range(2))
+    for rows in (np.arange(N), np.arange(7, 19)):
+        first(batch(rows), 1.0)
+    np.savez(tmp_path / "state.npz", **first.save())
+    second.load(dict(np.load(tmp_path / "state.npz")))
+    for rows in (np.arange(3, 25), np.arange(1)):
+        for step in (first, second):
+            step(batch(rows), 0.5)
+    for ours, exact in zip(p.parts_of(second), p.parts_of(first), strict=True):
+        np.testing.assert_array_equal(ours, exact)
+
+
 def test_the_intercepts_of_a_gpu_are_not_rounded(rng, monkeypatch):
     p = Problem(rng)
     p.parts[3][-1] = -5.4321

@@ -43,6 +43,14 @@ class FitState:
         if self.plan.memory is not None:
             call_glibc("malloc_trim", 0)
 
+    def part(self, name: str) -> FitState:
+        """Returns the state of one of several fits to other rows: in a folder of its own, where states are saved."""
+        if not self.saves or self.folder is None:
+            return self
+        folder = self.folder / name
+        folder.mkdir(exist_ok=True)
+        return FitState(self.plan, folder, saves=True)
+
     def array(self, name: str, shape: tuple[int, int]) -> FileArray:
         """Returns a new array of zeros in a file."""
         assert self.folder is not None

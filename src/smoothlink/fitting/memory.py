@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from smoothlink.fitting.calibration import CALIBRATION_ROWS, PAIRS_AT_A_TIME, SCORED_AT_A_TIME, rows_scored
 from smoothlink.machines.decoder_state import LABEL_MULTIPLE
-from smoothlink.machines.host_and_device import BLOCK_ROWS, HOST
+from smoothlink.machines.host_and_device import BLOCK_ROWS, HOST, HOST_COLUMNS
 from smoothlink.parameters import UNITS
 from smoothlink.steps.embed import ROTATED_ROWS
 from smoothlink.steps.sgd import default_batch
@@ -44,6 +44,8 @@ class Plan:
     inputs: int = 0  # bytes of X in memory, as expected, as far as it stays there
     whole: bool = True  # whether all of it stays
     disk: int = 0  # bytes of files, as expected
+    joint: bool = False  # whether weights are trained jointly
+    joint_needs: int = 0  # bytes that this would need, where they are too many
 
     def for_summary(self) -> dict[str, Any] | None:
         """Returns numbers that a model file can hold; None where nothing was planned."""
@@ -65,6 +67,8 @@ class Plan:
         """For people."""
         step, expected = self.peak
         parts = [f"{'X' if self.whole else size(self.inputs) + ' of X'} stays in memory"]
+        if self.joint:
+            parts = ["weights are trained jointly, and read X from a file"]
         parts.append(f"blocks have {self.block_rows:,} rows")
         if self.columns:
             parts.append(f"solves go {self.columns} columns at a time")
@@ -73,7 +77,10 @@ class Plan:
         if self.disk:
             parts.append(f"files take {size(self.disk)}")
         total = size(self.memory or 0)
-        return f"Memory: {size(expected)} of {total} expected, most to {step}; {', '.join(parts)}."
+        said = f"Memory: {size(expected)} of {total} expected, most to {step}; {', '.join(parts)}."
+        if self.joint_needs:
+            said += f" Joint training needs {size(self.joint_needs)}, so training is stepwise."
+        return said
 
 
 def size(count: float) -> str:
@@ -88,6 +95,17 @@ PAIRS = 1 << 21  # scores of held-out rows that are compared together
 GRADIENT_ARRAYS = 4  # (d, g) arrays of the g columns that conjugate gradients advance together
 PANEL_BYTES = 256  # bytes of a row of a panel that the products copy
 SMALL = 16 << 20  # bytes of everything that is not counted
+JOINT_MARGIN = 1.05  # times what is counted of joint training
+
+
+class JointSizes(NamedTuple):
+    """What joint training needs depends on, besides the sizes of the data."""
+
+    rank: int
+    cluster_rank: int  # directions by which rows are clustered
+    fit_rows: int  # that these are fitted to at most, in memory
+    weights: int  # sparse ones, at most
+    step: int  # bytes of a batch, or of a search for hard negatives
 
 
 class Sizes(NamedTuple):
@@ -115,10 +133,13 @@ class Sizes(NamedTuple):
     held: int = 0  # held-out rows of a fold that calibrate; 0: nothing does
     saves: bool = False  # whether states are saved
     resident: int = 0  # bytes in use before the fit
+    joint: JointSizes | None = None  # where weights are trained jointly
 
 
 def needs(z: Sizes, plan: Plan) -> dict[str, int]:
     """Returns bytes by step, what the process held before the fit included."""
+    if z.joint is not None:
+        return joint_needs(z, z.joint, plan)
     always, fitted = z.resident + SMALL + data_bytes(z, plan), 4 * z.probes * (z.d + z.c)
     embed = block_bytes(z, plan.block_rows) + solve_bytes(z, plan, plan.block_rows)
     copied = 4 * z.d * z.rank if z.ranks > 1 else 0  # W of fewer directions
@@ -135,6 +156,30 @@ def needs(z: Sizes, plan: Plan) -> dict[str, int]:
     if z.search_folds:
         found["choose"] = always + search_bytes(z, plan)
     return {step: int(need) for step, need in found.items()}
+
+
+def joint_needs(z: Sizes, j: JointSizes, plan: Plan) -> dict[str, int]:
+    """Returns bytes by step of joint training, whose rows are in a file."""
+    n, d, c, p = z.n, z.d, z.c, j.weights
+    z = z._replace(rank=j.cluster_rank, probes=j.cluster_rank + z.probes - z.rank, features=j.rank + 1, ranks=1)
+    always = z.resident + SMALL + data_bytes(z, plan) + 90 * n + 60 * z.labels  # order, places and groups of rows
+    block, W, V = block_bytes(z, plan.block_rows), 4 * d * j.rank, 4 * c * j.rank
+    directions, coordinates = 4 * d * z.probes, 4 * n * j.cluster_rank
+    some = 30 * z.entries * j.fit_rows // n if n > j.fit_rows else 0
+    moments = {
+        "embed": max(block + some + solve_bytes(z._replace(solver="cg"), plan, min(n, j.fit_rows)), block + directions)
+        + coordinates,
+        "fit": max(
+            directions + 4 * z.entries + block + 5 * p,  # the pattern of the sparse weights
+            directions + coordinates + W + V + 18 * p,  # the first state
+            W + V + 20 * p + j.step,  # passes
+            2 * W + 3 * V + 29 * p,  # the model of the last state
+        ),
+    }
+    if z.held:
+        scored = 12 * (j.rank + 1) * z.held + calibration_bytes(z._replace(folds=1), plan)
+        moments["calibrate"] = W + V + 8 * p + block + scored + 4 * SMALL
+    return {step: int(always + JOINT_MARGIN * need) for step, need in moments.items()}
 
 
 def data_bytes(z: Sizes, plan: Plan) -> float:
@@ -169,7 +214,7 @@ def solve_bytes(z: Sizes, plan: Plan, rows: int) -> float:
     if factored == "cholesky":
         solve = 16 * d * m + 8 * d * d
     elif factored == "dual":
-        solve = 32 * d * m + 16 * z.n * m + 8 * z.n * z.n
+        solve = (40 * d + 16 * z.n) * min(HOST_COLUMNS, m) + 8 * z.n * z.n
     turn = 4 * d * z.rank if z.ranks > 1 else 0
     return max(4 * d * (m + z.spare) + 8 * c * m + max(products, solve, small, turn), 16 * c * m + small)
 
@@ -222,6 +267,10 @@ def search_bytes(z: Sizes, plan: Plan) -> float:
 
 def file_bytes(z: Sizes, plan: Plan) -> int:
     """Returns the bytes of a fit's files: h, the sums Phi'Y and V, and saved states."""
+    if z.joint is not None:
+        k, p = z.joint.rank, z.joint.weights
+        states = 2 * (4 * k * (z.d + z.c) + 8 * p) if z.saves else 0
+        return 8 * z.entries + 4 * z.n * z.joint.cluster_rank + states
     wide = 4 * z.features * z.c
     files = 4 * z.n * z.rank if plan.embedding_in_file else 0
     files += 2 * wide if plan.label_group else wide if z.saves else 0
@@ -240,29 +289,36 @@ def make_plan(memory: int, sizes: Sizes, block_rows: int | None = None) -> Plan:
     """The most comfortable plan that keeps within the budget; an error says what is needed at least."""
     blocks = min(block_rows or BLOCK_ROWS, max(LEAST_BLOCK_ROWS, sizes.n))
     rows = min(SEARCH_ROWS, sizes.n)
-    plan = Plan(memory, blocks, None, 0, search_rows=rows, held_rows=CALIBRATION_ROWS, pairs=PAIRS)
+    joint = sizes.joint
+    plan = Plan(memory, blocks, None, 0, search_rows=rows, held_rows=CALIBRATION_ROWS, pairs=PAIRS, joint=bool(joint))
     room = int(memory * (1 - SLACK))
     while max(needs(sizes, plan).values()) > room:
         others = list(frugal_plans(sizes, plan, block_rows))
         better = (other for least in (0.03, 0.0) for other in others if helps(sizes, plan, other, least))
         found = next(better, None)
         if found is None:
-            raise not_enough(memory, needs(sizes, plan))
+            raise BudgetError(memory, needs(sizes, plan), joint=plan.joint)
         plan = found
     needed, inputs, disk = needs(sizes, plan), input_bytes(sizes, plan), file_bytes(sizes, plan)
     kept = room - max(need for stage, need in needed.items() if stage in USES_X)
+    if joint is not None and sizes.n > joint.fit_rows:
+        kept = 0  # few passes read all rows
     return replace(plan, kept=kept, needs=needed, inputs=min(kept, inputs), whole=inputs <= kept, disk=disk)
 
 
-def not_enough(memory: int, needed: dict[str, int]) -> ValueError:
-    """Returns the error where no plan fits."""
-    step = max(needed, key=lambda name: needed[name])
-    least = needed[step] / (1 - SLACK)
-    enough = size(1.02 * least)
-    return ValueError(
-        f"memory is {size(memory)}, and this fit needs at least {size(least)} (to {step}).\n"
-        f"Allow memory={enough!r} (--memory {enough}), or a smaller rank, or fewer random features."
-    )
+class BudgetError(ValueError):
+    """No plan fits the memory; `least` bytes would do."""
+
+    def __init__(self, memory: int, needed: dict[str, int], *, joint: bool = False) -> None:
+        step = max(needed, key=lambda name: needed[name])
+        self.least = int(needed[step] / (1 - SLACK))
+        enough = size(1.02 * self.least)
+        fewer = "training=Joint(sparse_weights=False)" if joint else "fewer random features"
+        super().__init__(
+            f"memory is {size(memory)}, and {'joint training' if joint else 'this fit'} needs at least "
+            f"{size(self.least)} (to {step}).\n"
+            f"Allow memory={enough!r} (--memory {enough}), or a smaller rank, or {fewer}."
+        )
 
 
 def helps(sizes: Sizes, plan: Plan, other: Plan, least: float) -> bool:

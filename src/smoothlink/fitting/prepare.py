@@ -13,10 +13,20 @@ from numpy.typing import NDArray
 from smoothlink.fitting.checkpoint import FitState
 from smoothlink.fitting.choose import ALL_DIRECTIONS, START
 from smoothlink.fitting.embedding import Embedder
-from smoothlink.fitting.holdout import fold_count
+from smoothlink.fitting.holdout import MANY_ROWS, ONE_FIT_ROWS, fold_count
 from smoothlink.fitting.input_kernel import KERNEL_BYTES, draw_inputs, kernel_bytes
-from smoothlink.fitting.memory import GRADIENT_ARRAYS, LARGEST_RANK, SEARCH_ROWS, Plan, Sizes, make_plan, size
+from smoothlink.fitting.memory import (
+    GRADIENT_ARRAYS,
+    LARGEST_RANK,
+    SEARCH_ROWS,
+    BudgetError,
+    Plan,
+    Sizes,
+    make_plan,
+    size,
+)
 from smoothlink.fitting.settings import Inputs, Problem, Request, Settings, TrainingData
+from smoothlink.fitting.train_jointly import joint_sizes, wants_joint
 from smoothlink.fitting.validate import LOGISTIC_FLOPS, affordable_flops
 from smoothlink.machines.host_and_device import BLOCK_ROWS, HOST, HOST_COLUMNS, Speeds, find_machine
 from smoothlink.machines.rows import Rows
@@ -181,7 +191,8 @@ def fit_flops(n: int, s: int, c: int) -> float:
 
 
 def plan_memory(data: TrainingData, request: Request, *, dense: bool, resident: Callable[[], int]) -> Plan:
-    """Returns the sizes of parts: no limits, or what the memory of the request has room for.
+    """Returns the sizes of parts: no limits, or what the memory of the request has room for, joint training included
+    where that is what suits.
 
     `resident` measures what the process holds before the fit.
     """
@@ -189,7 +200,22 @@ def plan_memory(data: TrainingData, request: Request, *, dense: bool, resident: 
         return Plan(block_rows=request.block_rows or BLOCK_ROWS)
     memory = memory_bytes(request.memory)
     assert memory is not None
-    return make_plan(memory, sizes_of(data, request, dense=dense, resident=resident()), request.block_rows)
+    (n, c), weighted = data.Y.shape, data.label_weight is not None
+    live = n if data.w is None else int(np.count_nonzero(data.w))
+    joint = wants_joint(request, n, feature_count(request, live, c), c, sp.issparse(data.X) and not dense, weighted)
+    sizes = sizes_of(data, request, dense=dense, resident=resident())
+    if not joint:
+        return make_plan(memory, sizes, request.block_rows)
+    try:
+        held = min(sizes.held, 2 * ONE_FIT_ROWS) if n >= MANY_ROWS else sizes.held
+        return make_plan(memory, sizes._replace(joint=joint_sizes(data, request), held=held), request.block_rows)
+    except BudgetError as jointly:
+        if request.training == "joint":
+            raise
+        try:
+            return replace(make_plan(memory, sizes, request.block_rows), joint_needs=jointly.least)
+        except BudgetError as stepwise:
+            raise min(jointly, stepwise, key=lambda error: error.least) from None
 
 
 def sizes_of(data: TrainingData, request: Request, *, dense: bool, resident: int) -> Sizes:

@@ -69,7 +69,7 @@ from smoothlink.fitting.train_jointly import (
 )
 from smoothlink.fitting.validate import Validation, saved_validation, validate
 from smoothlink.machines.arrays import take_rows, to_host
-from smoothlink.machines.host_and_device import Machine, find_machine, retry_with_smaller_blocks
+from smoothlink.machines.host_and_device import HOST, Machine, find_machine, retry_with_smaller_blocks
 from smoothlink.machines.rows import Rows
 from smoothlink.model import DecoderInputs, Model
 from smoothlink.solve import DualCholesky
@@ -327,6 +327,7 @@ def fit_and_calibrate(
         with clock.step("calibrate"):
             calibrated = calibrate_model(found, problem, held, request.threshold_aim)
     if len(held) and refit:
+        del found  # two models at once would double the memory
         found = fit(problem.rows)
     model = replace(
         found.model,
@@ -405,12 +406,13 @@ def fit_finetuned(pose: Pose, request: Request, clock: Clock, state: FitState) -
     stop: list[int] = []  # after how many passes held-out rows gained no more
 
     def fit(rows: Rows) -> tuple[Model, Embedded]:
-        model, embedded = fit_link(problem, rows, choice.settings, not_calibrated(rows.c), clock)
+        own = problem._replace(state=problem.state.part("all-rows" if stop else "first-fit"))
+        model, embedded = fit_link(own, rows, choice.settings, not_calibrated(rows.c), clock)
         with clock.step("finetune"):
             if stop:
-                model, _ = finetune(model, rows, NOTHING, choice, request, clock, stop[0])
+                model, _ = finetune(model, rows, NOTHING, choice._replace(problem=own), request, clock, stop[0])
             else:
-                model, done = finetune(model, rows, held, choice, request, clock)
+                model, done = finetune(model, rows, held, choice._replace(problem=own), request, clock)
                 stop.append(done)
         return model, embedded
 
@@ -427,7 +429,13 @@ def finish_joint(
 
     def one_fit(rows: Rows) -> OneFit:
         model, embedded = fit(rows)
-        return OneFit(model, embedded, lambda numbers: model.embed_scaled_rows(scaled_rows(problem.rows.take(numbers))))
+
+        def embedded_rows(numbers: Array) -> Any:
+            some = scaled_rows(problem.rows.take(numbers))
+            problem.rows.release()
+            return model.embed_scaled_rows(some)
+
+        return OneFit(model, embedded, embedded_rows)
 
     refit = problem.rows.n < MANY_ROWS
     model, embedded, calibrated = fit_and_calibrate(one_fit, problem, held, request, clock, refit=refit)
@@ -489,6 +497,9 @@ def loaded_bytes(request: Request, data: TrainingData) -> int:
         warnings.simplefilter("ignore")
         for solver in solvers:
             run(TrainingData(X, Y, None, data.multiclass), replace(request, **PROBE, solver=solver))
+        if considers_joint(request, data.Y.shape[1]) and request.joint_conflict is None:
+            joint = PROBE | {"training": "joint", "negatives": 2, "device": HOST}
+            run(TrainingData(X, Y, None, data.multiclass), replace(request, **joint))
     for kind in (np.float32, np.float64):  # large products fill the buffers of BLAS
         A = np.ones((1024, 2048), kind)
         A @ A.T

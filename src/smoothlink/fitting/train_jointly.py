@@ -12,25 +12,32 @@ from numpy.typing import NDArray
 
 from smoothlink.errors import DeviceError
 from smoothlink.fitting.calibration import HeldOut, criterion
+from smoothlink.fitting.checkpoint import FitState
 from smoothlink.fitting.device_memory import check_joint
+from smoothlink.fitting.holdout import NOTHING
 from smoothlink.fitting.link import label_totals
-from smoothlink.fitting.settings import ChosenSettings, Clock, Problem, Request, Settings
+from smoothlink.fitting.memory import JointSizes
+from smoothlink.fitting.settings import ChosenSettings, Clock, Problem, Request, Settings, TrainingData
 from smoothlink.fitting.validate import LOGISTIC_FLOPS
 from smoothlink.joint.batches import RowBatches
 from smoothlink.joint.joint_training import (
     FINETUNE,
+    FREQUENT_ROWS,
+    MOST_COOCCURRENCES,
     NEGATIVES,
     JointRows,
     JointWeights,
+    from_arrays,
     row_weights,
     sparse_pattern,
+    to_arrays,
     train,
 )
 from smoothlink.machines.arrays import take_rows, to_host
 from smoothlink.machines.host_and_device import HOST, Host, Machine, find_machine
 from smoothlink.machines.matrices import Sparse
 from smoothlink.machines.rows import Rows, stack
-from smoothlink.machines.rows_in_files import LazyBlock
+from smoothlink.machines.rows_in_files import LazyBlock, SparseFile
 from smoothlink.model import Model
 from smoothlink.solve import ConjugateGradient
 from smoothlink.steps.calibrate import no_calibration
@@ -61,23 +68,57 @@ def considers_joint(request: Request, labels: int) -> bool:
 
 
 def trains_jointly(problem: Problem, settings: Settings, request: Request) -> bool:
-    """Returns whether to train jointly: the request says so, or passes over all labels would cost too much."""
-    if not considers_joint(request, problem.rows.c):
+    """Returns whether to train jointly; where memory is counted, the plan has decided it."""
+    rows, plan = problem.rows, problem.state.plan
+    sparse = not rows.remote and sparse_on_host(rows.blocks[0].X)
+    wanted = wants_joint(request, rows.n, settings.features, rows.c, sparse, problem.label_scale is not None)
+    return plan.joint if plan.memory is not None else wanted
+
+
+def wants_joint(request: Request, n: int, features: int, labels: int, sparse: bool, weighted: bool) -> bool:
+    """Returns whether to train jointly: the request says so, or passes over all labels would cost too much.
+
+    X must be sparse and on the host, and labels without weights.
+    """
+    if not considers_joint(request, labels):
         return False
     reason = request.joint_conflict
-    if problem.label_scale is not None:
+    if weighted:
         reason = "class_weight is given for multilabel y, which training='joint' cannot use."
-    elif problem.rows.remote or not sparse_in_memory(problem.rows.blocks[0].X):
-        reason = "X is dense or in files, and training='joint' needs sparse rows in memory."
+    elif not sparse:
+        reason = "X is dense or on workers, and training='joint' needs sparse rows on this machine."
+    elif request.memory is not None and not isinstance(find_machine(request.device), Host):
+        reason = "memory is given, and on a device training='joint' needs the rows in the host's memory."
     if request.training == "joint" and reason is not None:
         raise ValueError(f"{reason}\nLeave training 'auto', or say 'stepwise'.")
-    exact = 4.0 * problem.rows.n * settings.features * problem.rows.c
-    return request.training == "joint" or (reason is None and exact > LOGISTIC_FLOPS)
+    return request.training == "joint" or (reason is None and 4.0 * n * features * labels > LOGISTIC_FLOPS)
 
 
-def sparse_in_memory(X: Any) -> bool:
-    """Returns whether the inputs of a block are sparse and in memory, though perhaps not yet on their device."""
-    return isinstance(X, Sparse) or (isinstance(X, LazyBlock) and type(X.source) is sp.csr_array and X.prepare is None)
+def sparse_on_host(X: Any) -> bool:
+    """Returns whether the inputs of a block are sparse, though perhaps in a file, or not yet on their device."""
+    return isinstance(X, Sparse) or (isinstance(X, LazyBlock) and sp.issparse(X.source))
+
+
+def joint_sizes(data: TrainingData, request: Request) -> JointSizes:
+    """Returns what the memory of joint training depends on; sparse weights are counted, which reads X."""
+    from smoothlink.joint import cooccurrence
+    from smoothlink.joint.negatives import SCORED_GROUPS, SCORES
+
+    (n, d), c, k, weights = data.X.shape, data.Y.shape[1], joint_rank(request), 0
+    if request.sparse_weights:
+        live = np.arange(n) if data.w is None else np.flatnonzero(data.w > 0)
+        frequent = max(FREQUENT_ROWS, NEGATIVES.frequent * len(live))
+        weights = int(cooccurrence.find(data.X, data.Y, live, d, frequent, MOST_COOCCURRENCES).indptr[-1])
+    b, groups = rows_per_batch(request, HOST), min(SCORED_GROUPS, SCORES // c + 1)
+    labels = min(c, number_of_negatives(request) + int(b * (1 + data.Y.nnz / max(1, n))))  # of a batch, about
+    step = 12 * labels * b + 4 * labels * k + 12 * b * k
+    hard = 4 * groups * c + 8 * groups * CLUSTER_ROWS * k
+    return JointSizes(k, CLUSTER_RANK, CLUSTER_FIT_ROWS, weights, max(step, hard))
+
+
+def joint_rank(request: Request) -> int:
+    """Returns how many directions joint training has."""
+    return JOINT_RANK if request.rank in ("auto", "adaptive") else int(request.rank)
 
 
 def joint_choice(problem: Problem, settings: Settings, request: Request) -> ChosenSettings:
@@ -85,7 +126,7 @@ def joint_choice(problem: Problem, settings: Settings, request: Request) -> Chos
     settings = replace(
         settings,
         ridge=1.0 if request.ridge == "auto" else float(request.ridge),
-        rank=JOINT_RANK if request.rank in ("auto", "adaptive") else int(request.rank),
+        rank=joint_rank(request),
         kernel=parse_kernel("linear"),
         bandwidth=1.0,
         final_ridge=0.0,
@@ -132,23 +173,30 @@ def fit_joint(choice: ChosenSettings, rows: Rows, name: str, request: Request, c
 
     cluster_rows, start_weights, make_step = sampled_training(rows.machine)
     (problem, settings, *_), saved_as = choice, f"{name}-joint"
-    X, w = scaled_rows(rows), np.asarray(rows.w, np.float32)
-    check_joint(rows, settings.rank, X.nnz, 0)
-    live = np.flatnonzero((w > 0) & (np.diff(X.indptr) > 1))
+    plan, w = problem.state.plan, np.asarray(rows.w, np.float32)
+    X: Any = scaled_rows(rows) if plan.memory is None else None  # else in a file, once rows are clustered
+    lengths = entries_of_rows(rows) if X is None else np.diff(X.indptr)
+    live, frequent = np.flatnonzero((w > 0) & (lengths > 1)), NEGATIVES.frequent if request.sparse_weights else None
     with clock.step("embed"):
+        pattern = None if X is None else sparse_pattern(X, problem.Y, live, frequent)
+        check_joint(rows, settings.rank, int(lengths.sum()), 0 if pattern is None else pattern.nnz)
         rank = min(CLUSTER_RANK, settings.embedder.rank)
-        embedder = replace(settings.embedder, rank=rank, solver=LOOSE_SOLVER, adaptive=False, share=None)
+        solver = replace(LOOSE_SOLVER, group=plan.columns)
+        embedder = replace(settings.embedder, rank=rank, solver=solver, adaptive=False, share=None)
         some = rows
         if len(live) > CLUSTER_FIT_ROWS:
             chosen = np.random.default_rng([request.seed, 13]).choice(live, CLUSTER_FIT_ROWS, replace=False)
             some = rows.take(np.sort(chosen))
         directions, _ = embedder.directions(some, embedder.prepare(some), settings.ridge)
-        H = rows.map(embed_rows, directions.W)
+        del some
+        into = None if X is not None else problem.state.array(f"{name}-h", (rows.n, directions.W.shape[1]))
+        H = rows.map(embed_rows, directions.W, into=into)
         groups = cluster_rows(H, live, CLUSTER_ROWS, request.seed)
+        X = write_rows(rows, groups, lengths, problem.state) if X is None else X
         rows.release()  # a step on a device holds X itself
+        problem.state.trim()
     with clock.step("fit"):
-        pattern = sparse_pattern(X, problem.Y, live, NEGATIVES.frequent if request.sparse_weights else None)
-        check_joint(rows, settings.rank, X.nnz, pattern.nnz)
+        pattern = sparse_pattern(X, problem.Y, live, frequent) if pattern is None else pattern
         saved = problem.state.load(saved_as)
         if saved is None:
             rng = np.random.default_rng([request.seed, 9])
@@ -159,9 +207,10 @@ def fit_joint(choice: ChosenSettings, rows: Rows, name: str, request: Request, c
             state, done = SampledState(**saved[1]), int(saved[0]["done"])
         batches = RowBatches.of_groups(groups, rows_per_batch(request, rows.machine), request.seed)
         w = w if problem.multiclass else row_weights(w, problem.Y)
-        data = JointRows(X[:, :-1], problem.Y, w, problem.multiclass)
+        data = JointRows(X[:, :-1] if sp.issparse(X) else X, problem.Y, w, problem.multiclass)
         step = make_step(data, pattern, batches, state, number_of_negatives(request))
-        del X, pattern, directions, H, state
+        problem.state.remove(f"{name}-h")
+        del X, pattern, directions, H, state, groups
         progress = partial(clock.progress, "fit")
         passes = train(step, batches, settings.passes, request.training_rate, NEGATIVES.warm_up, progress, done)
         for done in passes:
@@ -169,7 +218,10 @@ def fit_joint(choice: ChosenSettings, rows: Rows, name: str, request: Request, c
                 step.find_hard_negatives()
             if problem.state.saves:
                 problem.state.save(saved_as, {"done": done}, **vars(step.state))
-    return joint_model(step.weights(), problem, settings, rows)
+        weights = step.weights()
+        del step
+        problem.state.trim()
+    return joint_model(weights, problem, settings, rows)
 
 
 def finetune(
@@ -218,16 +270,27 @@ def finetune(
         )
         return criterion([part], "logistic", multiclass=problem.multiclass)[0]
 
-    best_pass, least = 0, held_out_criterion()
-    step.restart(prior_scores(model.counts, model.total, softmax=problem.multiclass))
+    saved = problem.state.load("finetune")
+    if saved is None:
+        done, best_pass, least = 0, 0, held_out_criterion()
+        step.restart(prior_scores(model.counts, model.total, softmax=problem.multiclass))
+    else:
+        done, best_pass, least = int(saved[0]["done"]), int(saved[0]["best_pass"]), float(saved[0]["least"])
+        step.load(saved[1])
+        if best_pass:
+            arrays = {name[5:]: A for name, A in saved[1].items() if name.startswith("best_")}
+            best = from_arrays(arrays, normalize=best.normalize)
     batches = RowBatches.of_rows(live, request.training_batch or FINETUNE.batch_rows, request.seed)
     progress = partial(clock.progress, "finetune")
-    for done in train(step, batches, passes, request.training_rate, FINETUNE.warm_up, progress):
-        value = held_out_criterion()
+    trained = train(step, batches, passes, request.training_rate, FINETUNE.warm_up, progress, done)
+    while done < stop and not (select and done - best_pass >= IDLE_PASSES):
+        done, value = next(trained), held_out_criterion()
         if value < least or (not select and done == stop):
             best, best_pass, least = step.weights(), done, value
-        if done == stop or (select and done - best_pass == IDLE_PASSES):
-            break
+        if problem.state.saves:
+            arrays = {f"best_{name}": A for name, A in to_arrays(best).items()} if best_pass else {}
+            meta = {"done": done, "best_pass": best_pass, "least": least}
+            problem.state.save("finetune", meta, **step.save(), **arrays)
     return joint_model(best, problem, choice.settings, rows), best_pass
 
 
@@ -248,6 +311,19 @@ def joint_model(weights: JointWeights, problem: Problem, settings: Settings, row
         thresholds=np.full(rows.c, 0.5),
         **label_totals(rows),
     )
+
+
+def entries_of_rows(rows: Rows) -> Array:
+    """Returns how many entries each row has, its intercept included."""
+    return np.concatenate([np.diff(b.X.csr.indptr) for b in rows.each()])
+
+
+def write_rows(rows: Rows, groups: list[Array], lengths: Array, state: FitState) -> SparseFile:
+    """Returns the rows of the groups in a file, group by group, without their intercepts."""
+    file = SparseFile(np.concatenate([NOTHING, *groups]), lengths - 1, rows.d, state.folder)
+    for block in rows.each():
+        file.write(block.start, block.X.csr[:, :-1])
+    return file
 
 
 def scaled_rows(rows: Rows) -> Any:

@@ -15,15 +15,21 @@ Array = NDArray[Any]
 
 ROUNDS = 3  # of 2-means
 SAMPLED_ROWS = 4096  # of a part, which give the line along which it is split
+READ_ROWS = 65536  # of H at a time
 
 
-def cluster_rows(H: Array, rows: Array, size: int, seed: int) -> list[Array]:
+def cluster_rows(H: Any, rows: Array, size: int, seed: int) -> list[Array]:
     """Returns `rows` in groups of at most `size`, all but equally large, whose embeddings H (n, k) point the same way.
 
-    Each half has as many rows as the other, so the cost is n k log2(n / size).
+    H may be in a file. Each half has as many rows as the other, so the cost is n k log2(n / size).
     """
     order = np.random.default_rng([seed, 8]).permutation(rows)
-    Z = unit_rows(np.ascontiguousarray(H[order], np.float32))
+    Z, place = np.empty((len(order), H.shape[1]), np.float32), np.full(len(H), -1, np.int64)
+    place[order] = np.arange(len(order))
+    for start in range(0, len(H), READ_ROWS):  # so that only Z is held whole
+        at = place[start : start + READ_ROWS]
+        Z[at[at >= 0]] = unit_rows(H[start : start + READ_ROWS][at >= 0])
+    del place
     places, starts = np.arange(len(order)), np.array([0, len(order)])
     for _ in range(max(0, int(np.ceil(np.log2(max(1, len(order)) / size))))):
         split_parts(Z, places, starts)

@@ -33,6 +33,7 @@ INTERCEPT_RATE = 0.35  # of V's intercepts, over the same as V's
 SOFTMAX_WEIGHT = 0.3  # of the softmax loss beside the logistic one
 ADAM_BETAS = (0.9, 0.999)
 ADAM_EPSILON = 1e-10
+ADAM_MOMENTS = ("exp_avg", "exp_avg_sq")  # of each part that Adam moves, as torch calls them
 LEAST_LENGTH = 1e-10  # of h, and of the root of mean squared gradients
 FEATURE_MULTIPLE, LABEL_MULTIPLE = 8, 64  # on a GPU features and labels are padded to multiples of these
 
@@ -222,6 +223,23 @@ class FineTuneStep:
         P = self.sparse.pattern
         sparse = sparse_weights(sp.csr_array((D, P.indices, P.indptr), P.shape))
         return JointWeights(W, Features(R, b), decoder, sparse, self.normalize)
+
+    def save(self) -> dict[str, HostArray]:
+        """Returns all that steps move, on the host."""
+        parts = {**vars(self.state), "R": self.R, "b": self.b, "intercepts": self.intercepts}
+        for i, group in enumerate(self.adam.param_groups):
+            parts |= {f"{name}{i}": A for name, A in self.adam.state[group["params"][0]].items()}
+        return {name: to_host(A) for name, A in parts.items()}
+
+    def load(self, saved: dict[str, HostArray]) -> None:
+        """Takes over what `save` returned."""
+        for name, A in {**vars(self.state), "R": self.R, "b": self.b, "intercepts": self.intercepts}.items():
+            A.copy_(torch.from_numpy(saved[name]))
+        for i, group in enumerate(self.adam.param_groups):
+            moments = {name: copy_to_device(saved[f"{name}{i}"], self.machine.name) for name in ADAM_MOMENTS}
+            count = torch.from_numpy(saved[f"step{i}"])
+            moments["step"] = count.to(self.machine.name) if self.machine.half else count
+            self.adam.state[group["params"][0]] = moments
 
     def drop_features(self, x: Any, rng: np.random.Generator) -> Any:
         """Returns rows with some features 0 and the others larger, so that their mean stays; the intercept stays."""

@@ -51,7 +51,7 @@ FINETUNE = Learner(passes=4, batch_rows=512, warm_up=100, sparse_rate=3.0, frequ
 class JointRows(NamedTuple):
     """The rows that are trained on."""
 
-    X: Any  # scaled; (n, d + 1) with the intercept's column last, or (n, d) where W has no intercept
+    X: Any  # scaled; (n, d + 1) with the intercept's column last, or (n, d) where W has no intercept; or a SparseFile
     Y: sp.csr_array  # (n, c)
     w: Array  # (n,)
     softmax: bool  # whether each row has one label
@@ -65,6 +65,19 @@ class JointWeights(NamedTuple):
     V: Array  # (s + 1, c), the intercepts b last
     D: SparseWeights | None  # (d + 1, c)
     normalize: bool  # whether h is scaled to unit length
+
+
+def to_arrays(weights: JointWeights) -> dict[str, Array]:
+    """Returns the arrays of all weights by name, for a file."""
+    sparse = {} if weights.D is None else {f"D_{name}": A for name, A in weights.D._asdict().items() if A is not None}
+    return {"W": weights.W, "R": weights.features.R, "b": weights.features.b, "V": weights.V, **sparse}
+
+
+def from_arrays(arrays: dict[str, Array], *, normalize: bool) -> JointWeights:
+    """Returns the weights that `to_arrays` was given."""
+    sparse = {name[2:]: A for name, A in arrays.items() if name.startswith("D_")}
+    D = SparseWeights(**sparse) if sparse else None
+    return JointWeights(arrays["W"], Features(arrays["R"], arrays["b"]), arrays["V"], D, normalize)
 
 
 @dataclass
@@ -133,28 +146,23 @@ def sparse_pattern(
     Neither the intercept nor a feature in more than the share `frequent` of the rows has any. No feature has where
     `frequent` is None, X is dense, or the pairs of a feature and a label in one row are too many.
     """
-    none = sp.csr_array((X.shape[1], Y.shape[1]), dtype=np.float32)
-    if frequent is None or not sp.issparse(X):
-        return none
-    X, Y = X[rows], Y[rows]
-    if (np.diff(X.indptr) - 1) @ np.diff(Y.indptr).astype(np.int64) > most:
-        return none
-    without = np.bincount(X.indices, minlength=X.shape[1]) > max(FREQUENT_ROWS, frequent * len(rows))
-    without[-1] = True
-    X = select_entries(X, ~without[X.indices])
-    X, Y = (sp.csr_array((np.ones(A.nnz, np.float32), A.indices, A.indptr), A.shape) for A in (X, Y))
-    found = sp.csr_array(X.T.tocsr() @ Y)
-    found.sort_indices()
-    return found
+    shape = X.shape[1], Y.shape[1]
+    if frequent is None or isinstance(X, np.ndarray):
+        return sp.csr_array(shape, dtype=np.int8)
+    from smoothlink.joint import cooccurrence
+
+    found = cooccurrence.find(X, Y, rows, X.shape[1] - 1, max(FREQUENT_ROWS, frequent * len(rows)), most)
+    labels = found.labels()
+    return sp.csr_array((np.ones(len(labels), np.int8), labels, found.indptr), shape)
 
 
-def sparse_weights(D: sp.csr_array) -> SparseWeights | None:
-    """Returns D (d + 1, c) without the weights that are 0, or None where all are."""
-    D = select_entries(D, D.data != 0)
-    return SparseWeights(D.indptr.astype(np.int64), D.indices.astype(np.int32), D.data) if D.nnz else None
+def sparse_weights(D: Any) -> SparseWeights | None:
+    """Returns D (d + 1, c), in CSR or CSC, without the weights that are 0, or None where all are."""
+    D = select_entries(D, D.data != 0).tocsr()
+    return SparseWeights(D.indptr.astype(np.int64), D.indices.astype(np.int32, copy=False), D.data) if D.nnz else None
 
 
-def select_entries(A: sp.csr_array, selected: Array) -> sp.csr_array:
-    """Returns a matrix of the entries of A that are selected (nnz,)."""
-    indptr = np.append(0, np.cumsum(selected))[A.indptr]
-    return sp.csr_array((A.data[selected], A.indices[selected], indptr), A.shape)
+def select_entries(A: Any, selected: Array) -> Any:
+    """Returns a matrix of the entries of A, in CSR or CSC, that are selected (nnz,)."""
+    kept = np.flatnonzero(selected)
+    return type(A)((A.data[kept], A.indices[kept], np.searchsorted(kept, A.indptr)), A.shape)

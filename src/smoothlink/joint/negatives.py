@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from smoothlink.joint.batches import RowBatch, RowBatches, ranges
 from smoothlink.joint.joint_training import NEGATIVES, JointRows, JointState, JointWeights, sparse_weights
 from smoothlink.machines.compiled import compiled
+from smoothlink.machines.rows_in_files import SparseFile
 from smoothlink.steps.featurize import Features
 from smoothlink.steps.infer import RunningTopK
 
@@ -39,7 +40,7 @@ LEAST_INCLUSION = 1e-4  # probability that a label is scored
 CERTAIN = 30.0  # a score beyond this is certain
 SMALL_GRADIENT = 0.1  # a gradient by a score below this is sampled; from 0.02 to 0.2 nothing changes
 HARD_NEGATIVES = 10  # for each group
-SCORED_GROUPS = 2048  # at a time
+SCORED_GROUPS, SCORES = 2048, 1 << 25  # at a time, at most
 STEPPED_LABELS = 16  # at a time by one thread
 
 
@@ -93,7 +94,8 @@ def start_weights(first: Array, H: Array, k: int, rng: np.random.Generator) -> A
     """Returns W (d, k): the directions (d, m) of an embedding whose rows are H (n, m), then random ones."""
     d, m = len(first), min(k, first.shape[1])
     size = np.sqrt(max(float(np.einsum("ij,ij->", H[:, :m], H[:, :m], dtype=np.float64)) / max(1, len(H)), 1e-30))
-    W = rng.standard_normal((d, k), dtype=np.float32) * np.float32(EMBEDDING_LENGTH / np.sqrt(k))
+    W = rng.standard_normal((d, k), dtype=np.float32)
+    W *= np.float32(EMBEDDING_LENGTH / np.sqrt(k))
     W[:, :m] = first[:, :m] * np.float32(EMBEDDING_LENGTH * np.sqrt(m / k) / size)
     return W
 
@@ -121,7 +123,7 @@ class SampledStep:
         self.room = np.empty((2, 0), np.int32)  # of the sparse weights that a batch uses, and of their features
 
     def __call__(self, batch: RowBatch, rate: float) -> None:
-        A, s, rows = self.rows.X, self.state, batch.rows
+        s, (A, rows) = self.state, loaded_rows(self.rows.X, batch.rows)
         group, at = ranges(self.group_labels.indptr[batch.groups], self.group_labels.indptr[batch.groups + 1])
         own = self.group_labels.indices[at]
         labels = batch_labels(own, self.rows.Y.shape[1], self.negatives, batch.rng)
@@ -172,14 +174,15 @@ class SampledStep:
 
     def find_hard_negatives(self) -> None:
         """Finds the labels of the highest scores at the mean of each group, of which the next batches score all."""
-        s, A, b = self.state, self.rows.X, self.batches
+        s, b = self.state, self.batches
         if self.negatives >= len(s.V):
             return
         k = min(HARD_NEGATIVES, len(s.V))
         s.hard = np.zeros((b.groups, k), np.int32)
-        for first in range(0, b.groups, SCORED_GROUPS):
-            starts = b.starts[first : first + SCORED_GROUPS + 1]
-            rows = b.rows[starts[0] : starts[-1]]
+        step = min(SCORED_GROUPS, max(1, SCORES // len(s.V)))
+        for first in range(0, b.groups, step):
+            starts = b.starts[first : first + step + 1]
+            A, rows = loaded_rows(self.rows.X, b.rows[starts[0] : starts[-1]])
             H, lengths = np.empty((len(rows), s.W.shape[1]), np.float32), np.empty(len(rows), np.float32)
             embed(rows, A.indptr, A.indices, A.data, s.W, EMBEDDING_LENGTH, H, lengths)
             means = group_means(H, starts - starts[0])
@@ -198,9 +201,14 @@ class SampledStep:
             W=np.vstack([s.W, np.zeros((1, k), np.float32)]),
             features=Features(np.zeros((k, 0), np.float32), np.zeros(0, np.float32)),
             V=np.vstack([np.float32(EMBEDDING_LENGTH) * s.V.T, s.b.T]),
-            D=sparse_weights(sp.csc_array((s.D, self.features, self.indptr), self.shape).tocsr()),
+            D=sparse_weights(sp.csc_array((s.D, self.features, self.indptr), self.shape)),
             normalize=True,
         )
+
+
+def loaded_rows(X: Any, rows: Array) -> tuple[sp.csr_array, Array]:
+    """Returns a matrix in memory that has these rows of X, and their numbers in it."""
+    return (X.read(rows), np.arange(len(rows))) if isinstance(X, SparseFile) else (X, rows)
 
 
 def batch_labels(own: Array, c: int, negatives: int, rng: np.random.Generator) -> Array:

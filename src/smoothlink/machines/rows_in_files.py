@@ -25,6 +25,7 @@ Array = NDArray[Any]
 CHECKED_ENTRIES = 1 << 22  # at a time
 PIECE_BYTES = 16 << 20  # of an array that are read at a time
 COLUMN_ROWS = 4096  # of a file that are read at a time for one column
+TAKEN_ROWS = 65536  # of a file that are taken by number at a time
 
 
 def mapped_file(array: Array) -> mmap.mmap | None:
@@ -129,7 +130,7 @@ class Budget:
         """Returns whether the budget has room for this block, and if so reserves it."""
         if self.left is None:
             return True
-        fits = bool(X.nbytes <= self.left)
+        fits = self.left > 0 and bool(X.nbytes <= self.left)  # to count the bytes prepares X for products
         self.left -= X.nbytes if fits else 0
         return fits
 
@@ -189,6 +190,50 @@ def load(X: Any) -> Any:
     return X.load() if isinstance(X, LazyBlock) else X
 
 
+ENTRY = np.dtype([("column", np.int32), ("value", np.float32)])
+
+
+class SparseFile:
+    """Sparse rows in a temporary file, in an order in which they will be read: neighbours are one read."""
+
+    def __init__(self, order: Array, lengths: Array, columns: int, folder: str | os.PathLike[str] | None) -> None:
+        """Makes room for the rows `order` (m,) of those that have `lengths` (n,) entries."""
+        self.order, self.shape = order, (len(lengths), columns)
+        self.place = np.full(len(lengths), -1, np.int64)  # in the file
+        self.place[order] = np.arange(len(order))
+        self.starts = np.append(0, np.cumsum(lengths[order], dtype=np.int64))
+        self.file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
+
+    def write(self, first: int, A: sp.csr_array) -> None:
+        """Writes those of the rows first, first + 1, ... that have a place; A is these rows."""
+        entries = np.empty(A.nnz, ENTRY)
+        entries["column"], entries["value"] = A.indices, A.data
+        place = self.place[first : first + A.shape[0]]
+        numbers = np.flatnonzero(place >= 0)
+        numbers = numbers[np.argsort(place[numbers])]
+        for number, start in zip(numbers.tolist(), self.starts[place[numbers]].tolist(), strict=True):
+            self.file.seek(ENTRY.itemsize * start)
+            self.file.write(entries[A.indptr[number] : A.indptr[number + 1]].data)
+
+    def read(self, numbers: Array) -> sp.csr_array:
+        """Returns some rows in memory, in this order."""
+        place = self.place[numbers]
+        indptr = np.append(0, np.cumsum(self.starts[place + 1] - self.starts[place]))
+        entries = np.empty(indptr[-1], ENTRY)
+        runs = np.append(np.flatnonzero(np.diff(place, prepend=-2) != 1), len(place))
+        for start, end in zip(runs[:-1].tolist(), runs[1:].tolist(), strict=True):
+            room = entries[indptr[start] : indptr[end]]
+            self.file.seek(ENTRY.itemsize * int(self.starts[place[start]]))
+            if self.file.readinto(room.data) != room.nbytes:
+                raise OSError("the temporary file of the rows was cut short")
+        parts = entries["value"].copy(), entries["column"].copy(), indptr.astype(np.int32)
+        return sp.csr_array(parts, (len(numbers), self.shape[1]))
+
+    @property
+    def nnz(self) -> int:
+        return int(self.starts[-1])
+
+
 class FileArray:
     """A float32 array (n, m) in a file: slices of rows are read and written, a few rows may be taken by number."""
 
@@ -215,9 +260,11 @@ class FileArray:
             count = max(0, stop - start) * width
             return np.fromfile(self.path, self.dtype, count, offset=4 * start * width).reshape(-1, width)
         numbers = np.asarray(key)
-        if not len(numbers):
-            return np.zeros((0, width), np.float32)
-        return np.array(np.memmap(self.path, self.dtype, "r", shape=self.shape)[numbers])  # unmapped right after
+        found = np.empty((len(numbers), width), np.float32)
+        for start in range(0, len(numbers), TAKEN_ROWS):
+            part = slice(start, start + TAKEN_ROWS)
+            found[part] = np.memmap(self.path, self.dtype, "r", shape=self.shape)[numbers[part]]  # unmapped right after
+        return found
 
     def __setitem__(self, key: slice, rows: Array) -> None:
         start, stop, _ = key.indices(len(self))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothlink.machines.arrays import Array, astype, contiguous, like
+from smoothlink.machines.arrays import Array, astype, contiguous, empty_as
 from smoothlink.machines.matrices import Sparse
 from smoothlink.machines.rows import Block, Rows
 from smoothlink.solve.cholesky import Factorable
@@ -72,15 +72,17 @@ class KernelSolve:
         self.pivot = system.squares[-1] + rho[-1] - float(s[:, 0] @ self.slopes[:, 0])
 
     def __call__(self, B: Array, *, overwrite: bool = False) -> Array:
-        others = astype(B, np.float64, copy=True)
-        others[-1] = 0
-        intercept = (B[-1] - self.slopes[:, 0] @ others) / self.pivot
-        Z = self._without_intercept(others)
-        Z -= self.slopes * intercept
-        Z[-1] = intercept
-        if overwrite:
-            B[...] = Z
-        return B if overwrite else like(Z, B)
+        out = B if overwrite else empty_as(B)
+        group = self.rows.columns(self.rows.d)  # at a time: five arrays (d, group) in float64 are held
+        for part in (slice(start, start + group) for start in range(0, B.shape[1], group)):
+            others = astype(B[:, part], np.float64, copy=True)
+            others[-1] = 0
+            intercept = (B[-1, part] - self.slopes[:, 0] @ others) / self.pivot
+            Z = self._without_intercept(others)
+            Z -= self.slopes * intercept
+            Z[-1] = intercept
+            out[:, part] = Z
+        return out
 
     def _without_intercept(self, B: Array) -> Array:
         """Returns A0^-1 B = (B - X0'W^1/2 (K + rho)^-1 W^1/2 X0 B) / rho; both are 0 at the intercept."""
