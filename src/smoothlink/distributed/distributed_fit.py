@@ -151,6 +151,10 @@ def split_file(rows: int, ends: Array, divisible: bool) -> list[tuple[int, int]]
 def check_shards(cluster: Cluster, request: Request) -> None:
     """Raises ValueError where the workers are to write the decoder of a fit in which they cannot."""
     loss = request.loss if request.loss != "auto" or request.effort == "full" else "squared"
+    if cluster.shards is not None and request.training == "joint":
+        raise ValueError(
+            "shards are written by stepwise fits; training is 'joint'.\nLeave shards out, or training 'auto'."
+        )
     one_fit = request.effort == "quick" or (request.given and not request.calibrate)  # nothing is tried before it
     if cluster.shards is not None and (loss not in ("squared", "logistic") or not one_fit):
         raise ValueError(

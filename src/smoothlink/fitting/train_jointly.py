@@ -34,7 +34,7 @@ from smoothlink.machines.rows_in_files import LazyBlock
 from smoothlink.model import Model
 from smoothlink.solve import ConjugateGradient
 from smoothlink.steps.calibrate import no_calibration
-from smoothlink.steps.embed import embed_rows
+from smoothlink.steps.embed import Embedding, embed_rows
 from smoothlink.steps.featurize import parse_kernel
 from smoothlink.steps.squared import prior_scores
 from smoothlink.weights import ArrayWeights
@@ -67,7 +67,9 @@ def trains_jointly(problem: Problem, settings: Settings, request: Request) -> bo
     reason = request.joint_conflict
     if problem.label_scale is not None:
         reason = "class_weight is given for multilabel y, which training='joint' cannot use."
-    elif problem.rows.remote or not sparse_in_memory(problem.rows.blocks[0].X):
+    elif problem.rows.writes_decoder:
+        reason = "The decoder is written in shards, which training='joint' cannot."
+    elif not (problem.rows.sparse if problem.rows.remote else sparse_in_memory(problem.rows.blocks[0].X)):
         reason = "X is dense or in files, and training='joint' needs sparse rows in memory."
     if request.training == "joint" and reason is not None:
         raise ValueError(f"{reason}\nLeave training 'auto', or say 'stepwise'.")
@@ -128,6 +130,8 @@ def sampled_training(machine: Machine) -> tuple[Any, Any, Any]:
 
 def fit_joint(choice: ChosenSettings, rows: Rows, name: str, request: Request, clock: Clock) -> Model:
     """Returns a model, not yet calibrated, trained with sampled negatives; its state is saved under `name`."""
+    if rows.remote:
+        return rows.fit_joint(choice, name, request, clock)
     from smoothlink.joint.negatives import SampledState
 
     cluster_rows, start_weights, make_step = sampled_training(rows.machine)
@@ -136,13 +140,7 @@ def fit_joint(choice: ChosenSettings, rows: Rows, name: str, request: Request, c
     check_joint(rows, settings.rank, X.nnz, 0)
     live = np.flatnonzero((w > 0) & (np.diff(X.indptr) > 1))
     with clock.step("embed"):
-        rank = min(CLUSTER_RANK, settings.embedder.rank)
-        embedder = replace(settings.embedder, rank=rank, solver=LOOSE_SOLVER, adaptive=False, share=None)
-        some = rows
-        if len(live) > CLUSTER_FIT_ROWS:
-            chosen = np.random.default_rng([request.seed, 13]).choice(live, CLUSTER_FIT_ROWS, replace=False)
-            some = rows.take(np.sort(chosen))
-        directions, _ = embedder.directions(some, embedder.prepare(some), settings.ridge)
+        directions = clustering_directions(rows, live, settings, request)
         H = rows.map(embed_rows, directions.W)
         groups = cluster_rows(H, live, CLUSTER_ROWS, request.seed)
         rows.release()  # a step on a device holds X itself
@@ -170,6 +168,19 @@ def fit_joint(choice: ChosenSettings, rows: Rows, name: str, request: Request, c
             if problem.state.saves:
                 problem.state.save(saved_as, {"done": done}, **vars(step.state))
     return joint_model(step.weights(), problem, settings, rows)
+
+
+def clustering_directions(rows: Rows, live: Array, settings: Settings, request: Request) -> Embedding:
+    """Returns the directions by which rows are clustered, fitted to all rows or to some of the `live` ones; where rows
+    are on workers, to these in this process."""
+    rank = min(CLUSTER_RANK, settings.embedder.rank)
+    embedder = replace(settings.embedder, rank=rank, solver=LOOSE_SOLVER, adaptive=False, share=None)
+    if len(live) > CLUSTER_FIT_ROWS:
+        live = np.sort(np.random.default_rng([request.seed, 13]).choice(live, CLUSTER_FIT_ROWS, replace=False))
+        rows = rows.take(live)
+    elif rows.remote:
+        rows = rows.take(live)
+    return embedder.directions(rows, embedder.prepare(rows), settings.ridge)[0]
 
 
 def finetune(
