@@ -115,7 +115,7 @@ REFUSED = [
     {"device": "torch"},
     {"memory": "2G"},
     {"solver": DualCholesky()},
-    {"training": "joint"},
+    {"training": "finetune"},
     {"embedding": PerLabel(object())},
 ]
 

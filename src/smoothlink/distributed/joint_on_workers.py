@@ -22,11 +22,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+from numba import prange
 from numpy.typing import NDArray
 
 from smoothlink.distributed.client import Cluster
 from smoothlink.distributed.tasks import Partition
 from smoothlink.fitting.link import label_totals
+from smoothlink.fitting.memory import call_glibc
 from smoothlink.fitting.settings import ChosenSettings, Clock, Request
 from smoothlink.fitting.train_jointly import (
     CLUSTER_ROWS,
@@ -49,6 +51,7 @@ from smoothlink.joint.joint_training import (
     sparse_pattern,
 )
 from smoothlink.joint.negatives import SampledState, SampledStep, start_weights
+from smoothlink.machines.compiled import compiled
 from smoothlink.machines.rows import stack
 from smoothlink.model import Model
 from smoothlink.steps.embed import embed_rows
@@ -60,7 +63,9 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 
 EXCHANGED_STEPS = 24  # steps of a worker between two exchanges
-TRAINED = ("W", "V", "b", "D")  # arrays of `SampledState`; the squares of W's gradients are its w_squares, and so on
+# Dask has its workers return the memory of every array above 128 KB, whose page faults are a quarter of a step's time:
+# (M_TRIM_THRESHOLD, M_MMAP_THRESHOLD) as glibc would set them by itself.
+MALLOC = ((-1, 64 << 20), (-3, 32 << 20))
 SAVED = tuple(field.name for field in fields(SampledState) if field.name != "hard")  # all but what a worker has alone
 
 
@@ -164,23 +169,29 @@ def exchange_changes(
     if len(steps) == 1:
         return after, [cluster.submit("size", bytes_sent, after[0])]
     changes = [cluster.submit("changes", changes_of, *pair) for pair in zip(steps, after, strict=True)]
-    totals = add_on_each(cluster, add_changes, changes)
+    halves = sums_of_halves(cluster, add_changes, changes)
     sizes = [cluster.submit("size", bytes_sent, change) for change in changes]
-    return [cluster.submit("combine", apply_changes, *pair) for pair in zip(steps, totals, strict=True)], sizes
+    return [
+        cluster.submit("apply", apply_changes, step, *sums) for step, sums in zip(steps, halves, strict=True)
+    ], sizes
+
+
+def sums_of_halves(cluster: Cluster, add: Callable[[Any, Any], Any], parts: list[Any]) -> list[tuple[Any, Any]]:
+    """Returns for each worker, of which each has a part, the sums of the first and of the second half of all parts."""
+    half = len(parts) // 2
+    first, second = (add_on_each(cluster, add, some) for some in (parts[:half], parts[half:]))
+    return [(own, second[i % len(second)]) for i, own in enumerate(first)] + [
+        (first[i % len(first)], own) for i, own in enumerate(second)
+    ]
 
 
 def add_on_each(cluster: Cluster, add: Callable[[Any, Any], Any], parts: list[Any]) -> list[Any]:
-    """Returns the sum of one part per worker, for each worker its own: a tree of additions in which every worker adds
-    what it has to what a worker of the other half has."""
+    """Returns the sum of all parts, for each worker its own: a tree of additions in which every worker adds what it has
+    to what a worker of the other half has. `add` gives the same in either order."""
     if len(parts) == 1:
         return parts
-    half = len(parts) // 2
-    left, right = (add_on_each(cluster, add, some) for some in (parts[:half], parts[half:]))
-    return [
-        cluster.submit("add", add, own, others[i % len(others)])
-        for some, others in ((left, right), (right, left))
-        for i, own in enumerate(some)
-    ]
+    sums = sums_of_halves(cluster, add, parts)
+    return [cluster.submit("add", add, *(pair if i < len(parts) // 2 else pair[::-1])) for i, pair in enumerate(sums)]
 
 
 # On a worker
@@ -288,6 +299,8 @@ def begin_step(
 
 def take_steps(before: WorkerStep, plan: JointPlan, done: int, exchange: int) -> WorkerStep:
     """Returns the step after the batches of one part of a pass."""
+    for option, size in MALLOC:
+        call_glibc("mallopt", option, size)
     after = before.copy()
     batches = after.step.batches
     count = len(batches.ends)
@@ -308,24 +321,21 @@ class Change(NamedTuple):
 
 def changes_of(before: WorkerStep, after: WorkerStep) -> list[Change]:
     """Returns what one worker changed of each array."""
-    found, old, new = [], before.step.state, after.step.state
-    for name in TRAINED:
-        squares, q = (getattr(state, f"{name.lower()}_squares") for state in (new, old))
-        places = np.flatnonzero(squares != q)
-        values = getattr(new, name)[places] - getattr(old, name)[places]
-        root = np.sqrt(squares[places])
-        values *= root if values.ndim == 1 else root[:, None]
-        found.append(Change(places.astype(np.int32), values, squares[places] - q[places]))
+    found = []
+    for old, new in zip(trained(before), trained(after), strict=True):
+        places = np.flatnonzero(new.squares != old.squares).astype(np.int32)
+        values = np.empty((len(places), new.weights.shape[1]), np.float32)
+        subtract_rows(new.weights, old.weights, places, np.sqrt(new.squares[places]), values)
+        found.append(Change(places, values, new.squares[places] - old.squares[places]))
     return found
 
 
 def add_changes(a: list[Change], b: list[Change]) -> list[Change]:
-    """Returns the sums of what two workers, or two halves of them, changed; in either order they are the same."""
+    """Returns the sums of what two workers, or two groups of them, changed; in either order they are the same."""
     found = []
     for one, other in zip(a, b, strict=True):
         places = np.union1d(one.places, other.places)
-        values = np.zeros((len(places), *one.values.shape[1:]), np.float32)
-        squares = np.zeros(len(places), np.float32)
+        values, squares = np.zeros((len(places), one.values.shape[1]), np.float32), np.zeros(len(places), np.float32)
         for part in (one, other):
             at = np.searchsorted(places, part.places)
             values[at] += part.values
@@ -334,15 +344,50 @@ def add_changes(a: list[Change], b: list[Change]) -> list[Change]:
     return found
 
 
-def apply_changes(before: WorkerStep, total: list[Change]) -> WorkerStep:
-    """Returns a worker's step with the weights that all workers have after an exchange."""
+def apply_changes(before: WorkerStep, *parts: list[Change]) -> WorkerStep:
+    """Returns a worker's step with the weights that all workers have after an exchange of these changes."""
     after = before.copy()
-    for name, (places, values, added) in zip(TRAINED, total, strict=True):
-        A, squares = (getattr(after.step.state, part) for part in (name, f"{name.lower()}_squares"))
-        squares[places] += added
-        root = np.sqrt(squares[places])
-        A[places] += values / (root if values.ndim == 1 else root[:, None])
+    for array, *changes in zip(trained(after), *parts, strict=True):
+        for places, _, squares in changes:
+            array.squares[places] += squares
+        for places, values, _ in changes:
+            add_rows(array.weights, places, values, np.sqrt(array.squares[places]))
     return after
+
+
+class TrainedArray(NamedTuple):
+    """Weights and the sums of their squared gradients, in the memory of a state."""
+
+    weights: Array  # (m, k)
+    squares: Array  # (m,)
+
+
+def trained(step: WorkerStep) -> list[TrainedArray]:
+    """Returns the arrays that the workers exchange: W, V, the intercepts and the sparse weights."""
+    s = step.step.state
+    return [
+        TrainedArray(s.W, s.w_squares),
+        TrainedArray(s.V, s.v_squares),
+        TrainedArray(s.b, s.b_squares),
+        TrainedArray(s.D[:, None], s.d_squares),
+    ]
+
+
+@compiled(parallel=True)
+def subtract_rows(new: Array, old: Array, places: Array, factors: Array, out: Array) -> None:
+    """Writes factors (new - old) of some rows to out."""
+    for i in prange(len(places)):
+        for t in range(out.shape[1]):
+            out[i, t] = factors[i] * (new[places[i], t] - old[places[i], t])
+
+
+@compiled(parallel=True)
+def add_rows(A: Array, places: Array, values: Array, divisors: Array) -> None:
+    """Adds values over divisors to some rows of A."""
+    for i in prange(len(places)):
+        factor = np.float32(1) / divisors[i]
+        for t in range(A.shape[1]):
+            A[places[i], t] += factor * values[i, t]
 
 
 def bytes_sent(changes: list[Change] | WorkerStep) -> int:
