@@ -1,7 +1,7 @@
 """Joint training with sampled negatives on a cluster: each worker trains a copy of all weights on clusters of its own
 rows, and now and then the workers add up what they changed.
 
-A sum of gradients in each step would cost more than the step: docs/scaling.md. So a worker takes some steps by itself,
+A sum of gradients in each step would cost more than the step (decision 39). So a worker takes some steps by itself,
 then all of them exchange their changes since the last exchange, worker to worker. The sum of two workers' changes is
 not the step that Adagrad would have taken: each had a rate by its own squared gradients. So a change d of a weight
 whose squared gradients are q is sent as sqrt(q) d, and the sum of these is divided by the root of all squares together:

@@ -22,7 +22,6 @@ from smoothlink.machines.rows import Rows, SavedSums, stack
 
 if TYPE_CHECKING:
     from smoothlink.fitting.settings import Settings
-    from smoothlink.model import Model
     from smoothlink.steps.featurize import Features
     from smoothlink.steps.squared import LinkSums
     from smoothlink.weights import ShardedWeights
@@ -240,7 +239,7 @@ class ClusterRows(Rows):
         """Whether the inputs on the workers are sparse."""
         return bool(self.cluster.gather(self.cluster.submit("kind", tasks.has_sparse_inputs, self.parts[0])))
 
-    def fit_joint(self, choice: Any, name: str, request: Any, clock: Any) -> Model:
+    def fit_joint(self, choice: Any, name: str, request: Any, clock: Any) -> Any:
         """Returns a model trained jointly, with sampled negatives: each worker takes steps on its own rows."""
         from smoothlink.distributed.joint_on_workers import train_on_workers  # its kernels take a second to import
 
