@@ -11,13 +11,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.cluster_fit import Wire
+import numpy as np
+import scipy.sparse as sp
 from distributed import Client
 
 import smoothlink
+from bench.cluster_fit import Wire
 from smoothlink import Joint, SmoothLinkClassifier
 from smoothlink.distributed.client import local_processes
-from smoothlink.synth import Shape, synthesise
 
 
 def fit(folder: Path, workers: int, seed: int) -> dict[str, Any]:
@@ -52,8 +53,10 @@ def fit(folder: Path, workers: int, seed: int) -> dict[str, Any]:
 
 def fit_few_rows() -> None:
     """A small fit, which loads and compiles what is loaded and compiled once."""
-    made = synthesise(Shape(300, 80, 12, 2), 2000)
-    SmoothLinkClassifier(training=Joint(20), rank=24).fit(made.X, made.Y)
+    rng = np.random.default_rng(0)
+    X = sp.csr_array(sp.random(2000, 300, 0.05, "csr", np.float32, rng))
+    Y = sp.csr_array(sp.random(2000, 100, 0.03, "csr", np.float32, rng, data_rvs=np.ones))
+    SmoothLinkClassifier(training=Joint(20), rank=24).fit(X, Y)
 
 
 if __name__ == "__main__":
