@@ -74,6 +74,13 @@ def test_classes_are_trained_on_workers_too(workers):
     assert there.score(X[1500:], y[1500:]) == pytest.approx(here.score(X[1500:], y[1500:]), abs=0.04)
 
 
+def test_a_worker_whose_rows_have_no_features_takes_no_steps(workers, data):
+    X, Y = data[0][:1500].copy(), data[1][:1500]
+    X.data[X.indptr[1000] :] = 0
+    there = fit(X, Y, workers.client)
+    assert precision(there, X[:1000], Y[:1000]) == pytest.approx(precision(fit(X, Y), X[:1000], Y[:1000]), abs=0.05)
+
+
 def worker_step(W, squares):
     """The step of a worker that has W (d, k) alone."""
     none, no_squares = np.zeros((0, 1), np.float32), np.zeros(0, np.float32)

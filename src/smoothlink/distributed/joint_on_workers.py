@@ -122,8 +122,9 @@ def train_on_workers(rows: ClusterRows, choice: ChosenSettings, name: str, reque
         gather, saved = cluster.client.gather, state.load(saved_as)
         meta, arrays = ({"done": 0, "groups": []}, {}) if saved is None else saved
         done, hard = meta["done"], hard_by_worker(meta["groups"], arrays.get("hard"), workers)
-        H = rows.map(embed_rows, W).parts
-        lengths = [cluster.submit("length", squared_length, h, part.live) for h, part in zip(H, counts, strict=True)]
+        H = rows.map(embed_rows, W)
+        embedded = zip(H.parts, counts, strict=True)
+        lengths = [cluster.submit("length", squared_length, h, part.live) for h, part in embedded]
         length = np.array([[np.sqrt(sum(gather(lengths)) / max(1, len(live)))]])
         begun = tuple(arrays[name] for name in SAVED) if done else ()
         beginning = cluster.send(Beginning(W[:-1], length, intercepts, begun))
@@ -131,8 +132,9 @@ def train_on_workers(rows: ClusterRows, choice: ChosenSettings, name: str, reque
         patterns = add_on_each(cluster, add_patterns, patterns)
         steps = [
             cluster.submit("begin", begin_step, *part, beginning, plan, i, hard[i])
-            for i, part in enumerate(zip(data, H, patterns, strict=True))
+            for i, part in enumerate(zip(data, H.parts, patterns, strict=True))
         ]
+        del patterns  # steps have their own
         while done < plan.passes:
             for exchange in range(plan.exchanges):
                 steps, sizes = exchange_changes(cluster, steps, plan, done, exchange)
