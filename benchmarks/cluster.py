@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.circumstances import RESULTS, ROOT, Watch, store, versions
+from bench.cluster_joint_page import joint_section
 from bench.cluster_page import page, stored_cells, table
 from bench.scaling_page import page as scaling_page
 from peers.known import OURS
@@ -45,7 +46,7 @@ def main(words: Sequence[str] | None = None) -> None:
                 measure(given, Path(folder))
     cells = stored_cells(given.results)
     if given.page_only or given.results == CELLS:
-        (given.pages / "benchmarks-cluster.md").write_text(page(cells))
+        (given.pages / "benchmarks-cluster.md").write_text(page(cells) + joint_section(given.results))
         (given.pages / "scaling.md").write_text(scaling_page(cells))
     print(table(cells))
 

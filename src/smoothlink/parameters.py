@@ -649,7 +649,7 @@ CLUSTER = Limit(
     lambda p: False,  # an argument of `check` says so
     {
         "device": ONLY_CPU,
-        "training": Values(("auto", "stepwise")),
+        "training": Values(("auto", "stepwise", "joint"), objects="Joint(...)", accepts=is_choice("Joint")),
         "memory": ONLY_NONE,
         "trees": NO_TREES,
         "input_kernel": X_ITSELF,

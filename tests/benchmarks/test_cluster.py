@@ -9,6 +9,7 @@ pytest.importorskip("distributed", reason="Dask is not installed")
 
 import cluster
 from bench import cluster_fit
+from bench.cluster_joint_page import joint_section
 from bench.cluster_page import NOTHING, page, stored_cells, table
 from bench.scaling import Machine, Shape, Traffic, bar, stages
 from bench.scaling_page import ESTIMATES, MOVED, OPERATIONS, rates
@@ -95,8 +96,23 @@ def test_rates_are_those_that_explain_the_fits_on_one_worker(folder):
 
 def test_stored_pages_are_written_from_the_stored_cells():
     cells = stored_cells(cluster.CELLS)
-    assert without_age((cluster.PAGES / "benchmarks-cluster.md").read_text()) == page(cells)
+    assert without_age((cluster.PAGES / "benchmarks-cluster.md").read_text()) == page(cells) + joint_section(
+        cluster.CELLS
+    )
     assert (cluster.PAGES / "scaling.md").read_text() == scaling_page(cells)
+
+
+def test_the_section_on_joint_training_tells_times_and_accuracy(tmp_path):
+    assert joint_section(tmp_path) == ""
+    (tmp_path / "joint").mkdir()
+    for workers, seconds, p1 in ((0, 10.0, 0.25), (2, 14.0, 0.2489)):
+        figures = {"workers": workers, "seconds": seconds, "processor_seconds": 2 * seconds, "p@1": p1, "p@5": 0.1}
+        figures |= {"set": "made", "held_out": 100, "bytes_moved": {"fit": 3e9} if workers else None}
+        figures["stages"] = {"embed": 1.0, "fit": seconds - 2, "calibrate": 1.0}
+        (tmp_path / "joint" / f"{workers}.json").write_text(json.dumps(cell("here", workers, seconds) | figures))
+    said = joint_section(tmp_path)
+    assert "| one process | 10.0 | 1.00 | 20.0 | 1.0 | 8.0 | 1.0 | 25.00 | 10.00 |  |" in said
+    assert "| 2 workers | 14.0 | 1.40 | 28.0 | 1.0 | 12.0 | 1.0 | 24.89 | 10.00 | 3.0 |" in said
 
 
 def test_a_trial_must_not_replace_real_cells(capsys):

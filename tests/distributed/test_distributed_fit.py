@@ -94,6 +94,7 @@ def test_columns_are_partitioned_where_x_fits_a_worker_and_conjugate_gradients_w
     request = fixed(rank=200)._request()
     assert plan_partitions(few, request, "auto").by == "columns"
     assert plan_partitions(many, request, "auto").by == "rows"
+    assert plan_partitions(few, fixed(rank=200, training="joint")._request(), "auto").by == "rows"
     assert plan_partitions(many, request, "columns").reason == "as requested"
     text = str(plan_partitions(few, request, "auto"))
     assert "3 workers, partitioned by columns (X fits a worker): each holds" in text
@@ -115,7 +116,7 @@ REFUSED = [
     {"device": "torch"},
     {"memory": "2G"},
     {"solver": DualCholesky()},
-    {"training": "joint"},
+    {"training": "finetune"},
     {"embedding": PerLabel(object())},
 ]
 

@@ -188,16 +188,17 @@ def test_dense_rows_are_refused(data, rng):
         ({"joint_conflict": "kernel is 'gaussian', which training='joint' cannot use."}, False),
         ({"label_scale": np.ones(2000)}, False),
         ({"X": np.ones((2, 2))}, False),
-        ({"remote": True}, False),
+        ({"remote": True, "sparse": False}, False),
+        ({"remote": True, "sparse": True, "blocks": []}, True),
+        ({"writes_decoder": True}, False),
     ],
     ids=str,
 )
 def test_auto_trains_jointly_where_passes_over_many_labels_would_be_long(change, expected):
     given = {"n": 1_000_000, "c": 2000, "training": "auto", "joint_conflict": None, "label_scale": None}
-    given |= {"remote": False, "X": Sparse(sp.csr_array((2, 2), dtype=np.float32)), **change}
-    blocks = [SimpleNamespace(X=given["X"])]
-    rows = SimpleNamespace(n=given["n"], c=given["c"], remote=given["remote"], blocks=blocks)
-    problem = SimpleNamespace(rows=rows, label_scale=given["label_scale"], state=FitState())
+    given |= {"X": Sparse(sp.csr_array((2, 2), dtype=np.float32)), **change}
+    given = {"remote": False, "writes_decoder": False, "blocks": [SimpleNamespace(X=given["X"])], **given}
+    problem = SimpleNamespace(rows=SimpleNamespace(**given), label_scale=given["label_scale"], state=FitState())
     request = SimpleNamespace(training=given["training"], joint_conflict=given["joint_conflict"], memory=None)
     assert trains_jointly(problem, SimpleNamespace(features=500), request) == expected
 

@@ -180,6 +180,7 @@ def test_rows_of_four_labels_weigh_half_as_much_as_rows_of_one():
     Y = sp.csr_array(np.array([[1, 0, 0, 0], [1, 1, 1, 1]], np.float32))
     w = row_weights(np.array([2.0, 2.0]), Y)
     assert w[0] == pytest.approx(2 * w[1])
+    np.testing.assert_allclose(row_weights(np.array([2.0]), Y[1:], average=2.5), w[1:])  # by the average of all rows
     np.testing.assert_allclose(row_weights(np.array([2.0, 3.0]), sp.csr_array(np.eye(2, dtype=np.float32))), [2, 3])
 
 

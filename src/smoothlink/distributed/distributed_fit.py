@@ -151,6 +151,10 @@ def split_file(rows: int, ends: Array, divisible: bool) -> list[tuple[int, int]]
 def check_shards(cluster: Cluster, request: Request) -> None:
     """Raises ValueError where the workers are to write the decoder of a fit in which they cannot."""
     loss = request.loss if request.loss != "auto" or request.effort == "full" else "squared"
+    if cluster.shards is not None and request.training == "joint":
+        raise ValueError(
+            "shards are written by stepwise fits; training is 'joint'.\nLeave shards out, or training 'auto'."
+        )
     one_fit = request.effort == "quick" or (request.given and not request.calibrate)  # nothing is tried before it
     if cluster.shards is not None and (loss not in ("squared", "logistic") or not one_fit):
         raise ValueError(
@@ -238,7 +242,7 @@ class PartitionPlan(NamedTuple):
 
 def plan_partitions(data: PartitionedData, request: Request, plan: str) -> PartitionPlan:
     """Returns what to partition: rows, or columns where all of X fits a worker and conjugate gradients, if it is they,
-    would send more than X."""
+    would send more than X; joint training solves for nothing on workers."""
     header, workers = data.header, len(data.cluster.workers)
     rank = largest_rank(request, header.rows, header.features, header.labels)
     columns = min(header.labels, rank + request.oversample)
@@ -247,7 +251,7 @@ def plan_partitions(data: PartitionedData, request: Request, plan: str) -> Parti
     moved = 2 * EXPECTED_ITERATIONS * solved  # by the solves of one embedding, there and back, for each worker
     sizes = header.rows, header.features + 1, columns, header.entries + header.rows
     gradients = isinstance(resolve_solver(request.solver, *sizes, by_sums=True), ConjugateGradient)
-    pays = fits and gradients and workers > 1 and moved > inputs
+    pays = fits and gradients and workers > 1 and moved > inputs and request.training != "joint"
     by = plan if plan != "auto" else "columns" if pays else "rows"
     reason = "as requested" if plan != "auto" else "X fits a worker" if by == "columns" else "least to send"
     held = inputs if by == "columns" else inputs // workers

@@ -220,6 +220,17 @@ class ClusterRows(Rows):
         assert self.cluster.shards is not None
         return write_decoder_shards(self, features, sums, settings, self.cluster.shards)
 
+    @property
+    def sparse(self) -> bool:
+        """Whether the inputs on the workers are sparse."""
+        return bool(self.cluster.gather(self.cluster.submit("kind", tasks.has_sparse_inputs, self.parts[0])))
+
+    def fit_joint(self, choice: Any, name: str, request: Any, clock: Any) -> Any:
+        """Returns a model trained jointly, with sampled negatives: each worker takes steps on its own rows."""
+        from smoothlink.distributed.joint_on_workers import train_on_workers  # its kernels take a second to import
+
+        return train_on_workers(self, choice, name, request, clock)
+
     def compact(self) -> Rows:
         raise NotImplementedError("rows of a cluster are compacted once they were taken")
 

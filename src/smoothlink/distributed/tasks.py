@@ -152,6 +152,11 @@ def count_partition(partition: Any) -> Any:
     return PartitionCounts(int(labels.min(initial=1 << 30)), int(labels.max(initial=0)), int(entries), contents)
 
 
+def has_sparse_inputs(partition: Partition) -> bool:
+    """Returns whether X of a partition is sparse."""
+    return all(isinstance(block.X, Sparse) for block in partition.blocks)
+
+
 # Sums and maps over a partition
 
 

@@ -41,7 +41,7 @@ from smoothlink.machines.rows_in_files import LazyBlock, SparseFile
 from smoothlink.model import Model
 from smoothlink.solve import ConjugateGradient
 from smoothlink.steps.calibrate import no_calibration
-from smoothlink.steps.embed import embed_rows
+from smoothlink.steps.embed import Embedding, embed_rows
 from smoothlink.steps.featurize import parse_kernel
 from smoothlink.steps.squared import prior_scores
 from smoothlink.weights import ArrayWeights
@@ -70,23 +70,28 @@ def considers_joint(request: Request, labels: int) -> bool:
 def trains_jointly(problem: Problem, settings: Settings, request: Request) -> bool:
     """Returns whether to train jointly; where memory is counted, the plan has decided it."""
     rows, plan = problem.rows, problem.state.plan
-    sparse = not rows.remote and sparse_on_host(rows.blocks[0].X)
-    wanted = wants_joint(request, rows.n, settings.features, rows.c, sparse, problem.label_scale is not None)
+    sparse = rows.sparse if rows.remote else sparse_on_host(rows.blocks[0].X)
+    weighted, sharded = problem.label_scale is not None, rows.writes_decoder
+    wanted = wants_joint(request, rows.n, settings.features, rows.c, sparse, weighted, sharded)
     return plan.joint if plan.memory is not None else wanted
 
 
-def wants_joint(request: Request, n: int, features: int, labels: int, sparse: bool, weighted: bool) -> bool:
+def wants_joint(
+    request: Request, n: int, features: int, labels: int, sparse: bool, weighted: bool, sharded: bool = False
+) -> bool:
     """Returns whether to train jointly: the request says so, or passes over all labels would cost too much.
 
-    X must be sparse and on the host, and labels without weights.
+    X must be sparse, labels without weights, and the decoder in one file.
     """
     if not considers_joint(request, labels):
         return False
     reason = request.joint_conflict
     if weighted:
         reason = "class_weight is given for multilabel y, which training='joint' cannot use."
+    elif sharded:
+        reason = "The decoder is written in shards, which training='joint' cannot."
     elif not sparse:
-        reason = "X is dense or on workers, and training='joint' needs sparse rows on this machine."
+        reason = "X is dense, and training='joint' needs sparse rows."
     elif request.memory is not None and not isinstance(find_machine(request.device), Host):
         reason = "memory is given, and on a device training='joint' needs the rows in the host's memory."
     if request.training == "joint" and reason is not None:
@@ -169,6 +174,8 @@ def sampled_training(machine: Machine) -> tuple[Any, Any, Any]:
 
 def fit_joint(choice: ChosenSettings, rows: Rows, name: str, request: Request, clock: Clock) -> Model:
     """Returns a model, not yet calibrated, trained with sampled negatives; its state is saved under `name`."""
+    if rows.remote:
+        return rows.fit_joint(choice, name, request, clock)
     from smoothlink.joint.negatives import SampledState
 
     cluster_rows, start_weights, make_step = sampled_training(rows.machine)
@@ -180,15 +187,7 @@ def fit_joint(choice: ChosenSettings, rows: Rows, name: str, request: Request, c
     with clock.step("embed"):
         pattern = None if X is None else sparse_pattern(X, problem.Y, live, frequent)
         check_joint(rows, settings.rank, int(lengths.sum()), 0 if pattern is None else pattern.nnz)
-        rank = min(CLUSTER_RANK, settings.embedder.rank)
-        solver = replace(LOOSE_SOLVER, group=plan.columns)
-        embedder = replace(settings.embedder, rank=rank, solver=solver, adaptive=False, share=None)
-        some = rows
-        if len(live) > CLUSTER_FIT_ROWS:
-            chosen = np.random.default_rng([request.seed, 13]).choice(live, CLUSTER_FIT_ROWS, replace=False)
-            some = rows.take(np.sort(chosen))
-        directions, _ = embedder.directions(some, embedder.prepare(some), settings.ridge)
-        del some
+        directions = clustering_directions(rows, live, settings, request, plan.columns)
         into = None if X is not None else problem.state.array(f"{name}-h", (rows.n, directions.W.shape[1]))
         H = rows.map(embed_rows, directions.W, into=into)
         groups = cluster_rows(H, live, CLUSTER_ROWS, request.seed)
@@ -222,6 +221,21 @@ def fit_joint(choice: ChosenSettings, rows: Rows, name: str, request: Request, c
         del step
         problem.state.trim()
     return joint_model(weights, problem, settings, rows)
+
+
+def clustering_directions(
+    rows: Rows, live: Array, settings: Settings, request: Request, columns: int | None = None
+) -> Embedding:
+    """Returns the directions by which rows are clustered, fitted to all rows or to some of the `live` ones; where rows
+    are on workers, to these in this process. So many columns are solved for together."""
+    rank, solver = min(CLUSTER_RANK, settings.embedder.rank), replace(LOOSE_SOLVER, group=columns)
+    embedder = replace(settings.embedder, rank=rank, solver=solver, adaptive=False, share=None)
+    if len(live) > CLUSTER_FIT_ROWS:
+        live = np.sort(np.random.default_rng([request.seed, 13]).choice(live, CLUSTER_FIT_ROWS, replace=False))
+        rows = rows.take(live)
+    elif rows.remote:
+        rows = rows.take(live)
+    return embedder.directions(rows, embedder.prepare(rows), settings.ridge)[0]
 
 
 def finetune(

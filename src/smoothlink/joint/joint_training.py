@@ -132,10 +132,14 @@ def rate_factor(step: int, steps: int, warm_up: int) -> float:
     return min(1.0, (step + 1) / min(warm_up, steps // 10 + 1)) * (1 - step / steps)
 
 
-def row_weights(w: Array, Y: sp.csr_array) -> Array:
-    """Returns weights (n,) that are smaller for rows of many labels; where each row has one label they stay."""
+def row_weights(w: Array, Y: sp.csr_array, average: float | None = None) -> Array:
+    """Returns weights (n,) that are smaller for rows of many labels; where each row has one label they stay.
+
+    `average` is the number of labels per row, where there are more rows than these.
+    """
     counts = np.maximum(np.diff(Y.indptr), 1)
-    return np.asarray(w * (counts / max(1.0, float(np.average(counts, weights=w)))) ** LABELS_POWER, np.float32)
+    average = float(np.average(counts, weights=w)) if average is None else average
+    return np.asarray(w * (counts / max(1.0, average)) ** LABELS_POWER, np.float32)
 
 
 def sparse_pattern(

@@ -208,6 +208,15 @@ class Rows:
         """Fits V where the blocks are, and returns it; only for rows with `writes_decoder`."""
         raise NotImplementedError("V is fitted by the caller")
 
+    @property
+    def sparse(self) -> bool:
+        """Returns whether blocks in other processes have sparse inputs; only for rows that are `remote`."""
+        raise NotImplementedError("the blocks are in this process")
+
+    def fit_joint(self, choice: Any, name: str, request: Any, clock: Any) -> Any:
+        """Trains jointly where the blocks are, and returns the model; only for rows that are `remote`."""
+        raise NotImplementedError("joint training runs in this process")
+
     def columns(self, d: int) -> int:
         """Returns how many columns conjugate gradients advance together."""
         return self.machine.columns(d)
