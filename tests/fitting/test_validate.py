@@ -59,6 +59,16 @@ class Validated:
         return fit_folds(self.folds[some], self.links[some], settings, self.problem, self.request, Work(1, None))
 
 
+def test_a_fit_of_all_rows_that_were_searched_goes_on_from_their_embeddings(rng):
+    p, asked = sparse_problem(rng), request(calibrate=True, loss="squared")
+    choice = choose(*posed(p, asked), asked)
+    assert [list(fold.embedded) for fold in choice.folds] == [[choice.settings.ridge]] * len(choice.folds)
+    anew, shared = (validate(found, asked) for found in (choice._replace(folds=None), choice))
+    assert shared.settings.final_ridge == anew.settings.final_ridge
+    assert shared.criteria["squared"] == pytest.approx(anew.criteria["squared"], rel=1e-6)
+    np.testing.assert_allclose(shared.calibrated.calibration.values, anew.calibrated.calibration.values, rtol=1e-5)
+
+
 # The criterion
 
 

@@ -65,8 +65,9 @@ def validate(
     if not held:
         passes = 0 if losses[0] == "squared" else DEFAULT_PASSES if request.passes == "auto" else int(request.passes)
         return Validation(replace(settings, loss=losses[0], passes=passes), not_calibrated(problem.rows.c), {})
-    most = state.plan.held_rows
-    folds = [make_fold(problem.rows, problem.Y, h, settings.embedder, most=most, prepared=False) for h in held]
+    most, folds = state.plan.held_rows, choice.folds
+    if folds is None:
+        folds = [make_fold(problem.rows, problem.Y, h, settings.embedder, most=most, prepared=False) for h in held]
     trials = Trials(folds, settings, state)
     few = 1 + int(np.searchsorted(np.cumsum([len(h) for h in held]), compared_rows))
     fits_expected = {loss: expected_passes(loss, request) for loss in losses}

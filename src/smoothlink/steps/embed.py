@@ -18,6 +18,7 @@ from smoothlink.machines.arrays import (
     eigh,
     extremes,
     hstack,
+    like,
     to_device_of,
     to_host,
     zeros,
@@ -246,11 +247,11 @@ def inner(A: Array, B: Array | None = None) -> Array:
 
 
 def rotated(A: Array, E: Array) -> Array:
-    """Returns A E in float64, rounded to A's type, in the memory of A; E (m, k) with k <= m."""
-    k, E = E.shape[1], to_device_of(A, E)
+    """Returns A E, in A's type and in the memory of A; E (m, k) with k <= m."""
+    k, E = E.shape[1], like(to_device_of(A, E), A)
     out = A.reshape(-1)[: len(A) * k].reshape(len(A), k)
     for start in range(0, len(A), ROTATED_ROWS):  # a row of the result ends before the rows of A that are still to come
-        out[start : start + ROTATED_ROWS] = astype(A[start : start + ROTATED_ROWS], np.float64) @ E
+        out[start : start + ROTATED_ROWS] = A[start : start + ROTATED_ROWS] @ E
     return out
 
 
