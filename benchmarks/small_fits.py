@@ -4,7 +4,8 @@
 
 A third of the training rows of a set is held out, by the seed; test rows are not read. Each fit runs in a process of
 its own with one thread, after a fit of a few rows, and reports processor seconds, those of each step, P@1, P@5
-and how far its probabilities can be believed (`benchmarks/calibration.py`). Figures are added to results/small_fits/figures.json.
+and how far its probabilities can be believed (`benchmarks/calibration.py`). Figures are added to
+results/small_fits/figures.json.
 """
 
 from __future__ import annotations

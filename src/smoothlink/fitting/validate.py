@@ -75,6 +75,7 @@ def validate(
     links = []
     for number, fold in enumerate(folds, 1):
         links.append(trials.link(fold, settings))
+        fold.fitted = fold.fitted if fits_once(problem.rows.w) else None  # only then it is the last fit
         work.add(1, f"fold {number} of {len(folds)}")
     if request.final_ridge == "auto":
         near = (settings.final_ridge * 10.0 ** (e / 2) for e in range(-3, 4))
