@@ -511,7 +511,8 @@ PARAMETERS = (
         "holdout",
         0.1,
         Values(number=Interval(0, 0.5, with_low=False)),
-        'Share of the rows that is held out for each "auto" and for the calibration.',
+        'Share of the rows that is held out for each "auto" and for the calibration, or twice that where it is '
+        "200 to 900 rows.",
         RUN,
     ),
     Parameter(

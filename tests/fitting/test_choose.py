@@ -96,6 +96,18 @@ def test_axes_of_one_value_are_given():
     assert climb(lambda p: 0.0, [(3,), (7,)], (1, 1)).point == (3, 7)
 
 
+def test_axes_are_followed_in_the_order_given():
+    moved = []
+
+    def far(p):
+        moved.append(p)
+        return -p[0] - p[1]
+
+    climb(far, [range(4), range(4), (0,)], (0, 0, 0), order=(1, 0))
+    new = [p[:2] for p in moved if p != (0, 0, 0)]
+    assert new[:6] == [(0, 1), (0, 2), (0, 3), (1, 3), (2, 3), (3, 3)]
+
+
 def test_a_climb_counts_its_trials_and_its_share_ends_below_one():
     told = []
     found = climb(

@@ -20,10 +20,12 @@ def test_rows_of_weight_zero_are_never_held_out(rng):
     np.testing.assert_array_equal(np.sort(np.concatenate(holdouts(w, request()))), np.flatnonzero(w))
 
 
-def test_many_rows_have_as_many_folds_as_reach_a_thousand_rows():
+def test_many_rows_have_as_many_folds_of_twice_the_share_as_reach_900_rows():
     held = holdouts(np.ones(4000), request())
-    assert [len(h) for h in held] == [400, 400, 400]
-    assert len(np.unique(np.concatenate(held))) == 1200
+    assert [len(h) for h in held] == [800, 800]
+    assert len(np.unique(np.concatenate(held))) == 1600
+    assert [len(h) for h in holdouts(np.ones(4500), request())] == [900]
+    assert [len(h) for h in holdouts(np.ones(9000), request())] == [900]
     assert [len(h) for h in holdouts(np.ones(30_000), request())] == [3000]
 
 

@@ -38,9 +38,13 @@ LINEAR_FINAL_RIDGES = (1e-7, 1e-6, *FINAL_RIDGES)  # few directions need hardly 
 START = {"ridge": 1.0, "bandwidth": 2.0, "final_ridge": 0.1}  # of the search, and where nothing can be held out
 
 LEAST_RIDGE, LARGEST_RIDGE, PER_FEATURE = 1.0, 30.0, 4.0  # the last is times d / n
+LEAST_START = 3.0  # where the search begins, at twice the rule: it found 3 to 316 on seven of nine sets (decision 41)
+
+# Another ridge needs another embedding, most of what a trial of many rows costs; another rank or bandwidth does not. Of
+# few rows embeddings are cheap, and bandwidths that suit a wrong ridge lead astray: on medical to a singular system.
+DEAREST_LAST = (2, 1, 0)  # of the axes ridge, rank and bandwidth
 
 SEARCH_TOLERANCE = 1e-2  # of conjugate gradients in the search
-SEARCH_HOLDOUT = 0.2  # of more rows than FEW_ROWS, at least: one fold of them says enough
 ROWS_PER_CLASS, MOST_SEARCH_ROWS = 20, 20_000  # that are searched, where each row has one label
 NARROWER = 0.003  # of the loss, which a kernel half as wide may cost: more rows and features want a narrower one
 
@@ -58,10 +62,12 @@ def climb(
     axes: Sequence[Sequence[Value]],
     start: Point,
     report: Report | None = None,
+    order: Sequence[int] | None = None,
 ) -> Climb:
     """Coordinate descent over a grid: from `start`, steps along each axis while they help, until none does.
 
-    The last axis, the cheapest to move along, is followed after each step along another. `report` gets the estimated
+    The last axis, the cheapest to move along, is followed after each step along another; the others come in turn, or in
+    this `order`. `report` gets the estimated
     share of the work that is done after each trial, and how many there were.
     """
     tried: dict[Point, float] = {}
@@ -82,7 +88,7 @@ def climb(
     before: tuple[int, ...] = ()
     while place != before:
         before = place
-        for a in range(last):
+        for a in range(last) if order is None else order:
             place = along(at, axes, place, a)
     return Climb(tuple(axis[i] for axis, i in zip(axes, place, strict=True)), at(place), tried)
 
@@ -165,13 +171,12 @@ class Fold:
     def held_out(self, link: Link, V: Any, labels: Array | None = None) -> HeldOut:
         """Returns the held-out rows as V scores them; V may be fitted to some labels only."""
         Y = self.held_labels if labels is None else self.held_labels[:, labels]
-        featurized: dict[int, Any] = {}
 
         def scores(part: slice, count: int) -> Array:
-            if count not in featurized:
-                featurized.clear()
-                featurized[count] = link.features(link.held[:count])
-            Phi = featurized[count]
+            if count not in link.held_features:
+                link.held_features.clear()
+                link.held_features[count] = link.features(link.held[:count])
+            Phi = link.held_features[count]
             return to_host(Phi @ to_device_of(Phi, V[:, part]))
 
         return HeldOut(scores, Y, self.held_weights)
@@ -222,7 +227,7 @@ class Trials:
         if key in fold.links:
             return fold.links[key]
         name = f"held{next(i for i, other in enumerate(self.folds) if other is fold)}"
-        if self.state is not None:
+        if self.state is not None and settings.ridge not in fold.embedded:
             fold.fitted = settings.embedder.fit_saved(self.state, name, fold.train, *key[:2], settings.normalize)
             H = fold.fitted.H
         else:
@@ -240,8 +245,17 @@ class Trials:
             sums = saved_sums(self.state, name, rows, features)
         else:
             sums = link_sums(rows, features, labels=labels if len(labels) < rows.c else None)
-        fold.links[key] = Link(rows, features, sums, rows.to_device(take_rows(rows.table, fold.held)), labels)
+        fold.links[key] = Link(rows, features, sums, rows.to_device(take_rows(rows.table, fold.held)), labels, {})
         return fold.links[key]
+
+    def embedded_folds(self, problem: Problem, settings: Settings, ridge: float) -> list[Fold] | None:
+        """Returns the folds with nothing but their embeddings, where fits at full size may go on from them: all rows
+        are in them, and the embedding is that of `settings`."""
+        whole = all(fold.train.n == problem.rows.n and ridge in fold.embedded for fold in self.folds)
+        same = self.settings.embedder is settings.embedder and problem.state.plan.memory is None
+        if not (whole and same) or problem.rows.remote:
+            return None
+        return [replace(fold, system=None, embedded={ridge: fold.embedded[ridge]}, links={}) for fold in self.folds]
 
 
 def validated_labels(counts: Array, most: int = VALIDATED_LABELS) -> Array:
@@ -275,15 +289,19 @@ def choose(
     chosen_by = {name: "given" if len(axis) == 1 else "held-out rows" for name, axis in axes.items()}
     if request.rank in ("auto", "adaptive") and len(ranks) == 1:
         chosen_by["rank"] = "every direction" if request.rank == "auto" else "adaptive"
-    start = replace(settings, ridge=rule_of_thumb(problem.rows), rank=ranks[-1]) if near is None else near
+    ridge = float(np.clip(2 * rule_of_thumb(problem.rows), LEAST_START, LARGEST_RIDGE))
+    start = replace(settings, ridge=ridge, rank=ranks[-1]) if near is None else near
     begin: Point = (start.ridge, start.rank, start.bandwidth, start.final_ridge)
-    point, criterion = tuple(axis[nearest(axis, v)] for axis, v in zip(axes.values(), begin, strict=True)), np.inf
+    point = tuple(axis[nearest(axis, v)] for axis, v in zip(axes.values(), begin, strict=True))
+    criterion, folds = np.inf, None
     if any(len(axis) > 1 for axis in axes.values()):
         trials = search_trials(problem, settings, request)
         if trials is not None:  # else there are too few rows to hold any out
-            found = climb(trials.loss, list(axes.values()), begin, report)
+            many = np.count_nonzero(problem.rows.w) > FEW_ROWS
+            found = climb(trials.loss, list(axes.values()), begin, report, DEAREST_LAST if many else None)
             point, criterion = narrower(found), found.loss
-    return ChosenSettings(problem, Trials([], settings).at(point), chosen_by, criterion)
+            folds = trials.embedded_folds(problem, settings, float(point[0]))
+    return ChosenSettings(problem, Trials([], settings).at(point), chosen_by, criterion, folds)
 
 
 def rule_of_thumb(rows: Rows) -> float:
@@ -332,7 +350,6 @@ def search_trials(
     settings = replace(settings, features=min(settings.features, SEARCH_FEATURES if many else FEW_ROWS_FEATURES))
     if isinstance(settings.embedder.solver, ConjugateGradient):
         settings = with_tolerance(settings, SEARCH_TOLERANCE)
-    request = replace(request, holdout=max(request.holdout, SEARCH_HOLDOUT)) if many else request
     held_out = holdouts(rows.w, request, groups)[:most_folds]
     folds = [make_fold(rows, Y, held, settings.embedder) for held in held_out]
     return Trials(folds, settings) if folds else None

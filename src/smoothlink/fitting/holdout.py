@@ -35,11 +35,17 @@ def fold_numbers(n: int, share: float, seed: int, groups: Array | None = None) -
     return fold
 
 
+def fold_share(n: int, request: Request) -> float:
+    """Returns the share of n rows that a fold holds out: twice that asked for where it would take several folds."""
+    several = n > FEW_ROWS and not request.given and n * request.holdout < ENOUGH_ROWS
+    return min(0.5, 2 * request.holdout) if several else request.holdout
+
+
 def fold_count(n: int, request: Request) -> int:
     """Returns how many folds of n rows are held out in turn: one, or several where one would be small."""
-    wanted = n if n <= FEW_ROWS else 1 if request.given else ENOUGH_ROWS
-    held = max(1, int(n * request.holdout))
-    return int(np.clip(-(-wanted // held), 1, min(n, max(2, round(1 / request.holdout)))))
+    wanted, share = n if n <= FEW_ROWS else 1 if request.given else ENOUGH_ROWS, fold_share(n, request)
+    held = max(1, int(n * share))
+    return int(np.clip(-(-wanted // held), 1, min(n, max(2, round(1 / share)))))
 
 
 def hold_out(w: Array, share: float, seed: int, folds: int, groups: Array | None = None) -> list[Array]:
@@ -58,7 +64,8 @@ def hold_out(w: Array, share: float, seed: int, folds: int, groups: Array | None
 
 def holdouts(w: Array, request: Request, groups: Array | None = None) -> list[Array]:
     """Returns the held-out rows of each fold on which settings are chosen and the model is calibrated."""
-    return hold_out(w, request.holdout, request.seed, fold_count(int(np.count_nonzero(w)), request), groups)
+    n = int(np.count_nonzero(w))
+    return hold_out(w, fold_share(n, request), request.seed, fold_count(n, request), groups)
 
 
 def few_rows(w: Array, seed: int, groups: Array | None = None) -> Array:

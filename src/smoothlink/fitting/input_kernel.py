@@ -17,7 +17,7 @@ from smoothlink.machines.arrays import to_host
 from smoothlink.machines.seeded_numbers import derive_seed
 from smoothlink.steps.calibrate import Histogram
 from smoothlink.steps.embed import embed_rows, fitted_to, label_counts
-from smoothlink.steps.featurize import draw_features, median_squared_distance, parse_kernel
+from smoothlink.steps.featurize import MEDIAN_ROWS, draw_features, median_squared_distance, parse_kernel
 from smoothlink.steps.landmarks import Landmarks, whitened
 from smoothlink.steps.trees import PARTS, Trees, grow_trees, with_predictions
 
@@ -40,7 +40,7 @@ def draw_inputs(A: Any, w: Array | None, request: Request) -> tuple[Inputs, Arra
     live = np.arange(A.shape[0]) if w is None else np.flatnonzero(w > 0)
     rng = np.random.default_rng([request.seed, 3])
     order = rng.permutation(live)
-    sample = np.sort(order[:1000])
+    sample = np.sort(order[:MEDIAN_ROWS])
     length = median_squared_distance(dense_rows(A, sample), None if w is None else w[sample])
     kernel, bandwidth = parse_kernel(str(request.input_kernel)), float(request.input_bandwidth)
     count = min(KERNEL_FEATURES, len(live)) if request.input_features == "auto" else int(request.input_features)

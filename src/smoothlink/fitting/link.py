@@ -17,7 +17,7 @@ from smoothlink.machines.rows import Rows
 from smoothlink.machines.seeded_numbers import derive_seed
 from smoothlink.model import Model
 from smoothlink.steps.embed import label_counts
-from smoothlink.steps.featurize import Features, draw_features, median_squared_distance
+from smoothlink.steps.featurize import MEDIAN_ROWS, Features, draw_features, median_squared_distance
 from smoothlink.steps.sgd import SGDState, sgd_passes
 from smoothlink.steps.squared import LinkSums, link_sums, squared, squared_parts
 from smoothlink.weights import ArrayWeights, Weights
@@ -33,6 +33,7 @@ class Link(NamedTuple):
     sums: Any  # `LinkSums`
     held: Any = None  # (h, k) embeddings of held-out rows, where there are any
     labels: Any = None  # numbers of the labels by which settings are compared
+    held_features: Any = None  # {count: Phi of the first `count` held-out rows}, made once for all V
 
 
 class FittedLink(NamedTuple):
@@ -89,7 +90,7 @@ def label_totals(rows: Rows) -> dict[str, Any]:
 
 def random_features(rows: Rows, settings: Settings) -> Features:
     """Returns random features for embedded rows: the same seed gives the same draws up to their scale."""
-    H, sample, linear = rows.table, rows.sample(1000, settings.seed), settings.kernel.name == "linear"
+    H, sample, linear = rows.table, rows.sample(MEDIAN_ROWS, settings.seed), settings.kernel.name == "linear"
     length = 1.0 if linear else median_squared_distance(to_host(take_rows(H, sample)), rows.w[sample])
     seed = derive_seed(settings.seed, 2)
     return draw_features(settings.kernel, H.shape[1], settings.features, length, settings.bandwidth, seed)

@@ -208,6 +208,7 @@ class ChosenSettings(NamedTuple):
     settings: Settings
     chosen_by: dict[str, str]
     criterion: float = np.inf  # smaller is better; inf where nothing was held out
+    folds: Any = None  # a list of `Fold` of all rows, embedded with the settings' ridge, where the search had them
 
 
 class TrainingData(NamedTuple):

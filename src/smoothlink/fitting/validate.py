@@ -26,9 +26,9 @@ LOGISTIC_FLOPS = 2e12  # a pass that costs more is not tried by loss "auto"
 MULTILABEL_FLOPS = 5e8  # the same where rows have several labels
 MOST_PASSES = 25
 USUAL_PASSES = 6  # until an SGD is stopped, to estimate the time that is left
-LEAST_GAIN = 0.01  # of the criterion: a pass that brings less is idle
-PATIENCE = 2  # idle passes in a row end the SGD
-CHEAP_FLOPS, CHEAP_PATIENCE = 5e9, 5  # a pass that takes less than a second is idle only if it brings nothing
+LEAST_GAIN = 0.01  # of the criterion: a pass that brings less is the last
+PATIENCE = 2  # passes in a row that bring nothing end the SGD: one may be by chance
+CHEAP_FLOPS, CHEAP_PATIENCE = 5e9, 5  # passes that take less than a second go on however little they bring
 HOPE = 4  # more passes of the latest gain must beat the other loss
 DEFAULT_PASSES = 5  # where no row can be held out
 COMPARED_ROWS = 400  # held-out rows on which losses are compared: SGD on every fold would take long
@@ -65,8 +65,9 @@ def validate(
     if not held:
         passes = 0 if losses[0] == "squared" else DEFAULT_PASSES if request.passes == "auto" else int(request.passes)
         return Validation(replace(settings, loss=losses[0], passes=passes), not_calibrated(problem.rows.c), {})
-    most = state.plan.held_rows
-    folds = [make_fold(problem.rows, problem.Y, h, settings.embedder, most=most, prepared=False) for h in held]
+    most, folds = state.plan.held_rows, choice.folds
+    if folds is None:
+        folds = [make_fold(problem.rows, problem.Y, h, settings.embedder, most=most, prepared=False) for h in held]
     trials = Trials(folds, settings, state)
     few = 1 + int(np.searchsorted(np.cumsum([len(h) for h in held]), compared_rows))
     fits_expected = {loss: expected_passes(loss, request) for loss in losses}
@@ -74,6 +75,7 @@ def validate(
     links = []
     for number, fold in enumerate(folds, 1):
         links.append(trials.link(fold, settings))
+        fold.fitted = fold.fitted if fits_once(problem.rows.w) else None  # only then it is the last fit
         work.add(1, f"fold {number} of {len(folds)}")
     if request.final_ridge == "auto":
         near = (settings.final_ridge * 10.0 ** (e / 2) for e in range(-3, 4))
@@ -210,14 +212,14 @@ class EarlyStopping:
     """The best pass of an SGD so far by its criterion, and whether more passes are worth it."""
 
     to_beat: float | None = None  # the criterion of another loss
-    least_gain: float = LEAST_GAIN  # of a pass that is not idle
-    patience: int = PATIENCE  # idle passes in a row
+    least_gain: float = LEAST_GAIN  # of a pass that is not the last
+    patience: int = PATIENCE  # passes in a row that bring nothing
     best: float = np.inf
     best_pass: int = 0
     latest: float = np.inf
     passes: int = 0
     gain: float = 1.0  # of the latest pass, as a share of the criterion
-    idle: int = 0  # passes in a row that brought too little
+    idle: int = 0  # passes in a row that brought nothing
 
     def improves(self, value: float) -> bool:
         """Takes note of the criterion after one more pass; returns whether it is the best so far."""
@@ -228,14 +230,14 @@ class EarlyStopping:
             self.best, self.best_pass = value, self.passes
         else:
             self.gain = 0.0
-        self.idle = self.idle + 1 if self.gain < self.least_gain or not better else 0
+        self.idle = 0 if better else self.idle + 1
         return better
 
     @property
     def stops(self) -> bool:
         """Whether passes bring too little, or would not get below `to_beat` soon at the latest pace."""
         hopeless = self.to_beat is not None and self.passes > 1 and self.best * (1 - self.gain) ** HOPE > self.to_beat
-        return self.idle == self.patience or hopeless
+        return self.idle == self.patience or 0 < self.gain < self.least_gain or hopeless
 
 
 def solve_fold(number: int, link: Link, settings: Settings, problem: Problem) -> Any:

@@ -20,6 +20,7 @@ from smoothlink.machines.arrays import (
     gathered,
     hstack,
     in_parts,
+    like,
     scale_columns,
     to_device_of,
     to_host,
@@ -252,18 +253,18 @@ def inner(A: Array, B: Array | None = None) -> Array:
 
 
 def rotated(A: Array, E: Array) -> Array:
-    """Returns A E in float64, rounded to A's type, in the memory of A; E (m, k) with k <= m."""
+    """Returns A E, in A's type and in the memory of A; E (m, k) with k <= m."""
     if in_parts(A):
         return A.map(rotated_copy, E, width=E.shape[1])
-    k, E = E.shape[1], to_device_of(A, E)
+    k, E = E.shape[1], like(to_device_of(A, E), A)
     out = A.reshape(-1)[: len(A) * k].reshape(len(A), k)
     for start in range(0, len(A), ROTATED_ROWS):  # a row of the result ends before the rows of A that are still to come
-        out[start : start + ROTATED_ROWS] = astype(A[start : start + ROTATED_ROWS], np.float64) @ E
+        out[start : start + ROTATED_ROWS] = A[start : start + ROTATED_ROWS] @ E
     return out
 
 
 def rotated_copy(A: Array, E: Array) -> Array:
-    """Returns A E in float64, rounded to A's type, in new memory."""
+    """Returns A E, in A's type and in new memory."""
     return contiguous(rotated(contiguous(A, copy=True), E))
 
 

@@ -15,7 +15,7 @@ from smoothlink.machines.seeded_numbers import derive_seed, normals, uniforms
 
 Array = NDArray[Any]
 
-MEDIAN_ROWS = 1000  # rows whose distances set the length scale
+MEDIAN_ROWS = 500  # rows whose distances set the length scale
 LARGEST_FREQUENCY = 1e20  # the tails of a Student of few degrees of freedom would overflow float32
 DRAWN_TOGETHER = 1 << 18  # numbers
 DISTRIBUTIONS = ("normal", "cauchy")
