@@ -12,7 +12,7 @@ from sklearn.linear_model import Ridge
 from smoothlink.machines.host_and_device import HOST
 from smoothlink.machines.rows import Rows
 from smoothlink.machines.simd import VECTOR_WIDTH
-from smoothlink.solve import Cholesky, ConjugateGradient, DualCholesky, choose_solver
+from smoothlink.solve import NEARLY_EXACT, Cholesky, ConjugateGradient, DualCholesky, choose_solver
 from smoothlink.solve.cholesky import Factorable, GramSystem
 
 SOLVERS = [Cholesky(), ConjugateGradient(tol=1e-6), DualCholesky()]
@@ -363,3 +363,10 @@ def test_small_d_is_factored_and_large_d_iterated(n, d, entries_per_row, columns
 
 def test_a_width_beyond_the_largest_factor_is_iterated_however_many_columns():
     assert isinstance(choose_solver(10**6, 20_001, 10**6, 10**9), ConjugateGradient)
+
+
+def test_where_the_dual_would_be_factored_sums_are_iterated_until_nearly_exact():
+    n, d, columns, entries = 1_000, 19_000, 30, 20_000
+    assert isinstance(choose_solver(n, d, columns, entries), DualCholesky)
+    assert choose_solver(n, d, columns, entries, by_sums=True) == ConjugateGradient(tol=NEARLY_EXACT)
+    assert choose_solver(500_000, 150_000, 520, 2_500_000, by_sums=True) == ConjugateGradient()
