@@ -39,9 +39,8 @@ class FitState:
         self.plan, self.folder, self.saves = plan or Plan(), folder, saves
 
     def trim(self) -> None:
-        """Where memory is counted, has the C library return what was freed: it holds back tens of megabytes."""
-        if self.plan.memory is not None:
-            call_glibc("malloc_trim", 0)
+        """Has the C library return what was freed: it holds back tens of megabytes."""
+        call_glibc("malloc_trim", 0)
 
     def array(self, name: str, shape: tuple[int, int]) -> FileArray:
         """Returns a new array of zeros in a file."""
