@@ -39,9 +39,8 @@ class FitState:
         self.plan, self.folder, self.saves = plan or Plan(), folder, saves
 
     def trim(self) -> None:
-        """Where memory is counted, has the C library return what was freed: it holds back tens of megabytes."""
-        if self.plan.memory is not None:
-            call_glibc("malloc_trim", 0)
+        """Has the C library return what was freed: it holds back tens of megabytes."""
+        call_glibc("malloc_trim", 0)
 
     def part(self, name: str) -> FitState:
         """Returns the state of one of several fits to other rows: in a folder of its own, where states are saved."""
