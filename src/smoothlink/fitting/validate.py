@@ -26,9 +26,9 @@ LOGISTIC_FLOPS = 2e12  # a pass that costs more is not tried by loss "auto"
 MULTILABEL_FLOPS = 5e8  # the same where rows have several labels
 MOST_PASSES = 25
 USUAL_PASSES = 6  # until an SGD is stopped, to estimate the time that is left
-LEAST_GAIN = 0.01  # of the criterion: a pass that brings less is the last
-PATIENCE = 2  # passes in a row that bring nothing end the SGD: one may be by chance
-CHEAP_FLOPS, CHEAP_PATIENCE = 5e9, 5  # passes that take less than a second go on however little they bring
+LEAST_GAIN = 0.01  # of the criterion: a pass that brings less is idle
+PATIENCE = 2  # idle passes in a row end the SGD
+CHEAP_FLOPS, CHEAP_PATIENCE = 5e9, 5  # a pass that takes less than a second is idle only if it brings nothing
 HOPE = 4  # more passes of the latest gain must beat the other loss
 DEFAULT_PASSES = 5  # where no row can be held out
 COMPARED_ROWS = 400  # held-out rows on which losses are compared: SGD on every fold would take long
@@ -212,14 +212,14 @@ class EarlyStopping:
     """The best pass of an SGD so far by its criterion, and whether more passes are worth it."""
 
     to_beat: float | None = None  # the criterion of another loss
-    least_gain: float = LEAST_GAIN  # of a pass that is not the last
-    patience: int = PATIENCE  # passes in a row that bring nothing
+    least_gain: float = LEAST_GAIN  # of a pass that is not idle
+    patience: int = PATIENCE  # idle passes in a row
     best: float = np.inf
     best_pass: int = 0
     latest: float = np.inf
     passes: int = 0
     gain: float = 1.0  # of the latest pass, as a share of the criterion
-    idle: int = 0  # passes in a row that brought nothing
+    idle: int = 0  # passes in a row that brought too little
 
     def improves(self, value: float) -> bool:
         """Takes note of the criterion after one more pass; returns whether it is the best so far."""
@@ -230,14 +230,14 @@ class EarlyStopping:
             self.best, self.best_pass = value, self.passes
         else:
             self.gain = 0.0
-        self.idle = 0 if better else self.idle + 1
+        self.idle = self.idle + 1 if self.gain < self.least_gain or not better else 0
         return better
 
     @property
     def stops(self) -> bool:
         """Whether passes bring too little, or would not get below `to_beat` soon at the latest pace."""
         hopeless = self.to_beat is not None and self.passes > 1 and self.best * (1 - self.gain) ** HOPE > self.to_beat
-        return self.idle == self.patience or 0 < self.gain < self.least_gain or hopeless
+        return self.idle == self.patience or hopeless
 
 
 def solve_fold(number: int, link: Link, settings: Settings, problem: Problem) -> Any:
