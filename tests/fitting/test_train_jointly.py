@@ -173,7 +173,7 @@ def test_what_joint_training_cannot_use_is_refused(data, change, message):
 
 def test_dense_rows_are_refused(data, rng):
     _, Y = data
-    with pytest.raises(ValueError, match="X is dense or on workers, and training='joint' needs sparse rows"):
+    with pytest.raises(ValueError, match="X is dense, and training='joint' needs sparse rows"):
         SmoothLinkClassifier(**PARAMETERS).fit(rng.standard_normal((1500, 9)), Y)
 
 

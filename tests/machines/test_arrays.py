@@ -57,6 +57,9 @@ CALLS = {
     ],
     "take_columns": [lambda g: call(g.A, NUMBERS), lambda g: call(g.A, MASK)],
     "take_rows": [lambda g: call(g.A, NUMBERS), lambda g: call(g.w, NUMBERS)],
+    "side_by_side": [lambda g: call(g.A, g.wide)],
+    "scale_columns": [lambda g: call(g.A, STEPS)],
+    "gathered": [lambda g: call(g.A)],
     "hstack": [lambda g: call([g.A, g.wide, g.A[:, :0]])],
     "diagonal": [lambda g: call(g.positive)],
     "from_lower": [lambda g: call(g.positive, np.arange(5.0))],
@@ -89,9 +92,19 @@ CALLS = {
     "update_direction": [lambda g: call(g.A, g.B, g.w, STEPS)],
     "weighted_squares": [lambda g: call(g.A, g.w)],
 }
-SEPARATE = {"on_host", "copy_to_device", "copy_to_host"}  # tested below; the last by benchmarks/gpu.py: it needs a GPU
+# Tested below, by benchmarks/gpu.py where it takes a GPU, and by tests of arrays on workers.
+SEPARATE = {"on_host", "copy_to_device", "copy_to_host", "in_parts"}
 UNSET = {"empty", "empty_as"}
-IN_PLACE = {"sigmoid", "exponential", "add_product", "cosines", "curvature", "advance", "update_direction"}
+IN_PLACE = {
+    "scale_columns",
+    "sigmoid",
+    "exponential",
+    "add_product",
+    "cosines",
+    "curvature",
+    "advance",
+    "update_direction",
+}
 
 
 FUNCTIONS = dict(inspect.getmembers(arrays, lambda f: inspect.isfunction(f) and f.__module__ == arrays.__name__))

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from smoothlink.machines.compiled import compiled
 from smoothlink.machines.rows_in_files import SparseFile
+from smoothlink.machines.sorting import sort_by
 
 Array = NDArray[Any]
 
@@ -101,7 +102,7 @@ def write_labels(
     starts: Array, rows: Array, indptr: Array, indices: Array, c: int, label_starts: Array, out: Array
 ) -> None:
     """Writes the distinct labels of each feature's rows to `out`, ascending, from its place in `label_starts` on."""
-    d = len(starts) - 1
+    d, labels = len(starts) - 1, np.arange(c)
     for part in prange(PARTS):
         seen = np.full(c, -1, np.int32)
         for f in range(part * d // PARTS, (part + 1) * d // PARTS):
@@ -112,4 +113,4 @@ def write_labels(
                         seen[indices[p]] = f
                         out[at] = indices[p]
                         at += 1
-            out[label_starts[f] : at].sort()
+            sort_by(labels, out[label_starts[f] : at])
