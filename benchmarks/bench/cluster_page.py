@@ -14,21 +14,23 @@ Cells = dict[tuple[str, int], dict[str, Any]]
 TIMES_BAR = 1.4  # two workers of one thread against one process of two
 HERE = ("here", 0)
 STAGES = ("read", "embed", "featurize")  # that send anything
-SOLVING = ("embed-sum", "embed-add", "embed-columns")  # tasks of the embedding, before h is made
+SOLVING = ("embed-sum", "embed-product", "embed-step", "embed-columns")  # tasks of the embedding, before h is made
 INTRODUCTION = f"""# Benchmarks on local workers
 
 The same fit, all settings given, in one process with all cores and on Dask workers of one thread each, which are
 processes of the same machine: more workers than cores cannot be faster. Each fit ran in a process of its own after a
 small one that loaded what is loaded once. Seconds run from the data folder to the model. The bar: two workers within
-{TIMES_BAR:g} times the seconds of one process on two cores, by the plan that `auto` takes, which is columns here.
+{TIMES_BAR:g} times the seconds of one process on two cores, the embedding alone too, by either plan (`auto` takes
+columns here).
 
 **Moved** are bytes over the loopback device while a stage ran: all of Dask's, and what else was sent meanwhile.
-**Least** is what the plan has to move: an array for all workers once to each, a sum of W arrays in W transfers.
+**Least** is what the plan has to move: an array for all workers once to each, a sum of W arrays in W transfers, and
+between workers what [Scaling](scaling.md) says.
 
 **Memory** is resident memory at its peak (VmHWM of Linux, set back when a task ends) beyond that of the idle worker
 with all libraries loaded. A worker's X has {PREPARED_BYTES} bytes per entry: values, feature numbers, their places by
-frequency, and values and row numbers of the transpose. The bar for the solves is X and two (d, k + l) arrays, which
-sums of all columns at once would take; what a worker holds includes its labels. Then come h, rows x k of the share,
+frequency, and values and row numbers of the transpose. The bar for the solves is X and four (d, k + l) arrays, those of
+conjugate gradients; what a worker holds includes its labels. Then come h, rows x k of the share,
 beside W, and for the link Phi'Phi and Phi'Y, of which an addition holds three.
 """
 WRITTEN = "Written by `python benchmarks/cluster.py --page-only` from the cells in results/cluster/."

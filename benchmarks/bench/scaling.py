@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from smoothlink.distributed.distributed_fit import PREPARED_BYTES
 from smoothlink.distributed.rows_on_workers import COLUMNS_BYTES
-from smoothlink.machines.host_and_device import BLOCK_ROWS, HOST_COLUMNS
+from smoothlink.distributed.tasks import BLOCK_ROWS
+from smoothlink.machines.host_and_device import HOST_COLUMNS
 from smoothlink.steps.squared import PHI_ROWS
 
 SOLVES = 2  # of one power step and the last projection
@@ -75,22 +76,28 @@ class Stage(NamedTuple):
 
 
 class Traffic(NamedTuple):
-    """Arrays between the client and all workers, in bytes of one such array."""
+    """Arrays between the client and all workers, and between workers, in bytes of one such array."""
 
     out: float = 0.0  # sent to every worker
     back: float = 0.0  # summed over all workers, to the client
-    dealt: float = 0.0  # in parts: each worker has its own
+    dealt: float = 0.0  # between the client and workers in parts: each worker has its own
+    fetched: float = 0.0  # that every worker gets from the others that own parts of it, or gives them its part of
+    turned: float = 0.0  # of which workers had some columns each, and then have some rows each
 
     def moved(self, workers: int) -> float:
         """A sum of W arrays takes W - 1 transfers between workers, and one to the client."""
-        return workers * (self.out + self.back) + self.dealt
+        return workers * (self.out + self.back) + self.dealt + self._between(workers)
+
+    def _between(self, workers: int) -> float:
+        return (workers - 1) * (self.fetched + self.turned / workers)
 
     def seconds(self, workers: int, machine: Machine) -> float:
-        """One after the other on a shared link; else down a tree of workers and up again."""
+        """One after the other on a shared link; else down a tree of workers and up again, and on all links at once
+        between workers."""
         if machine.shared:
             return self.moved(workers) / machine.network
         hops = 1 + math.ceil(math.log2(max(1, workers)))
-        return (hops * (self.out + self.back) + self.dealt) / machine.network
+        return (hops * (self.out + self.back) + self.dealt + self._between(workers) / workers) / machine.network
 
 
 def stages(z: Shape, machine: Machine, workers: int, plan: str = "rows", *, shards: bool = False) -> list[Stage]:
@@ -111,13 +118,14 @@ def rows_held(z: Shape, workers: int, plan: str = "rows") -> float:
 
 
 def bar(z: Shape, workers: int, plan: str) -> float:
-    """What a worker may hold while it embeds: its share of X and two (d, k + l) arrays."""
-    return rows_held(z, workers, plan) + 2 * z.wide
+    """What a worker may hold while it embeds: its share of X and four (d, k + l) arrays."""
+    return rows_held(z, workers, plan) + 4 * z.wide
 
 
-def group(z: Shape) -> float:
-    """Columns that are sent and added at a time."""
-    return min(z.m, max(HOST_COLUMNS, COLUMNS_BYTES // int(4 * max(z.c, z.d)) // HOST_COLUMNS * HOST_COLUMNS))
+def group(z: Shape, workers: int) -> float:
+    """Columns that advance together where rows are partitioned."""
+    some = math.ceil(z.m / workers / HOST_COLUMNS) * HOST_COLUMNS
+    return min(z.m, some, max(HOST_COLUMNS, COLUMNS_BYTES // int(4 * z.d) // HOST_COLUMNS * HOST_COLUMNS))
 
 
 def read(z: Shape, machine: Machine, workers: int, plan: str) -> Stage:
@@ -132,15 +140,17 @@ def embed(z: Shape, machine: Machine, workers: int, plan: str, parallel: int, he
     a_solve = 4 * z.entries * z.m * z.iterations
     ends = 4 * (z.entries + z.n * z.labels_per_row) * z.m
     work = SOLVES * (a_solve + ends) + 2 * z.entries * z.k
-    weights = 4 * z.d * z.k  # W goes to every worker, for h
+    weights, directions = 4 * z.d * z.k, 4 * z.c * z.k  # W goes to every worker, for h; it and U come to the client
+    sent = Traffic(out=weights, dealt=weights + directions, turned=SOLVES * 2 * z.labelled + z.wide)
+    m = z.m / workers
     if plan == "rows":
-        sums = z.iterations * z.wide
-        sent = Traffic(SOLVES * (sums + z.labelled + z.wide) + weights, SOLVES * (sums + z.wide + z.labelled))
-        g = group(z)
-        memory = held + 4 * max(z.c, z.d) * g * 3 + 4 * BLOCK_ROWS * g  # two to add and their sum
+        sent = sent._replace(fetched=SOLVES * 2 * (z.iterations * z.wide + z.wide + z.labelled))
+        g = group(z, workers)
+        groups = min(2, max(1.0, z.m / g / workers))  # whose vectors a worker has: z, r, p and Z
+        # then z, r and p after a step; P, a part of a sum, and one that was fetched
+        solving = 4 * g * ((4 * groups + 3) * z.d + 3 * max(z.c, z.d))
+        memory = held + 4 * z.d * m + solving + 4 * BLOCK_ROWS * g
     else:
-        sent = Traffic(out=weights, dealt=SOLVES * 2 * z.labelled + z.wide)
-        m = z.m / workers
         memory = held + 4 * z.d * (m + 4 * min(HOST_COLUMNS, m)) + 4 * BLOCK_ROWS * m
     sending = sent.seconds(workers, machine)
     return Stage("embed", work, sent.moved(workers), memory, work / parallel / machine.sparse, sending)
@@ -178,7 +188,5 @@ def fit(z: Shape, machine: Machine, workers: int, shards: bool) -> Stage:
 
 
 def client_memory(z: Shape, shards: bool) -> float:
-    """Bytes in the client at its peak: Q and T, the latter in float64 too while it is made orthonormal, Z, and V."""
-    embedding = 4 * z.labelled + 2 * z.wide
-    decoder = 8.0 * z.s**2 + (0 if shards else 12 * z.c * z.s)
-    return max(embedding, decoder + z.wide)
+    """Bytes in the client at its peak: U and W, the Gram matrix of the features and, without shards, targets and V."""
+    return 4 * (z.c + z.d) * z.k + 8.0 * z.s**2 + (0 if shards else 12 * z.c * z.s)

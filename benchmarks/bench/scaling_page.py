@@ -20,10 +20,14 @@ OPERATIONS = {
     "fit": "s**3/3 + 2*s**2*c",
 }
 MOVED = {
-    "rows": {"read": "0", "embed": "16*W*((t + 1)*d + c)*(k + l) + 4*W*d*k", "featurize": "W*(4*k*s + 8*s**2 + 4*c*s)"},
+    "rows": {
+        "read": "0",
+        "embed": "(W - 1)*(16*(t + 1)*d + 16*c + (16*c + 4*d)/W)*(k + l) + 4*((W + 1)*d + c)*k",
+        "featurize": "W*(4*k*s + 8*s**2 + 4*c*s)",
+    },
     "columns": {
         "read": "0",
-        "embed": "(16*c + 4*d)*(k + l) + 4*W*d*k",
+        "embed": "(W - 1)*(16*c + 4*d)/W*(k + l) + 4*((W + 1)*d + c)*k",
         "featurize": "W*(4*k*s + 8*s**2 + 4*c*s)",
     },
 }
@@ -38,29 +42,34 @@ otherwise.
 
 TABLE
 
-An array for all workers goes down a tree of them and a sum comes up one, 1 + log2 W transfers one after the other each
-way; a sum of W arrays moves W of them in all. With `--shards` no sum of targets, 4 c s, goes to the client: each worker
-sums, fits and writes c / W labels, rows are featurized again for each part that has a label of theirs, and
+The vectors of conjugate gradients stay on the workers, in groups of columns with an owner each
+([decision 40](decisions/0040-columns-on-workers.md)). With the plan rows every worker fetches the columns of P that
+others own in each iteration, and gives back its part of their sums, on all links at once: two (d, k + l) arrays go into
+each worker and two out of it, however many there are. Q and T change from columns on each worker to labels on each, and
+back; nothing of length d or c passes through the client but U and W at the end.
+
+Elsewhere an array for all workers goes down a tree of them and a sum comes up one, 1 + log2 W transfers one after the
+other each way; a sum of W arrays moves W of them in all. With `--shards` no sum of targets, 4 c s, goes to the client:
+each worker sums, fits and writes c / W labels, rows are featurized again for each part that has a label of theirs, and
 4 c s (W - 1) bytes go between workers, all links at once.
 
-Memory of a worker; g columns are sent and added at a time, {HOST_COLUMNS} or as many as {COLUMNS_BYTES >> 20} MiB hold:
+Memory of a worker; g columns advance together, {HOST_COLUMNS} or as many as {COLUMNS_BYTES >> 20} MiB hold, but no
+more than give every worker a group. A worker owns one group at a time here, and another four (d, g) arrays with two:
 
 | while it | holds |
 |---|---|
 | reads | 8 e / W (columns: 8 e), and of a block of rows four times its size |
-| embeds, rows | {PREPARED_BYTES} e / W for X, three (d, g) or (c, g) arrays, a (rows of a block, g) array |
+| embeds, rows | {PREPARED_BYTES} e / W for X, (d, (k + l) / W), seven (d, g) and three (d, g) or (c, g) arrays |
 | embeds, columns | {PREPARED_BYTES} e for X, (d, (k + l) / W), four (d, 64), a (rows of a block, (k + l) / W) array |
 | makes h | X, W (d, k), and h (n / W, k) |
 | featurizes | 8 e / W for X, W, h, three times 8 s^2 + 4 c s (shards: 4 c s / W), two ({PHI_ROWS}, s) arrays |
 
-The client holds Q and T (c, k + l), T in float64 too while it is made orthonormal, two (d, k + l) arrays, and without
-shards 12 c s bytes for targets and V.
+The client holds U (c, k) and W (d, k), and without shards 12 c s bytes for targets and V.
 """
 REMEDIES = {
-    ("embed", "sending"): """the (d, k + l) arrays of conjugate gradients, which go through the client, {hops}
-   transfers in sequence each way in each iteration. Were the vectors of the solves kept on the workers, some columns
-   each, an iteration would move two arrays over each link, not {twice}: every worker gets the columns of P that others
-   own, and gives back its part of their sums. A smaller rank, and a larger ridge, cut it in proportion.""",
+    ("embed", "sending"): """the (d, k + l) arrays of conjugate gradients, two into each worker and two out of it in
+   each iteration, some of which travel while others are multiplied (the model adds both). A smaller rank, and a larger
+   ridge, cut it in proportion.""",
     ("embed", "computing"): """the sparse products of conjugate gradients, which more machines share, or a device for
    each worker would take over.""",
     ("featurize", "computing"): """random features and their Gram matrix, 2 n s (k + s): fewer features, more machines,
@@ -87,8 +96,8 @@ def page(cells: Cells) -> str:
 
 def rates(cells: Cells) -> Machine:
     """Rates of one thread: of computing by the fit on one worker that shares out columns and so sends next to nothing,
-    of sending by what one that shares out rows takes longer."""
-    plain, sending = cells.get(("columns", 1)), cells.get(("rows", 1))
+    of sending by what two that share out rows take longer than half of its time."""
+    plain, sending = cells.get(("columns", 1)), cells.get(("rows", 2))
     if plain is None or sending is None or HERE not in cells:
         return ESTIMATES
     z = shape_of(plain)
@@ -97,20 +106,21 @@ def rates(cells: Cells) -> Machine:
     sparse = embed.work / plain["stages"]["embed"]
     sums = 2 * z.n * z.labels_per_row * z.s
     dense = (featurize.work - sums) / max(1e-9, plain["stages"]["featurize"] - sums / sparse)
-    longer = sending["stages"]["embed"] - plain["stages"]["embed"]
-    moved = stages(z, unit, 1, "rows")[1].moved
+    longer = sending["stages"]["embed"] - plain["stages"]["embed"] / min(2, cells[HERE]["cores"])
+    moved = stages(z, unit, 2, "rows")[1].moved
     return Machine(sparse, dense, fit.work / plain["stages"]["fit"], moved / max(1e-9, longer))
 
 
 def checked(cells: Cells) -> list[str]:
     """Predictions beside what was measured."""
     lines = ["## Checked against local workers", ""]
-    if HERE not in cells or ("columns", 1) not in cells or ("rows", 1) not in cells:
+    if HERE not in cells or ("columns", 1) not in cells or ("rows", 2) not in cells:
         return [*lines, NOTHING]
     rate, cores = rates(cells), cells[HERE]["cores"]
     machine = rate._replace(shared=True, cores=cores)
     lines += [
-        "Rates of one thread, from the fits on one worker of [benchmarks-cluster.md](benchmarks-cluster.md):",
+        "Rates of one thread, from fits of [benchmarks-cluster.md](benchmarks-cluster.md), columns on one worker and",
+        "rows on two:",
         f"{rate.sparse / 1e9:.1f}e9 operations per second of sparse products, {rate.dense / 1e9:.0f}e9 of dense ones; "
         f"{rate.network / 1e9:.2f} GB per second through Dask",
         f"and the loopback device. The rest follows: workers share {cores} cores and one link. Measured figures are",
@@ -177,16 +187,14 @@ def bottlenecks(found: list[Stage]) -> list[str]:
     """The parts that take longest, and what would remove them."""
     parts = [(getattr(stage, part), stage.name, part) for stage in found for part in ("computing", "sending")]
     parts.sort(reverse=True)
-    levels = (MACHINES - 1).bit_length()
     lines = []
     for i, (seconds, name, part) in enumerate(parts[:3]):
-        what = REMEDIES[name, part].format(hops=1 + levels, twice=2 * (1 + levels))
-        lines += [f"{i + 1}. {name}, {part}, {seconds:,.0f} s: {what}"]
+        lines += [f"{i + 1}. {name}, {part}, {seconds:,.0f} s: {REMEDIES[name, part]}"]
     return [
         "What takes longest, and what would remove it:",
         "",
         *lines,
         "",
-        "Beyond time, the client is what does not grow: Q and T are whole there. Shards of labels for them too, each",
-        "worker with the rows of T of its labels and T'T summed, would leave nothing of length c in one place.",
+        "Beyond time, the client is what does not grow: it has U (c, k) for the model file. U in shards, as V is,",
+        "would leave nothing of length c in one place.",
     ]

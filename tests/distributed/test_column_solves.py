@@ -112,3 +112,12 @@ def test_a_correction_of_the_preconditioner_is_made_on_the_workers(workers, rng)
     plain = ConjugateGradient(tol=1e-5, preconditioner="diagonal").prepare(there).at(0.01)
     plain(B)
     assert solves[0].iterations < plain.iterations / 2
+
+
+def test_an_array_that_is_passed_on_from_worker_to_worker_gives_the_same_solution(workers, matrices, rng, monkeypatch):
+    X, Y = matrices
+    B = rng.standard_normal((D + 1, 3)).astype(np.float32)
+    found = [TIGHT.prepare(rows_on(workers, X, Y, 3)).at(0.5)(B)]
+    monkeypatch.setattr(workers, "fetches", 1)
+    found.append(TIGHT.prepare(rows_on(workers, X, Y, 3)).at(0.5)(B))
+    np.testing.assert_array_equal(*found)

@@ -57,10 +57,10 @@ CALLS = {
     ],
     "take_columns": [lambda g: call(g.A, NUMBERS), lambda g: call(g.A, MASK)],
     "take_rows": [lambda g: call(g.A, NUMBERS), lambda g: call(g.w, NUMBERS)],
-    "side_by_side": [lambda g: call(g.A, g.wide)],
-    "scale_columns": [lambda g: call(g.A, STEPS)],
-    "gathered": [lambda g: call(g.A)],
     "hstack": [lambda g: call([g.A, g.wide, g.A[:, :0]])],
+    "side_by_side": [lambda g: call(g.A, g.wide)],
+    "gathered": [lambda g: call(g.A)],
+    "scale_columns": [lambda g: call(g.A, np.arange(1, g.A.shape[1] + 1, dtype=np.float32))],
     "diagonal": [lambda g: call(g.positive)],
     "from_lower": [lambda g: call(g.positive, np.arange(5.0))],
     "dot": [lambda g: call(g.A, g.B), lambda g: call(g.double, g.double)],
@@ -92,19 +92,11 @@ CALLS = {
     "update_direction": [lambda g: call(g.A, g.B, g.w, STEPS)],
     "weighted_squares": [lambda g: call(g.A, g.w)],
 }
-# Tested below, by benchmarks/gpu.py where it takes a GPU, and by tests of arrays on workers.
+# Tested below, copies from a GPU by benchmarks/gpu.py, and arrays in parts by tests/distributed.
 SEPARATE = {"on_host", "copy_to_device", "copy_to_host", "in_parts"}
 UNSET = {"empty", "empty_as"}
-IN_PLACE = {
-    "scale_columns",
-    "sigmoid",
-    "exponential",
-    "add_product",
-    "cosines",
-    "curvature",
-    "advance",
-    "update_direction",
-}
+IN_PLACE = {"sigmoid", "exponential", "add_product", "cosines", "curvature", "advance", "update_direction"}
+IN_PLACE |= {"scale_columns"}
 
 
 FUNCTIONS = dict(inspect.getmembers(arrays, lambda f: inspect.isfunction(f) and f.__module__ == arrays.__name__))

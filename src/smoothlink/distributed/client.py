@@ -30,6 +30,13 @@ SCHEDULER_SECONDS = 10.0  # to wait for a scheduler, and for a worker where ther
 WORKER_SECONDS = 2.0  # to try whether a worker can be reached
 PLANS = ("auto", "rows", "columns")
 SAME_VERSION = ("python", "dask", "distributed", "numpy", "msgpack")  # on the client and on all workers
+# Dask lets malloc give every large array back to the system, which then clears new pages for the next: with these
+# variables X'XP of 64 columns took 0.60 processor seconds, not 0.76. A worker keeps up to 256 MB that it has freed.
+MALLOC = {
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
+    "MALLOC_ARENA_MAX": "1",
+}
 SCATTER_BYTES = 1 << 15  # an array of so many bytes is sent to the workers once, not with each task
 
 
@@ -256,6 +263,7 @@ def local_processes(workers: int, threads: int) -> Iterator[Any]:
         }
         for kind, some in names.items()
     }
+    settings["distributed.nanny.pre-spawn-environ"] |= MALLOC
     with (
         config.set(settings),
         dask_module("distributed").LocalCluster(
