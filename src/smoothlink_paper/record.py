@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import io
 import json
 import os
 import platform
+import tokenize
 from collections.abc import Callable, Iterator
 from datetime import date
 from importlib.metadata import version
@@ -36,7 +38,7 @@ FITTING = ("fitting", "joint", "machines", "solve", "steps")  # the folders that
 def source() -> str:
     """Returns a digest of the code that fits and predicts: a figure of another one was measured before it changed.
 
-    Comments, docstrings and layout do not count.
+    Comments, docstrings and blank space do not count.
     """
     root = Path(smoothlink.__file__).parent
     files = sorted([*root.glob("*.py"), *(path for part in FITTING for path in (root / part).rglob("*.py"))])
@@ -47,14 +49,19 @@ def source() -> str:
 
 
 def statements(path: Path) -> str:
-    """Returns the syntax tree of a file as text, without its docstrings."""
-    tree = ast.parse(path.read_bytes())
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(
-            node
-        ):
-            del node.body[0]
-    return ast.dump(tree)
+    """Returns the text of a file without comments, docstrings and blank space, the same by every Python."""
+    text = path.read_text(encoding="utf-8")
+    lines = text.splitlines()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            row, column = token.start
+            lines[row - 1] = lines[row - 1][:column]
+    documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, documented) and ast.get_docstring(node) is not None:
+            first, last = node.body[0].lineno, node.body[0].end_lineno or node.body[0].lineno
+            lines[first - 1 : last] = [""] * (last - first + 1)
+    return "".join("".join(lines).split())
 
 
 def circumstances(name: str, seed: int, seconds: float) -> dict[str, Any]:

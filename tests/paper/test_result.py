@@ -110,12 +110,12 @@ def test_a_folder_that_is_a_file_is_refused(tmp_path):
     assert "file: File exists" in ran.err
 
 
-def test_the_digest_of_the_code_leaves_out_comments_docstrings_and_layout(tmp_path):
+def test_the_digest_of_the_code_leaves_out_comments_docstrings_and_blank_space(tmp_path):
     def written(text: str) -> str:
         path = Path(tmp_path / "a.py")
         path.write_text(text)
         return record.statements(path)
 
     plain = written('def f(x):\n    "Doc."\n    return x + 1\n')
-    assert written("def f(x):\n    # why\n    return (x  +  1)\n") == plain
+    assert written("def f(x):\n    # why\n    return x  +  1  # how\n") == plain
     assert written("def f(x):\n    return x + 2\n") != plain
