@@ -45,7 +45,7 @@ def main(words: Sequence[str] | None = None) -> None:
     sets = {name: stages(rows_of(name, given).train, given.seed, flops, bandwidth) for name in given.sets}
     record = circumstances("floors", given.seed, time.perf_counter() - began)
     record |= {"date": date.today().isoformat(), "flops": flops, "bandwidth": bandwidth, "sets": sets}
-    record["command"] = f"python benchmarks/floors.py --seed {given.seed}"
+    record["command"] = f"python benchmarks/floors.py --sets {' '.join(given.sets)} --seed {given.seed}"
     store(record, given.results / "floors" / "figures.json")
     publish(given.results, given.page, print)
 

@@ -1,4 +1,4 @@
-"""The section on speed: costs of the first release beside those of now, and how far each stage is from its floor."""
+"""The sections on speed: costs of the first release beside those of now, one row, and each stage beside its floor."""
 
 from __future__ import annotations
 
@@ -39,6 +39,25 @@ def speed_section(sets: dict[str, dict[str, Any]]) -> list[str]:
         shown = [f"{a:.{p}f} → {b:.{p}f}" for a, b, p in zip(before, values, digits, strict=True)]
         lines.append(f"| {name} | {' | '.join(shown)} |")
     return [*lines, ""]
+
+
+def one_row_section(record: dict[str, Any]) -> list[str]:
+    """Returns a table from the record of benchmarks/one_row.py."""
+    lines = [
+        "## One row",
+        "",
+        "Milliseconds of processor time for the five best labels of a row that comes alone, one thread, both libraries in",
+        "turn on the same rows. smoothlink finds candidates by int8 codes of the weights and scores these exactly: the",
+        "answers are those of the scan of all labels. *Codes* are made once, at the first row.",
+        "",
+        "| set | labels | smoothlink | scan of all labels | omikuji | times omikuji | codes, s | codes, MB |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for name, found in record["sets"].items():
+        took = [f"{found['one_row'][method]['processor_ms']:.2f}" for method in (OURS, "scan", "omikuji")]
+        shown = [name, f"{found['labels']:,}", *took, f"{found['ratio_to_omikuji']:.2f}"]
+        lines.append(f"| {' | '.join([*shown, str(found['codes_seconds']), str(found['codes_mb'])])} |")
+    return [*lines, "", f"Measured {record['date']}: `python benchmarks/one_row.py --models FOLDER`.", ""]
 
 
 def floors_section(record: dict[str, Any]) -> list[str]:

@@ -20,7 +20,7 @@ BEGIN, END = "<!-- age: written by python docs/generate -->", "<!-- end of age -
 # Page -> the folders of results/ whose figures it shows.
 PAGES = {
     "README.md": ("peers",),
-    "docs/benchmarks.md": ("peers", "growth", "sampled_negatives", "floors"),
+    "docs/benchmarks.md": ("peers", "growth", "sampled_negatives", "floors", "one_row"),
     "docs/benchmarks-cluster.md": ("cluster",),
     "docs/benchmarks-gpu.md": ("gpu",),
     "docs/results.md": ("defaults", "fit_time", "texts", "calibration", "tables", "copies"),

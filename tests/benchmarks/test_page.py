@@ -149,6 +149,7 @@ def test_the_page_of_this_project_is_what_its_cells_say():
         read(RESULTS / "growth" / "figures.json"),
         negatives=read(RESULTS / "sampled_negatives" / "figures.json"),
         floors=read(RESULTS / "floors" / "figures.json"),
+        one_row=read(RESULTS / "one_row" / "figures.json"),
     ), remedy
     for picture in ("benchmarks", "benchmarks-growth"):
         assert (f"]({picture}.svg)" in PAGE.read_text()) == PAGE.with_name(f"{picture}.svg").exists(), remedy
@@ -264,3 +265,10 @@ def test_a_stage_stands_beside_its_floor():
     text = page({}, None, floors=record)
     assert "| bibtex |  | 1.00 | 0.50 | 0.30 (3.0) |  | 0.20 (2.0) | 2.00 | 75 % |" in text
     assert "150 GFLOP/s" in text
+
+
+def test_one_row_stands_beside_the_scan_and_omikuji():
+    took = {method: {"processor_ms": ms} for method, ms in (("smoothlink", 1.4), ("scan", 3.8), ("omikuji", 2.3))}
+    found = {"labels": 25147, "one_row": took, "ratio_to_omikuji": 0.609, "codes_seconds": 0.51, "codes_mb": 15.0}
+    text = page({}, None, one_row={"date": "2026-01-02", "sets": {"yso-finna-en": found}})
+    assert "| yso-finna-en | 25,147 | 1.40 | 3.80 | 2.30 | 0.61 | 0.51 | 15.0 |" in text
