@@ -46,9 +46,9 @@ def one_row_section(record: dict[str, Any]) -> list[str]:
     lines = [
         "## One row",
         "",
-        "Milliseconds of processor time for the five best labels of a row that comes alone, one thread, both libraries in",
-        "turn on the same rows. smoothlink finds candidates by int8 codes of the weights and scores these exactly: the",
-        "answers are those of the scan of all labels. *Codes* are made once, at the first row.",
+        "Milliseconds of processor time for the five best labels of a row that comes alone: one thread, both libraries",
+        "in turn on the same rows. smoothlink finds candidates by int8 codes of the weights and scores these exactly:",
+        "the answers are those of the scan of all labels. *Codes* are made once, at the first row.",
         "",
         "| set | labels | smoothlink | scan of all labels | omikuji | times omikuji | codes, s | codes, MB |",
         "|---|---|---|---|---|---|---|---|",
