@@ -18,6 +18,8 @@ from small import classes, words
 from smoothlink import SmoothLinkClassifier
 from smoothlink.metrics.names import shown_keys
 from smoothlink.search import Space, tune
+from smoothlink.search.processes import SearchRequest, run_worker, save_array
+from smoothlink.search.study import open_study
 from smoothlink.search.trials import TrialRunner
 
 QUICK = Space(n_features=(20, 60), passes=3)
@@ -327,3 +329,12 @@ def test_trials_hold_copies_out_together(rng):
     held = fold.train.w == 0
     np.testing.assert_array_equal(held[:60], held[60:])
     assert held.any()
+
+
+def test_a_process_of_a_search_takes_no_more_threads_than_numba_allows(rng, tmp_path):
+    X, Y = problem(rng)
+    for name, matrix in (("X", X), ("Y", Y)):
+        save_array(tmp_path / name, matrix)
+    request = SearchRequest(("hamming",), QUICK, 0, multiclass=False, holdouts=1, sampler="random")
+    run_worker(tmp_path, request, tmp_path / "study", trials=1, number=0, threads=1000)
+    assert len(open_study(tmp_path / "study", "random", 0, "hamming").trials) == 1

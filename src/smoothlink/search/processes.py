@@ -17,6 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from smoothlink.fitting.checkpoint import checksum
+from smoothlink.machines.threads import limit_threads
 from smoothlink.search.space import Space
 from smoothlink.search.study import open_study
 from smoothlink.search.trials import TrialRunner
@@ -109,15 +110,11 @@ def run_in_processes(
 
 def run_worker(folder: Path, request: SearchRequest, journal: Path, trials: int, number: int, threads: int) -> None:
     """Runs the trials of one process, with draws of its own and its part of the cores."""
-    import numba
-    from threadpoolctl import threadpool_limits
-
-    numba.set_num_threads(threads)
-    with threadpool_limits(threads):
-        X, Y = load_array(folder / "X"), sp.csr_array(load_array(folder / "Y"))
-        seed = request.seed + 1000 * request.drawn + 7919 * (number + 1)
-        run = open_study(journal, request.sampler, seed, request.metrics[0])
-        run_in_process(X, Y, request, run, trials, [])
+    limit_threads(threads)
+    X, Y = load_array(folder / "X"), sp.csr_array(load_array(folder / "Y"))
+    seed = request.seed + 1000 * request.drawn + 7919 * (number + 1)
+    run = open_study(journal, request.sampler, seed, request.metrics[0])
+    run_in_process(X, Y, request, run, trials, [])
 
 
 def save_array(path: Path, X: Any) -> None:
