@@ -8,7 +8,7 @@ whose squared gradients are q is sent as sqrt(q) d, and the sum of these is divi
 a weight that one worker moved moves as it did there, and one that all moved for the first time does not overshoot.
 
 Tasks are pure functions of their arguments, so that Dask computes again what a dead worker held. Additions have the
-same order on all workers: their weights are equal, and a fit repeats for the same number of workers.
+same order on all workers: their weights are equal, and a fit repeats for the same number of workers up to rounding.
 """
 
 from __future__ import annotations
