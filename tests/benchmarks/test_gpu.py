@@ -164,6 +164,7 @@ def test_a_failed_check_ends_the_run_before_anything_is_measured(monkeypatch, tm
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("torch", marks=pytest.mark.torch)])
+@pytest.mark.slow
 def test_small_parts_store_cells_without_places_and_print_their_tables_last(device, tmp_path, data, capsys, trusted):
     parts = [part for part in NAMES if part != "yso" or device == "torch"]  # its fine-tuning needs torch
     words = ["--device", device, "--scale", "0.001", "--passes", "2", "--data", str(data), "--results", str(tmp_path)]
