@@ -2,12 +2,24 @@
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from threading import Barrier, get_ident
 
 import numba
+import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from smoothlink.machines.threads import ONE_THREAD, SMALL_FIT, limit_threads, single_blas_thread, single_thread
+from smoothlink.machines.threads import (
+    ONE_THREAD,
+    SMALL_FIT,
+    dense_product,
+    in_threads,
+    limit_threads,
+    parts,
+    single_blas_thread,
+    single_thread,
+)
 
 
 def blas():
@@ -53,3 +65,60 @@ def test_a_thread_that_is_limited_asks_for_no_more():
     finally:
         threadpool_limits(before[0])
     assert (blas(), numba.get_num_threads()) == before
+
+
+# Products in threads of our own
+
+
+@pytest.mark.parametrize(("n", "m", "k"), [(700, 90, 800), (90, 700, 800), (3, 2, 5), (0, 4, 3), (1, 60_000, 900)])
+def test_a_dense_product_in_threads_is_that_of_numpy(rng, n, m, k):
+    A, B = rng.standard_normal((n, k)).astype(np.float32), rng.standard_normal((k, m)).astype(np.float32)
+    np.testing.assert_allclose(dense_product(A, B), A @ B, rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(dense_product(A.T, dense_product(A, B)), A.T @ (A @ B), rtol=1e-3, atol=1)
+
+
+@pytest.mark.parametrize(("count", "number"), [(0, 3), (1, 3), (10, 3), (3, 10), (7, 0)])
+def test_parts_follow_each_other_and_cover_everything_once(count, number):
+    found = parts(count, number)
+    assert [i for part in found for i in range(count)[part]] == list(range(count))
+    assert len(found) <= max(1, number)
+
+
+@pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="there is one core")
+def test_every_task_runs_once_in_several_threads_with_blas_on_one(rng):
+    met, threads, seen = Barrier(2, timeout=60), [], []
+
+    def task(number):
+        if number < 2:
+            met.wait()  # only two threads get past it
+        threads.append((number, get_ident()))
+        seen.append(blas())
+
+    in_threads(partial(task, number) for number in range(9))
+    assert sorted(number for number, _ in threads) == list(range(9))
+    assert len({ident for _, ident in threads}) >= 2
+    assert set(seen) == {1}
+
+
+def test_an_error_of_a_task_is_raised_and_blas_has_its_threads_back():
+    before = blas()
+
+    def fails():
+        raise ArithmeticError("a task failed")
+
+    with pytest.raises(ArithmeticError, match="a task failed"):
+        in_threads([fails] * 5)
+    assert blas() == before
+
+
+def test_tasks_may_run_tasks_of_their_own():
+    done = []
+    in_threads(partial(in_threads, [partial(done.append, (a, b)) for b in range(5)]) for a in range(20))
+    assert sorted(done) == [(a, b) for a in range(20) for b in range(5)]
+
+
+def test_several_threads_that_limit_blas_at_once_leave_it_as_it_was():
+    before = blas()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: in_threads([blas] * 3), range(50)))
+    assert blas() == before

@@ -28,6 +28,7 @@ from smoothlink.joint.batches import RowBatch, RowBatches, ranges
 from smoothlink.joint.joint_training import NEGATIVES, JointRows, JointState, JointWeights, sparse_weights
 from smoothlink.machines.compiled import compiled
 from smoothlink.machines.rows_in_files import SparseFile
+from smoothlink.machines.threads import dense_product
 from smoothlink.steps.featurize import Features
 from smoothlink.steps.infer import RunningTopK
 
@@ -132,7 +133,7 @@ class SampledStep:
         H, lengths = np.empty((len(rows), s.W.shape[1]), np.float32), np.empty(len(rows), np.float32)
         embed(rows, A.indptr, A.indices, A.data, s.W, EMBEDDING_LENGTH, H, lengths)
         V = s.V[labels]
-        G = V @ H.T  # (m, b)
+        G = dense_product(V, H.T)  # (m, b)
         used = self.add_sparse(G, labels, x)
         self.to_gradient(G, labels, self.label_place[own], group, batch)
         offsets = batch.rng.random(len(labels), np.float32)
@@ -186,7 +187,7 @@ class SampledStep:
             H, lengths = np.empty((len(rows), s.W.shape[1]), np.float32), np.empty(len(rows), np.float32)
             embed(rows, A.indptr, A.indices, A.data, s.W, EMBEDDING_LENGTH, H, lengths)
             means = group_means(H, starts - starts[0])
-            scores = means @ s.V.T
+            scores = dense_product(means, s.V.T)
             scores += s.b[:, 0]
             best = RunningTopK(len(means), k)
             best.add(scores)

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from smoothlink.machines.threads import single_blas_thread
+from smoothlink.machines.threads import dense_product, in_threads, parts, single_blas_thread
 
 Array = Any  # an array of NumPy, or a tensor of torch
 HostArray = NDArray[Any]
@@ -20,6 +21,7 @@ SUM_ROWS = 65536  # products of at most so many rows are added in float64
 COPY_BYTES, COPY_THREADS = 64 << 20, 4  # of a matrix that each thread copies to the host at a time; threads that do
 PINNED_BYTES = 1 << 30  # up to which an array is copied through pinned memory
 MIRRORED_ROWS = 256  # of a symmetric matrix that are copied together
+SOLVED_COLUMNS = 64  # of a right-hand side that a thread solves for at a time
 COSINE_ROWS = 256  # whose features the host makes together, in a part of its memory
 LARGEST_SCORE = 40.0  # beyond it a probability is 0 or 1 in float32
 
@@ -240,7 +242,7 @@ def sigmoid(Z: Array) -> Array:
 def add_product(A: Array, B: Array, out: Array) -> None:
     """Adds A B to out."""
     if on_host(A):
-        out += A @ B
+        out += dense_product(A, B)
     else:
         out.addmm_(A, B)
 
@@ -266,11 +268,14 @@ def add_log_sums(a: Array, b: Array) -> Array:
 def cosines(H: Any, R: Array, b: Array, out: Array) -> None:
     """Writes sqrt(2) cos(H R + b) into out (n, s), in float32: Cauchy frequencies make arguments of 1e4."""
     if on_host(out):
-        for start in range(0, len(out), COSINE_ROWS):
+
+        def some(start: int) -> None:
             angles = H[start : start + COSINE_ROWS] @ R
             angles += b
             np.cos(angles, out=angles)
             np.multiply(angles, np.float32(np.sqrt(2)), out=out[start : start + COSINE_ROWS])
+
+        in_threads(partial(some, start) for start in range(0, len(out), COSINE_ROWS))
         return
     import torch
 
@@ -310,10 +315,15 @@ def cholesky(A: Array) -> Array:
 
 def cholesky_solve(L: Array, B: Array) -> Array:
     """Returns (LL')^-1 B, in the memory of B where its columns are contiguous."""
-    with single_blas_thread(len(L)):
-        if on_host(L):
-            return scipy.linalg.cho_solve((L, True), B, overwrite_b=True, check_finite=False)
+    if not on_host(L):
         return B.cholesky_solve(L)
+    out = B if B.T.flags.c_contiguous else np.array(B, order="F")
+
+    def solve(columns: slice) -> None:
+        out[:, columns] = scipy.linalg.cho_solve((L, True), out[:, columns], overwrite_b=True, check_finite=False)
+
+    in_threads(partial(solve, part) for part in parts(out.shape[1], -(-out.shape[1] // SOLVED_COLUMNS)))
+    return out
 
 
 def cholesky_inverse(L: Array) -> Array:

@@ -14,6 +14,7 @@ import numpy as np
 
 from smoothlink.machines.arrays import Array, add_log_sums, exponential, log_sums, sigmoid, zeros
 from smoothlink.machines.host_and_device import Machine
+from smoothlink.machines.threads import dense_product
 
 LABEL_MULTIPLE = 64  # a GPU pads the number of labels to a multiple of this
 FEATURE_MULTIPLE = 8  # and that of features of this: rows in half precision must begin at multiples of 16 bytes
@@ -50,7 +51,7 @@ class DecoderState:
 
     def scores(self, Phi: Array, labels: slice) -> Array:
         """Returns Phi V (b, m) of some labels."""
-        return Phi @ self.V[:, labels]
+        return dense_product(Phi, self.V[:, labels])
 
     def normalisers(self, Phi: Array) -> Array:
         """Returns log sum exp (b, 1) over all labels."""
@@ -72,7 +73,7 @@ class DecoderState:
 
     def gradient(self, Phi: Array, P: Array) -> Array:
         """Returns Phi'P (s + 1, m)."""
-        return Phi.T @ P
+        return dense_product(Phi.T, P)
 
     def advance(self, labels: slice, G: Array, M: Array, rho: Array, eta: float, momentum: float) -> None:
         """Adds a step to V, of some labels: velocity = momentum velocity + eta (1 - momentum) M (targets - G - rho V).
@@ -85,7 +86,7 @@ class DecoderState:
         if self.by_label:
             step *= M[:, labels]
         else:
-            step = M @ step if M.shape[1] > 1 else M * step
+            step = dense_product(M, step) if M.shape[1] > 1 else M * step
         step *= float(np.float32(eta * (1 - momentum)))
         if self.velocity is None:
             V += step

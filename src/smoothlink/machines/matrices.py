@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from smoothlink.machines.arrays import Array, add_product, astype, like, on_host, take_rows, to_host
+from smoothlink.machines.threads import dense_product
 
 if TYPE_CHECKING:
     from smoothlink.machines.kernels import CSR
@@ -152,7 +153,7 @@ class Dense:
         return DenseTranspose(self.array)
 
     def __matmul__(self, B: Array) -> Array:
-        return like(self.array, B) @ B
+        return dense_product(like(self.array, B), B)
 
     def take(self, numbers: HostArray) -> HostArray:
         """Returns some rows, on the host."""

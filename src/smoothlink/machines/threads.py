@@ -1,13 +1,20 @@
-"""How many threads factorisations and fits get: small ones are faster on one."""
+"""Which threads work: small factorisations and fits run on one, and large products on those of this module."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cache
+from itertools import pairwise
+from threading import Lock
 from typing import Any
 
+import numpy as np
+
 ONE_THREAD = 4000  # columns up to which a factorisation runs on one thread
+LEAST_PRODUCT = 5e7  # operations of a product that is worth a second thread
 SMALL_FIT = 5e8  # operations of its largest product up to which a whole fit runs on one thread
 
 
@@ -22,7 +29,7 @@ def single_blas_thread(size: int) -> Iterator[None]:
     if size > ONE_THREAD:
         yield
     else:
-        with _controller().limit(limits=1):
+        with _one_blas_thread():
             yield
 
 
@@ -41,7 +48,7 @@ def single_thread(operations: float) -> Iterator[None]:
     threads = numba.get_num_threads()
     numba.set_num_threads(1)
     try:
-        with _controller().limit(limits=1):
+        with _one_blas_thread():
             yield
     finally:
         numba.set_num_threads(threads)
@@ -54,6 +61,86 @@ def limit_threads(threads: int) -> None:
 
     numba.set_num_threads(max(1, min(threads, numba.get_num_threads())))
     threadpool_limits(threads)
+
+
+def in_threads(tasks: Iterable[Callable[[], object]]) -> None:
+    """Runs tasks, the next one as soon as a thread is free, in as many threads as numba has here.
+
+    Each calls BLAS with one thread. The threads of BLAS itself spin for tens of milliseconds after every product, and
+    NumPy's and SciPy's BLAS have some each: they take the cores from the compiled loops that follow.
+    """
+    import numba
+
+    threads, todo, lock = numba.get_num_threads(), iter(tasks), Lock()
+
+    def work() -> None:
+        while True:
+            with lock:
+                task = next(todo, None)
+            if task is None:
+                return
+            task()
+
+    with _one_blas_thread():
+        others = [_pool(os.getpid(), threads - 1).submit(work) for _ in range(threads - 1)]
+        try:
+            work()
+        finally:
+            running = [other for other in others if not other.cancel()]  # one that has not begun has nothing left to do
+            wait(running)
+    for other in running:
+        other.result()
+
+
+def dense_product(A: Any, B: Any) -> Any:
+    """Returns A B (n, m): on a device by its library, on the host by `in_threads`."""
+    import numba
+
+    if not isinstance(A, np.ndarray):
+        return A @ B
+    threads, (n, m) = numba.get_num_threads(), (len(A), B.shape[1])
+    if threads == 1 or 2.0 * n * m * A.shape[1] < LEAST_PRODUCT:
+        with _one_blas_thread():
+            return A @ B
+    out = np.empty((n, m), np.result_type(A, B))
+
+    def some_rows(part: slice) -> Callable[[], object]:
+        return lambda: np.matmul(A[part], B, out=out[part])
+
+    def some_columns(part: slice) -> Callable[[], object]:
+        return lambda: np.matmul(A, B[:, part], out=out[:, part])
+
+    in_threads(map(some_rows, parts(n, threads)) if n >= m else map(some_columns, parts(m, threads)))
+    return out
+
+
+def parts(count: int, number: int) -> list[slice]:
+    """Returns so many slices of equal length, or fewer, which together are range(count)."""
+    ends = np.linspace(0, count, max(1, min(number, count)) + 1).astype(int).tolist()
+    return [slice(start, stop) for start, stop in pairwise(ends)]
+
+
+@cache
+def _pool(process: int, threads: int) -> ThreadPoolExecutor:
+    """Returns the threads of a process: after a fork those of its parent are gone."""
+    return ThreadPoolExecutor(threads, thread_name_prefix="smoothlink")
+
+
+_limiting = Lock()
+
+
+@contextmanager
+def _one_blas_thread() -> Iterator[None]:
+    """Limits BLAS to one thread, unless another thread of the process has done so: the limit is the process's, and the
+    last to restore it would restore the limit of the other."""
+    if not _limiting.acquire(blocking=False):
+        yield
+        return
+    try:
+        with _controller().limit(limits=1):
+            yield
+    finally:
+        _limiting.release()
 
 
 @cache

@@ -27,6 +27,7 @@ from smoothlink.machines.arrays import (
     zeros,
 )
 from smoothlink.machines.rows import Block, Rows
+from smoothlink.machines.threads import dense_product
 from smoothlink.solve import Solve
 
 ADAPTIVE_BLOCK = 64  # directions that are sought at a time
@@ -248,7 +249,7 @@ def inner(A: Array, B: Array | None = None) -> Array:
     total = astype(zeros(A, (A.shape[1], A.shape[1] if B is None else B.shape[1])), np.float64)
     for start in range(0, len(A), ROTATED_ROWS):
         part = astype(A[start : start + ROTATED_ROWS], np.float64)
-        total += part.T @ (part if B is None else astype(B[start : start + ROTATED_ROWS], np.float64))
+        total += dense_product(part.T, part if B is None else astype(B[start : start + ROTATED_ROWS], np.float64))
     return total
 
 
@@ -259,7 +260,7 @@ def rotated(A: Array, E: Array) -> Array:
     k, E = E.shape[1], like(to_device_of(A, E), A)
     out = A.reshape(-1)[: len(A) * k].reshape(len(A), k)
     for start in range(0, len(A), ROTATED_ROWS):  # a row of the result ends before the rows of A that are still to come
-        out[start : start + ROTATED_ROWS] = A[start : start + ROTATED_ROWS] @ E
+        out[start : start + ROTATED_ROWS] = dense_product(A[start : start + ROTATED_ROWS], E)
     return out
 
 

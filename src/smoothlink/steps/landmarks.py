@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.special import gamma, kv
 
-from smoothlink.machines.threads import single_blas_thread
+from smoothlink.machines.threads import dense_product, single_blas_thread
 from smoothlink.steps.featurize import Kernel
 
 Array = NDArray[Any]
@@ -47,7 +47,7 @@ class Landmarks(NamedTuple):
 
             return self.at(cdist(X, self.points, "cityblock") * np.sqrt(2 / self.length))
         squares = np.einsum("ij,ij->i", X, X)[:, None] + np.einsum("ij,ij->i", self.points, self.points)
-        D = X @ self.points.T
+        D = dense_product(X, self.points.T)
         D *= -2
         D += squares
         np.maximum(D, 0, out=D)

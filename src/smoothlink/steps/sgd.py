@@ -24,6 +24,7 @@ from smoothlink.machines.arrays import (
 )
 from smoothlink.machines.decoder_state import DecoderState, decoder_state, padded_shape, placed
 from smoothlink.machines.rows import Rows, stack
+from smoothlink.machines.threads import dense_product
 from smoothlink.steps.featurize import Features
 from smoothlink.steps.squared import LinkSums, Smoothing, prior_scores, smoothed_targets
 
@@ -86,7 +87,7 @@ class Coordinates(NamedTuple):
         out = zeros(V, tuple(V.shape)) if stays else np.empty(tuple(V.shape), np.float32)
         for labels in some_labels(V.shape[1]):
             part = V[:, labels]
-            rotated = self.E @ part[:-1], part[-1:] - self.mean @ part[:-1]
+            rotated = dense_product(self.E, part[:-1]), part[-1:] - self.mean @ part[:-1]
             out[:-1, labels], out[-1:, labels] = rotated if stays else map(to_host, rotated)
         return out
 
@@ -242,7 +243,7 @@ def gradient_targets(
     means = astype(sums.gram.sums[:, None], np.float32)
     for labels in some_labels(c):
         T = smoothed_targets(sums._replace(targets=sums.targets[:, labels]), smoothing) - means * p[:, labels]
-        out[: s - 1, labels] = T[:-1] if E is None else E.T @ T[:-1] - coordinates.mean.T * T[-1:]
+        out[: s - 1, labels] = T[:-1] if E is None else dense_product(E.T, T[:-1]) - coordinates.mean.T * T[-1:]
         out[s - 1, labels] = T[-1]
     return out
 

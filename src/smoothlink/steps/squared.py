@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from smoothlink.machines.arrays import Array, astype, empty, on_host, square_root, to_device_of, to_host
 from smoothlink.machines.rows import Block, Rows, SavedSums
 from smoothlink.machines.rows_in_files import FileArray
+from smoothlink.machines.threads import in_threads, parts
 from smoothlink.solve.cholesky import GramSystem
 from smoothlink.steps.featurize import Features
 
@@ -19,6 +21,7 @@ Outs = list[tuple[tuple[int, ...], Any]]
 
 # Rows featurized at a time: float32 products of at most this many rows are added in float64.
 PHI_ROWS = 1024
+GRAM_SIDE = 512  # of the squares in which Phi'Phi is summed
 CERTAIN = 10.0  # above all scores of the squared loss
 SOLVED_LABELS = 512  # whose V is solved for together
 
@@ -98,17 +101,20 @@ def add_link_sums(
 
 
 def add_gram(Phi: Array, gram: Array) -> None:
-    """Adds Phi'Phi to gram (s, s); on the host by quarters, which takes as many operations as BLAS does for a product
-    with itself, and a quarter of the memory beside gram."""
+    """Adds Phi'Phi to gram (s, s); on the host by squares, of which those below the diagonal are those above it."""
     if not on_host(gram):
         gram += Phi.T @ Phi
         return
-    first, last = slice(0, len(gram) // 2), slice(len(gram) // 2, len(gram))
-    for part in (first, last):
-        gram[part, part] += Phi[:, part].T @ Phi[:, part]
-    corner = Phi[:, first].T @ Phi[:, last]
-    gram[first, last] += corner
-    gram[last, first] += corner.T
+    sides = parts(len(gram), -(-len(gram) // GRAM_SIDE))
+
+    def add(i: slice, j: slice) -> None:
+        found = Phi[:, i].T @ Phi[:, j]
+        gram[i, j] += found
+        if i != j:
+            gram[j, i] += found.T
+
+    off_diagonal = [partial(add, i, j) for a, i in enumerate(sides) for j in sides[a + 1 :]]
+    in_threads([*off_diagonal, *(partial(add, i, i) for i in sides)])  # the last are the shortest
 
 
 def smoothed_targets(sums: LinkSums, smoothing: Smoothing) -> Array:
