@@ -11,6 +11,7 @@ from problems import class_problem, complete, posed, request, sparse_problem
 
 from smoothlink.fitting import choose as choosing
 from smoothlink.fitting.choose import (
+    FOLD_WORK,
     RIDGES,
     SEARCH_TOLERANCE,
     Climb,
@@ -26,7 +27,7 @@ from smoothlink.fitting.choose import (
     validated_labels,
 )
 from smoothlink.fitting.embedding import leading_coordinates
-from smoothlink.fitting.holdout import holdouts
+from smoothlink.fitting.holdout import holdouts, validation_rows
 from smoothlink.fitting.memory import Plan
 from smoothlink.solve import ConjugateGradient
 from smoothlink.steps.calibrate import Histogram
@@ -293,3 +294,13 @@ def test_embeddings_without_a_ridge_and_links_without_a_bandwidth_have_none_to_c
 def test_the_choice_says_what_chose_the_rank(rng, rank, by):
     asked = complete(rank=rank)
     assert choose(*posed(sparse_problem(rng), asked), asked).chosen_by["rank"] == by
+
+
+def test_few_rows_with_many_labels_are_searched_on_fewer_folds_and_calibrated_on_all(rng):
+    n, c = 600, 800  # so that each embedding has 600 directions
+    Y = sp.csr_array((np.ones(2 * n, np.float32), rng.integers(0, c, 2 * n), np.arange(0, 2 * n + 1, 2)), (n, c))
+    p = sparse_problem(rng, n=n, c=5)
+    few, many = (posed(replaced, request()) for replaced in (p, p._replace(Y=Y)))
+    assert len(search_trials(*few, request()).folds) == 10
+    assert len(search_trials(*many, request()).folds) == round(FOLD_WORK / n**3) == 9
+    assert len(validation_rows(p.w, request())) == 10

@@ -28,7 +28,7 @@ from sklearn.preprocessing import StandardScaler
 
 from smoothlink import SmoothLinkClassifier, Softmax
 from smoothlink.fitting.calibration import not_calibrated
-from smoothlink.fitting.holdout import MANY_ROWS, few_rows
+from smoothlink.fitting.holdout import MANY_ROWS, validation_rows
 from smoothlink.fitting.link import fit_link
 from smoothlink.fitting.prepare import feature_count, largest_rank_of, resolve_solver
 from smoothlink.fitting.run import finish, run
@@ -478,19 +478,44 @@ def test_the_captured_share_is_that_of_the_rank_kept(rng):
     assert found.U.shape == (12, 2)
 
 
-def test_many_rows_are_fitted_once_without_those_that_calibrate(rng, tmp_path):
-    p, given = dense_problem(rng, n=MANY_ROWS, d=3, c=3, weighted=False), {"rank": 3, "n_features": 20}
-    held = few_rows(p.w, 0)
+def without_held(p, held):
     w = p.w.copy()
     w[held] = 0
+    return p._replace(w=w)
+
+
+def test_of_many_rows_those_that_calibrate_have_no_part_in_the_embedding_but_in_the_decoder(rng, tmp_path):
+    p, given = (
+        dense_problem(rng, n=MANY_ROWS, d=3, c=3, weighted=False),
+        {"rank": 3, "n_features": 20, "final_ridge": 0.1},
+    )
     asked = complete(calibrate=True, **given)
+    held = validation_rows(p.w, asked)[0]
     fitted, saved = trained(p, asked), trained(p, replace(asked, checkpoint=tmp_path))
-    others = trained(p._replace(w=w), complete(**given))
+    others = trained(without_held(p, held), complete(**given))
+    problem, _ = posed(p, complete(**given))
+    rows = problem.rows.with_inputs(fitted.model.embed(raw(p)))
+    V = squared(link_sums(rows, fitted.model.features), 0.1)
     X = raw(p)[:50]
     assert fitted.summary["held_out_rows"] == len(held)
     assert fitted.model.total == MANY_ROWS
+    np.testing.assert_array_equal(np.asarray(fitted.model.W), np.asarray(others.model.W))
+    np.testing.assert_allclose(np.asarray(fitted.model.V), V, rtol=1e-4, atol=5e-5)
+    assert np.abs(np.asarray(others.model.V) - V).max() > 5e-4
+    np.testing.assert_allclose(scored(saved.model, X), scored(fitted.model, X), atol=1e-3)
+
+
+def test_of_many_rows_a_logistic_decoder_does_without_those_that_calibrate(rng):
+    p, given = (
+        dense_problem(rng, n=MANY_ROWS, d=3, c=3, weighted=False),
+        {"rank": 3, "n_features": 20, "loss": "logistic"},
+    )
+    asked = complete(calibrate=True, passes=1, **given)
+    held = validation_rows(p.w, asked)[0]
+    fitted, others = trained(p, asked), trained(without_held(p, held), complete(passes=1, **given))
+    assert fitted.model.total == MANY_ROWS
+    np.testing.assert_array_equal(np.asarray(fitted.model.W), np.asarray(others.model.W))
     np.testing.assert_array_equal(np.asarray(fitted.model.V), np.asarray(others.model.V))
-    np.testing.assert_array_equal(scored(saved.model, X), scored(fitted.model, X))
 
 
 def test_a_clock_without_listeners_still_measures():

@@ -15,12 +15,13 @@ from smoothlink.errors import plural
 from smoothlink.fitting.calibration import HeldOut, add_scores, rows_scored
 from smoothlink.fitting.checkpoint import FitState
 from smoothlink.fitting.embedding import Embedded, Embedder, leading_coordinates
-from smoothlink.fitting.holdout import FEW_ROWS, holdouts
+from smoothlink.fitting.holdout import FEW_ROWS, holdouts, validation_rows
 from smoothlink.fitting.link import Link, random_features, saved_sums
 from smoothlink.fitting.memory import FEW_ROWS_FEATURES, REMEMBERED, SEARCH_FEATURES, VALIDATED_LABELS
 from smoothlink.fitting.settings import ChosenSettings, Problem, Report, Request, Settings
 from smoothlink.machines.arrays import take_columns, take_rows, to_device_of, to_host
 from smoothlink.machines.rows import Rows
+from smoothlink.machines.threads import dense_product
 from smoothlink.solve import NEARLY_EXACT, ConjugateGradient, System
 from smoothlink.steps.calibrate import Histogram
 from smoothlink.steps.embed import label_counts
@@ -45,6 +46,7 @@ LEAST_START = 3.0  # where the search begins, at twice the rule: it found 3 to 3
 DEAREST_LAST = (2, 1, 0)  # of the axes ridge, rank and bandwidth
 
 SEARCH_TOLERANCE = 1e-2  # of conjugate gradients in the search
+FOLD_WORK = 2e9  # operations of the embeddings of all folds: of few rows with many labels fewer folds are searched
 ROWS_PER_CLASS, MOST_SEARCH_ROWS = 20, 20_000  # that are searched, where each row has one label
 NARROWER = 0.003  # of the loss, which a kernel half as wide may cost: more rows and features want a narrower one
 
@@ -177,7 +179,7 @@ class Fold:
                 link.held_features.clear()
                 link.held_features[count] = link.features(link.held[:count])
             Phi = link.held_features[count]
-            return to_host(Phi @ to_device_of(Phi, V[:, part]))
+            return to_host(dense_product(Phi, to_device_of(Phi, V[:, part])))
 
         return HeldOut(scores, Y, self.held_weights)
 
@@ -248,12 +250,12 @@ class Trials:
         fold.links[key] = Link(rows, features, sums, rows.to_device(take_rows(rows.table, fold.held)), labels, {})
         return fold.links[key]
 
-    def embedded_folds(self, problem: Problem, settings: Settings, ridge: float) -> list[Fold] | None:
-        """Returns the folds with nothing but their embeddings, where fits at full size may go on from them: all rows
-        are in them, and the embedding is that of `settings`."""
+    def embedded_folds(self, problem: Problem, settings: Settings, ridge: float, count: int) -> list[Fold] | None:
+        """Returns the folds with nothing but their embeddings, where fits at full size may go on from them: there are
+        `count` of them, all rows are in them, and the embedding is that of `settings`."""
         whole = all(fold.train.n == problem.rows.n and ridge in fold.embedded for fold in self.folds)
         same = self.settings.embedder is settings.embedder and problem.state.plan.memory is None
-        if not (whole and same) or problem.rows.remote:
+        if not (whole and same and len(self.folds) == count) or problem.rows.remote:
             return None
         return [replace(fold, system=None, embedded={ridge: fold.embedded[ridge]}, links={}) for fold in self.folds]
 
@@ -300,7 +302,8 @@ def choose(
             many = np.count_nonzero(problem.rows.w) > FEW_ROWS
             found = climb(trials.loss, list(axes.values()), begin, report, DEAREST_LAST if many else None)
             point, criterion = narrower(found), found.loss
-            folds = trials.embedded_folds(problem, settings, float(point[0]))
+            count = len(validation_rows(problem.rows.w, request, problem.groups))
+            folds = trials.embedded_folds(problem, settings, float(point[0]), count)
     return ChosenSettings(problem, Trials([], settings).at(point), chosen_by, criterion, folds)
 
 
@@ -350,7 +353,7 @@ def search_trials(
     settings = replace(settings, features=min(settings.features, SEARCH_FEATURES if many else FEW_ROWS_FEATURES))
     if isinstance(settings.embedder.solver, ConjugateGradient):
         settings = with_tolerance(settings, SEARCH_TOLERANCE)
-    held_out = holdouts(rows.w, request, groups)[:most_folds]
+    held_out = holdouts(rows.w, request, groups)[: most_folds or max(1, round(FOLD_WORK / min(rows.n, rows.c) ** 3))]
     folds = [make_fold(rows, Y, held, settings.embedder) for held in held_out]
     return Trials(folds, settings) if folds else None
 

@@ -17,7 +17,7 @@ FEW_ROWS = 2000  # up to here every row is held out once
 ONE_FIT_SHARE, ONE_FIT_ROWS = 0.05, 5000  # that a single fit does without
 QUICK_ROWS = 5000  # up to here a quick fit is calibrated by folds: 5 % would be too few rows, and fits are cheap
 FOLD_SHARE = 0.2  # of the rows, in each of these folds
-MANY_ROWS = 50_000  # from here on a fit does without the rows that calibrate it
+MANY_ROWS = 50_000  # from here on an embedding, a joint fit and an SGD do without the rows that calibrate
 NOTHING = np.zeros(0, np.int64)
 
 
@@ -76,13 +76,18 @@ def few_rows(w: Array, seed: int, groups: Array | None = None) -> Array:
 
 
 def validation_rows(w: Array, request: Request, groups: Array | None = None) -> list[Array]:
-    """Returns the held-out rows of each fold that calibrate a fit; of many rows a few, which the fit does without."""
-    return [few_rows(w, request.seed, groups)] if fits_once(w) else holdouts(w, request, groups)
+    """Returns the held-out rows of each fold that calibrate a fit; of many rows a few."""
+    return [few_rows(w, request.seed, groups)] if embeds_once(w) else holdouts(w, request, groups)
 
 
-def fits_once(w: Array) -> bool:
-    """Returns whether a fit does without the rows that calibrate it, so that it need not be repeated with them."""
+def embeds_once(w: Array) -> bool:
+    """Returns whether the embedding does without the rows that calibrate, so that it need not be repeated with them."""
     return int(np.count_nonzero(w)) >= MANY_ROWS
+
+
+def decodes_once(w: Array, loss: str) -> bool:
+    """Returns whether V does without them too: an SGD over many rows takes long, and sums are cheap to add to."""
+    return loss != "squared" and embeds_once(w)
 
 
 def calibrates_by_folds(rows: Rows) -> bool:

@@ -12,10 +12,11 @@ from smoothlink.fitting.checkpoint import FitState, checksum
 from smoothlink.fitting.device_memory import check_link
 from smoothlink.fitting.embedding import Embedded
 from smoothlink.fitting.settings import Clock, Problem, Settings
-from smoothlink.machines.arrays import take_rows, to_host
+from smoothlink.machines.arrays import take_rows, to_device_of, to_host
 from smoothlink.machines.rows import Rows
 from smoothlink.machines.seeded_numbers import derive_seed
 from smoothlink.model import Model
+from smoothlink.solve.cholesky import GramSystem
 from smoothlink.steps.embed import label_counts
 from smoothlink.steps.featurize import MEDIAN_ROWS, Features, draw_features, median_squared_distance
 from smoothlink.steps.sgd import SGDState, sgd_passes
@@ -45,20 +46,31 @@ class FittedLink(NamedTuple):
 
 
 def fit_link(
-    problem: Problem, rows: Rows, settings: Settings, calibrated: Calibrated, clock: Clock
+    problem: Problem, rows: Rows, settings: Settings, calibrated: Calibrated, clock: Clock, embedded: Rows | None = None
 ) -> tuple[Model, Embedded]:
-    """Embeds, featurizes and fits the rows of positive weight; returns the model and its embedding."""
-    state = problem.state
+    """Embeds, featurizes and fits the rows of positive weight; returns the model and its embedding.
+
+    embedded: the same rows with other weights, if W and the random features are to come from those.
+    """
+    state, some = problem.state, rows if embedded is None else embedded
     check_link(rows, settings)
     with clock.step("embed"):
-        embedded = settings.embedder.fit_saved(state, "embed", rows, settings.ridge, settings.rank, settings.normalize)
+        found = settings.embedder.fit_saved(state, "embed", some, settings.ridge, settings.rank, settings.normalize)
     with clock.step("featurize"):
-        rows = rows.with_inputs(embedded.H)
-        features = random_features(rows, settings)
+        rows, features = rows.with_inputs(found.H), random_features(some.with_inputs(found.H), settings)
         link = Link(rows, features, saved_sums(state, "featurize", rows, features))
     with clock.step("fit"):
         V = decode(link, settings, state, clock)
-    return link_model(problem, rows, FittedLink(embedded, link, V), settings, calibrated), embedded
+    return link_model(problem, rows, FittedLink(found, link, V), settings, calibrated), found
+
+
+def with_held_rows(link: Link, rows: Rows, held: Array) -> Link:
+    """Returns the link of all `rows`, from that of the rows that are not held out, whose sums are added to in place."""
+    whole = rows.with_inputs(link.rows.table)
+    more, G, targets = link_sums(whole.take(held), link.features), link.sums.gram.G, link.sums.targets
+    G += more.gram.G
+    targets += to_device_of(targets, more.targets)
+    return Link(whole, link.features, LinkSums(GramSystem(G), targets, link.sums.weight + more.weight))
 
 
 def link_model(problem: Problem, rows: Rows, fitted: FittedLink, settings: Settings, calibrated: Calibrated) -> Model:

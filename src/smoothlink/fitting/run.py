@@ -30,13 +30,15 @@ from smoothlink.fitting.holdout import (
     MANY_ROWS,
     NOTHING,
     calibrates_by_folds,
+    decodes_once,
+    embeds_once,
     few_rows,
-    fits_once,
     rows_for_one_fit,
+    validation_rows,
     without,
 )
 from smoothlink.fitting.input_kernel import Pose, choose_with_inputs, grow_inputs, with_trees, with_width
-from smoothlink.fitting.link import fit_link, label_totals, link_model
+from smoothlink.fitting.link import decode, fit_link, label_totals, link_model, with_held_rows
 from smoothlink.fitting.memory import resident_bytes
 from smoothlink.fitting.prepare import (
     make_problem,
@@ -217,17 +219,26 @@ def fit_fully(pose: Pose, request: Request, clock: Clock, state: FitState) -> Fi
 
 
 def fit_validated(choice: ChosenSettings, validation: Validation, request: Request, clock: Clock) -> Fitted:
-    """Fits all rows, or many without the held-out ones, with the settings and the calibration that these gave."""
+    """Fits all rows, with the settings and the calibration that held-out ones gave.
+
+    Of many rows these have no part in the embedding, nor in a long SGD: where the fit without them is at hand, their
+    sums are added to it.
+    """
     problem, settings, calibrated = choice.problem, validation.settings, validation.calibrated
-    rows = problem.rows
-    if validation.fitted is not None:
-        model, embedded = link_model(problem, rows, validation.fitted, settings, calibrated), validation.fitted.embedded
+    rows, fitted, some = problem.rows, validation.fitted, problem.rows
+    if calibrated.rows and embeds_once(rows.w):
+        held = validation_rows(rows.w, request, problem.groups)[0]
+        some = without(rows, held)
+    decoded = some if decodes_once(rows.w, settings.loss) else rows
+    if fitted is None:
+        model, embedded = fit_link(problem, decoded, settings, calibrated, clock, some)
     else:
-        if calibrated.rows and fits_once(rows.w):
-            rows = without(rows, few_rows(rows.w, request.seed, problem.groups))
-        model, embedded = fit_link(problem, rows, settings, calibrated, clock)
-    if calibrated.rows and fits_once(problem.rows.w):
-        model = replace(model, **label_totals(problem.rows))
+        if decoded is rows:
+            with clock.step("fit"):
+                link = with_held_rows(fitted.link, rows, held)
+                fitted = fitted._replace(link=link, V=decode(link, settings, problem.state, clock))
+        model, embedded = link_model(problem, rows, fitted, settings, calibrated), fitted.embedded
+    model = replace(model, **label_totals(rows))
     choice = choice._replace(settings=settings)
     return finish(model, embedded, choice, calibrated, validation.criteria, request, clock)
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from smoothlink.errors import plural
 from smoothlink.fitting.calibration import Calibrated, HeldOut, calibrate, criterion, not_calibrated
 from smoothlink.fitting.choose import LINEAR_FINAL_RIDGES, Fold, Point, Trials, climb, make_fold
-from smoothlink.fitting.holdout import fits_once, validation_rows
+from smoothlink.fitting.holdout import embeds_once, validation_rows
 from smoothlink.fitting.link import FittedLink, Link, decoder_passes
 from smoothlink.fitting.settings import ChosenSettings, Problem, Report, Request, Settings
 from smoothlink.machines.arrays import contiguous, to_host
@@ -40,7 +40,7 @@ class Validation(NamedTuple):
     settings: Settings
     calibrated: Calibrated
     criteria: dict[str, float]  # of each loss tried; smaller is better
-    fitted: FittedLink | None = None  # the fit without the held-out rows, where it is the last
+    fitted: FittedLink | None = None  # that of the rows that are not held out, where the last fit goes on from it
 
 
 class ValidationFit(NamedTuple):
@@ -75,7 +75,7 @@ def validate(
     links = []
     for number, fold in enumerate(folds, 1):
         links.append(trials.link(fold, settings))
-        fold.fitted = fold.fitted if fits_once(problem.rows.w) else None  # only then it is the last fit
+        fold.fitted = fold.fitted if embeds_once(problem.rows.w) else None  # only then it is the last one
         work.add(1, f"fold {number} of {len(folds)}")
     if request.final_ridge == "auto":
         near = (settings.final_ridge * 10.0 ** (e / 2) for e in range(-3, 4))
@@ -97,7 +97,9 @@ def validate(
     settings = replace(settings, passes=fit.passes)
     for fold in folds:
         fold.links.clear()
-    links = [link._replace(rows=None, sums=None) for link in links]  # most of the memory, and scores need neither
+    once = folds[0].fitted is not None and state.folder is None and not problem.rows.remote
+    if not once:
+        links = [link._replace(rows=None, sums=None) for link in links]  # most of the memory, and scores need neither
     calibrated = calibrate(
         held_out(folds, links, fit.Vs),
         np.clip(label_means(problem.rows), 0, 1),
@@ -108,7 +110,7 @@ def validate(
         pairs=state.plan.pairs,
     )
     fitted = None
-    if fits_once(problem.rows.w) and folds[0].fitted is not None and state.folder is None and not problem.rows.remote:
+    if once and folds[0].fitted is not None:
         fitted = FittedLink(folds[0].fitted, links[0], ArrayWeights(np.ascontiguousarray(to_host(fit.Vs[0]))))
     return Validation(
         settings,
