@@ -7,6 +7,7 @@ import json
 import math
 import os
 import platform
+import stat
 import threading
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -136,12 +137,14 @@ def load(path: str | os.PathLike[str], *, mmap: bool = True, verify: bool = Fals
     path = Path(path)
     arrays, unchecked = {}, []
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             header, start = _header(file, path)
             content = _checked_content(header, path)
             checksums, places = content["arrays"], _places(header, os.fstat(file.fileno()).st_size - start, path)
             if header.keys() != checksums.keys():
                 raise _damaged(path, "its arrays are not those of its description")
+            if not all(type(crc) is int for crc in checksums.values()):
+                raise _damaged(path, "an array does not match its checksum")
             whole = np.memmap(file, np.uint8, "r") if mmap else None
             for name, place in places.items():
                 begin, end = start + place.begin, start + place.end
@@ -318,6 +321,35 @@ def _unreadable(path: Path, error: OSError) -> str:
     return f"Cannot read {path}: {error.strerror or error}."
 
 
+def open_regular(path: Path) -> BinaryIO:
+    """Returns the stream of a file; raises an error for a pipe, which would be waited for, or a device."""
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0)))  # noqa: SIM115
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise ModelFileError(f"{path} is not a file but a pipe or a device.\n{PASS_A_MODEL}")
+    return file
+
+
+def strict_json(text: bytes | str) -> Any:
+    """Returns the content of a JSON text, as strictly as the safetensors library reads it: UTF-8 without a byte order
+    mark, no key twice, no NaN, and no -0 among whole numbers."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            raise ValueError("a key occurs twice")
+        return found
+
+    def refuse(number: str) -> Any:
+        raise ValueError(f"{number} is no number of JSON")
+
+    def whole(number: str) -> int:
+        return refuse(number) if number == "-0" else int(number)
+
+    text = text.decode() if isinstance(text, bytes) else text
+    return json.loads(text, object_pairs_hook=unique, parse_constant=refuse, parse_int=whole)
+
+
 def _header(file: BinaryIO, path: Path) -> tuple[dict[str, Any], int]:
     """Returns the safetensors header (8 bytes of length, then JSON) and where the data begins."""
     beginning = file.read(8)
@@ -325,7 +357,7 @@ def _header(file: BinaryIO, path: Path) -> tuple[dict[str, Any], int]:
     try:
         if len(beginning) < 8 or length > min(MAX_HEADER, os.fstat(file.fileno()).st_size - 8):
             raise ValueError("length")
-        header = json.loads(file.read(length))
+        header = strict_json(file.read(length))
         if not isinstance(header, dict):
             raise ValueError("object")
     except (ValueError, RecursionError) as error:
@@ -341,7 +373,9 @@ def _checked_content(header: dict[str, Any], path: Path) -> dict[str, Any]:
     if not isinstance(metadata, dict) or KEY not in metadata:
         raise ModelFileError(f"{path} is a safetensors file, but not a smoothlink model.\n{PASS_A_MODEL}")
     try:
-        content = json.loads(metadata[KEY])
+        if metadata.keys() != {KEY}:  # no other is covered by a checksum
+            raise ValueError("metadata")
+        content = strict_json(metadata[KEY])
         version = content["format_version"]
         if content["format"] != "smoothlink" or type(version) is not int or version < 1:
             raise ValueError("format")
@@ -392,7 +426,8 @@ def _places(header: dict[str, Any], room: int, path: Path) -> dict[str, _Place]:
         try:
             (begin, end), shape = entry["data_offsets"], tuple(entry["shape"])
             place = _Place(DTYPES[entry["dtype"]], shape, begin, end)
-            fits = all(type(number) is int and number >= 0 for number in (*shape, begin, end))
+            fits = len(entry) == 3 and name.isascii() and type(entry["shape"]) is list
+            fits = fits and all(type(number) is int and number >= 0 for number in (*shape, begin, end))
             fits = fits and end - begin == math.prod(shape) * place.dtype.itemsize
         except (TypeError, ValueError, KeyError):
             fits = False
