@@ -33,7 +33,16 @@ from smoothlink.steps.landmarks import Landmarks
 from smoothlink.steps.scale import Scaling
 from smoothlink.steps.thresholds import HALF
 from smoothlink.steps.trees import Trees
-from smoothlink.weights import ArrayWeights, CodedWeights, HalfWeights, Weights, open_shards
+from smoothlink.weights import (
+    ArrayWeights,
+    CodedWeights,
+    HalfWeights,
+    Weights,
+    check_sound,
+    open_shards,
+    read_arrays,
+    sound,
+)
 
 if TYPE_CHECKING:
     from smoothlink.estimator import SmoothLinkClassifier
@@ -79,7 +88,9 @@ def save(
     arrays, meta = model_arrays(classifier, dtype, prune), {**model_meta(classifier), "dtype": dtype}
     if text is not None:
         arrays, meta = {**arrays, **text.arrays}, {**meta, "text": text.meta}
+    check_sound(arrays, path)
     V = model.V.store(path, "int8" if dtype == "int4" and not int4_decoder(model) else dtype)
+    check_sound(V.arrays, path)
     save_file(path, {**arrays, **V.arrays}, {**meta, **V.meta})
     for name in replaced - set(V.meta.get("shards", ())):
         with suppress(OSError):  # Windows removes no file that is mapped
@@ -274,10 +285,11 @@ def read_classifier(
     when = {True: "now", False: "never"}[verify] if isinstance(verify, bool) else verify
     check_value("verify", when, Values(("now", "background", "never")))
     loaded = load_file(path, mmap=mmap, verify=when == "now")
+    check_sound(read_arrays(loaded), Path(path))
     with naming_file(path):
         classifier = classifier_of(loaded, path, mmap=mmap, verify=when == "now")
     if loaded.unchecked and when == "background":
-        classifier.model_ = dataclasses.replace(classifier.model_, verification=Verification(loaded.unchecked))
+        classifier.model_ = dataclasses.replace(classifier.model_, verification=Verification(loaded.unchecked, sound))
     return loaded, classifier
 
 

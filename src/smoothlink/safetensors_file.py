@@ -10,7 +10,7 @@ import platform
 import stat
 import threading
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -57,26 +57,38 @@ class Unchecked(NamedTuple):
 
     path: Path
     name: str
-    raw: Array  # its bytes, in a mapping of their own: pages that are read here leave memory, those in use stay
+    values: Array  # flat, in a mapping of their own: pages that are read here leave memory, those in use stay
     crc32: int
 
-    def check(self) -> None:
-        if checksum(self.raw) != self.crc32:
+    def check(self, sound: Callable[[str, Array], bool]) -> None:
+        crc, fits = 0, True
+        for piece in pieces(self.values):
+            crc = zlib.crc32(piece.data, crc)
+            fits = fits and sound(self.name, piece)
+        if crc != self.crc32:
             raise _damaged(self.path, f"array {self.name!r} does not match its checksum")
+        if not fits:
+            raise not_finite(self.path, self.name)
+
+
+def not_finite(path: Path, name: str) -> ModelFileError:
+    return ModelFileError(f"{path}: its array {name!r} holds numbers that are not finite.\nTrain the model again.")
 
 
 class Verification:
-    """Compares mapped arrays with their checksums in a thread."""
+    """Compares mapped arrays with their checksums in a thread, and looks whether their numbers are `sound`."""
 
-    def __init__(self, arrays: Sequence[Unchecked] = ()) -> None:
+    def __init__(
+        self, arrays: Sequence[Unchecked] = (), sound: Callable[[str, Array], bool] = lambda name, values: True
+    ) -> None:
         self.error: ModelFileError | None = None
-        self.thread = threading.Thread(target=self._compare, args=(arrays,), daemon=True)
+        self.thread = threading.Thread(target=self._compare, args=(arrays, sound), daemon=True)
         self.thread.start()
 
-    def _compare(self, arrays: Sequence[Unchecked]) -> None:
+    def _compare(self, arrays: Sequence[Unchecked], sound: Callable[[str, Array], bool]) -> None:
         try:
             for array in arrays:
-                array.check()
+                array.check(sound)
         except ModelFileError as error:
             self.error = error
 
@@ -154,7 +166,8 @@ def load(path: str | os.PathLike[str], *, mmap: bool = True, verify: bool = Fals
                 checked = verify or not mmap or end - begin < VERIFIED_BYTES
                 arrays[name] = _array(raw, place, path, name, crc if checked else None)
                 if not checked:
-                    unchecked.append(Unchecked(path, name, np.memmap(file, np.uint8, "r", begin, end - begin), crc))
+                    mapped = np.memmap(file, np.uint8, "r", begin, end - begin)
+                    unchecked.append(Unchecked(path, name, np.asarray(mapped).view(place.dtype), crc))
     except OSError as error:
         raise ModelFileError(_unreadable(path, error)) from error
     return Loaded(arrays, content["meta"], content["versions"], checksums, unchecked)
