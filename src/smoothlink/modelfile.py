@@ -80,8 +80,7 @@ def save(
             "which a file cannot hold without running code.\n"
             "Use a classifier with coef_ and intercept_, or pickle the estimator."
         )
-    if model.verification is not None:
-        model.verification.wait()  # damage would have a right checksum in the new file
+    model.finish_verification()  # damage would have a right checksum in the new file
     path = Path(path)
     replaced = shards_of(path)
     dtype = dtype or classifier._stored_dtype or default_dtype(model)

@@ -2,15 +2,19 @@
 
 import json
 import os
+import time
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
+from commands import run
 from small import fixed, multilabel, words
 
 import smoothlink
 from smoothlink import InputKernel, Joint, ModelFileError
 from smoothlink import safetensors_file as files
+from smoothlink.data.read import Data, write
 from smoothlink.weights import UNBOUNDED, open_shards, write_shard
 
 
@@ -169,3 +173,46 @@ def test_a_name_that_leads_out_of_the_folder_never_opens_a_file(sharded, monkeyp
     monkeypatch.setattr(files, "open_regular", lambda path, real=files.open_regular: opened.append(path) or real(path))
     refused(folder, "no list of file names")
     assert opened == [folder / "m.safetensors"]
+
+
+# Commands
+
+
+@pytest.fixture(scope="module")
+def damaged(tmp_path_factory):
+    """A folder with rows, and a model for them with a flipped bit in a large array."""
+    folder = tmp_path_factory.mktemp("damaged")
+    X, Y = words(np.random.default_rng(1), n=60, d=70_000)
+    write(Data(sp.csr_array(X), sp.csr_array(Y)), str(folder / "rows.txt"))
+    fixed(rank=4).fit(X, Y).save(folder / "m.safetensors")
+    W = files.load(folder / "m.safetensors").arrays["W"]
+    whole = bytearray((folder / "m.safetensors").read_bytes())
+    whole[whole.index(W.tobytes()) + W.nbytes // 2] ^= 1
+    (folder / "m.safetensors").write_bytes(whole)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "predict m.safetensors rows.txt -o out.jsonl",
+        "predict m.safetensors rows.txt --output-folder out",
+        "predict m.safetensors rows.txt",
+        "evaluate m.safetensors rows.txt --bootstraps 0",
+        "report m.safetensors rows.txt -o out.html",
+        "compare m.safetensors m.safetensors rows.txt -o out.html",
+        "explain m.safetensors rows.txt --row 0",
+        "convert m.safetensors out.safetensors --dtype int8",
+        "info m.safetensors --verify",
+    ],
+)
+def test_no_command_ends_well_with_a_damaged_model(damaged, command, monkeypatch):
+    """However short it is: the comparison in the background is waited for, as if it were slow."""
+    compare = files.Verification._compare
+    monkeypatch.setattr(files.Verification, "_compare", lambda *given: (time.sleep(0.5), compare(*given)))
+    monkeypatch.chdir(damaged)
+    ran = run(*command.split())
+    assert ran.code == 1, ran.out
+    assert "does not match its checksum" in ran.err
+    written = [path for path in damaged.rglob("*") if path.is_file() and path.name not in ("m.safetensors", "rows.txt")]
+    assert written == []
