@@ -9,7 +9,6 @@ import os
 import shutil
 import tempfile
 import time
-import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -67,8 +66,13 @@ class FitState:
         try:
             with np.load(self.folder / f"{name}.npz", allow_pickle=False) as found:
                 arrays = {key: found[key] for key in found.files}
-            return json.loads(arrays.pop("meta").tobytes()), arrays
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            saved = json.loads(arrays.pop("meta").tobytes())
+            if saved["arrays"] != sorted(arrays):
+                raise ValueError("its arrays are not those that were saved")
+            return saved["meta"], arrays
+        except MemoryError:
+            raise
+        except Exception as error:  # a damaged archive fails with nearly any
             raise self.damaged(f"{name}.npz", str(error)) from error
 
     def damaged(self, name: str, what: str) -> ValueError:
@@ -79,7 +83,7 @@ class FitState:
         """Saves a state; the old one stays until the new one is on disk."""
         if not self.saves or self.folder is None:
             return
-        text = np.frombuffer(json.dumps(meta).encode(), np.uint8)
+        text = np.frombuffer(json.dumps({"meta": meta, "arrays": sorted(arrays)}).encode(), np.uint8)
         with replace_file(self.folder / f"{name}.npz", locked=True) as file:
             np.savez(file, allow_pickle=False, meta=text, **arrays)
 
@@ -180,7 +184,7 @@ def check_same_fit(folder: Path, fit: dict[str, Any]) -> None:
     if path.exists():
         try:
             known = dict(json.loads(path.read_text()))
-        except (TypeError, ValueError) as error:
+        except (OSError, TypeError, ValueError, RecursionError) as error:
             raise ValueError(f"checkpoint {folder}: {FIT} cannot be read.\nName another folder.") from error
         differ = [name for name in {**known, **fit} if known.get(name) != fit.get(name)]
         if differ:
