@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothlink.data.atomic import replace_file
+from smoothlink.data.atomic import remedy, replace_file
 from smoothlink.errors import ModelFileError
 from smoothlink.machines.rows_in_files import pieces
 
@@ -316,7 +316,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         with replace_file(path) as file:
             yield file
     except OSError as error:
-        raise ModelFileError(f"Cannot write {path}: {error}. Check the folder's permissions and free room.") from error
+        raise ModelFileError(f"{path}: cannot be written: {error.strerror or error}.\n{remedy(error)}") from error
 
 
 # Reading: nothing of the file is believed before it is checked

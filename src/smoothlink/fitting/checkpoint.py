@@ -84,7 +84,7 @@ class FitState:
         if not self.saves or self.folder is None:
             return
         text = np.frombuffer(json.dumps({"meta": meta, "arrays": sorted(arrays)}).encode(), np.uint8)
-        with replace_file(self.folder / f"{name}.npz", locked=True) as file:
+        with replace_file(self.folder / f"{name}.npz") as file:
             np.savez(file, allow_pickle=False, meta=text, **arrays)
 
     def remove(self, prefix: str) -> None:
@@ -195,7 +195,7 @@ def check_same_fit(folder: Path, fit: dict[str, Any]) -> None:
         return
     if any(not entry.name.startswith(".") for entry in folder.iterdir()):
         raise ValueError(f"checkpoint {folder} is a folder with other files in it.\nName a new one.")
-    with replace_file(path, locked=True) as file:
+    with replace_file(path) as file:
         file.write(json.dumps(fit, indent=1).encode())
 
 
