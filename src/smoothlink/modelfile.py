@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import math
 import os
 from collections.abc import Iterator
@@ -19,11 +20,12 @@ from smoothlink.device_model import DeviceCopy
 from smoothlink.errors import ModelFileError
 from smoothlink.machines.copies import TrainingRows
 from smoothlink.machines.grouped_codes import GROUP, Codes, from_upper_half
+from smoothlink.machines.rows_in_files import pieces
 from smoothlink.machines.seeded_numbers import SEED_BITS
 from smoothlink.machines.sparse_weights import SparseWeights
 from smoothlink.model import Model
 from smoothlink.parameters import DTYPES, Interval, Values, check_value
-from smoothlink.safetensors_file import Loaded, Verification, checksum, has_names, pack_names, unpack_names
+from smoothlink.safetensors_file import Loaded, Verification, canonical, checksum, has_names, pack_names, unpack_names
 from smoothlink.safetensors_file import load as load_file
 from smoothlink.safetensors_file import save as save_file
 from smoothlink.solve import Cholesky, ConjugateGradient, DualCholesky
@@ -57,6 +59,7 @@ PRUNED = Values(number=Interval(0, 1))  # share of the sparse weights that are l
 EXACT_BYTES = 16 << 20  # of weights in float32, up to which those of a fitted model are stored so
 SPARSE_ARRAYS = ("D_indptr", "D_labels", "D_values")  # present where labels have sparse weights
 FREQUENCIES = {"R": "b", "input_R": "input_b"}  # of random features, and their phases
+MEASURED = ("seconds", "peak_memory_mb", "plan")  # in the summary of a fit, other in each run of it
 TREE_ARRAYS = ("tree_roots", "tree_feature", "tree_threshold", "tree_children", "tree_values")  # where there are trees
 
 
@@ -342,6 +345,23 @@ def classifier_of(
     if features is not None:
         classifier.feature_names_in_ = np.array(features, dtype=object)
     return classifier
+
+
+def digest(path: str | os.PathLike[str]) -> str:
+    """Returns the SHA-256 of a model: of its arrays, those in shards too, and of what its file says of them but the
+    seconds and memory of the fit, and names of shards. Fits of equal data, parameters, seed, versions and threads have
+    the same."""
+    loaded = load_file(path, verify=True)
+    meta = {name: value for name, value in loaded.meta.items() if name != "shards"}
+    meta["summary"] = {name: value for name, value in meta.get("summary", {}).items() if name not in MEASURED}
+    shapes = {name: [array.dtype.str, *array.shape] for name, array in loaded.arrays.items()}
+    found = hashlib.sha256(canonical({"meta": meta, "versions": loaded.versions, "arrays": shapes}).encode())
+    for array in (loaded.arrays[name] for name in sorted(loaded.arrays)):
+        for piece in pieces(array.reshape(-1)):
+            found.update(piece.data)
+    for name in loaded.meta.get("shards", ()):
+        found.update(digest(Path(path).parent / name).encode())
+    return found.hexdigest()
 
 
 def stored(loaded: Loaded) -> dict[str, Any]:

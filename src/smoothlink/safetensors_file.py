@@ -264,7 +264,7 @@ def _description(arrays: Mapping[str, Array], meta: Mapping[str, Any], entries: 
     }
     try:
         _refuse_keys_that_json_changes(content)
-        return _canonical({**content, "crc32": _crc_with(content, entries)})
+        return canonical({**content, "crc32": _crc_with(content, entries)})
     except (TypeError, ValueError, RecursionError) as error:
         raise ModelFileError(
             f"meta cannot be written as JSON: {error}. "
@@ -286,7 +286,7 @@ def checksum(array: Array) -> int:
 
 def _crc_with(content: dict[str, Any], entries: dict[str, Any]) -> int:
     """Returns the CRC-32 of a description and of the header's entries for the arrays."""
-    return zlib.crc32(_canonical({**content, "header": entries}).encode())
+    return zlib.crc32(canonical({**content, "header": entries}).encode())
 
 
 def _refuse_keys_that_json_changes(value: Any) -> None:
@@ -300,7 +300,7 @@ def _refuse_keys_that_json_changes(value: Any) -> None:
         _refuse_keys_that_json_changes(item)
 
 
-def _canonical(content: Any) -> str:
+def canonical(content: Any) -> str:
     """Returns one text per content, so that a checksum of the text is one of the content."""
     return json.dumps(content, allow_nan=False, sort_keys=True, separators=(",", ":"))
 
@@ -401,7 +401,7 @@ def _checked_content(header: dict[str, Any], path: Path) -> dict[str, Any]:
         )
     crc = content.pop("crc32", None)
     try:
-        found = zlib.crc32(_canonical(content).encode()) if version <= DESCRIBED else _crc_with(content, header)
+        found = zlib.crc32(canonical(content).encode()) if version <= DESCRIBED else _crc_with(content, header)
     except (ValueError, RecursionError):  # NaN, or no end of brackets
         found = None
     if crc is None or found != crc or not all(isinstance(content.get(x), dict) for x in ("arrays", "meta", "versions")):
