@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from smoothlink.data import atomic
-from smoothlink.data.atomic import replace_file, replace_folder
+from smoothlink.data.atomic import replace_file, replace_folder, temporary_folder
 
 
 def names(folder):
@@ -155,3 +155,15 @@ def test_a_folder_takes_the_place_of_an_older_one_when_it_is_whole(tmp_path):
         (folder / "second").touch()
     assert names(tmp_path / "a") == ["second"]
     assert names(tmp_path) == ["a"]
+
+
+def test_temporary_folders_of_killed_processes_go_and_those_in_use_stay(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (tmp_path / "mine").mkdir()
+    with temporary_folder() as first:
+        (first / "x").touch()
+        (tmp_path / f"{atomic.TEMPORARY}abandoned").mkdir()
+        with temporary_folder() as second:
+            assert (first / "x").exists()
+            assert names(tmp_path) == sorted([first.name, second.name, "mine"])
+    assert names(tmp_path) == ["mine"]

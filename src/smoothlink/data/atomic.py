@@ -10,6 +10,7 @@ import secrets
 import shutil
 import stat
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,6 +21,7 @@ if sys.platform != "win32":
 
 NAMES = 10  # of temporary files of one target, before they get random ones
 ATTEMPTS = 3  # at one name
+TEMPORARY = "smoothlink-fit-"  # how the names of temporary folders begin
 WINDOWS = os.name == "nt"
 
 
@@ -86,19 +88,42 @@ def replace_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
                 os.close(opened)
 
 
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Yields a new folder for large files, which is removed at the end; those that killed processes left go first."""
+    for left in Path(tempfile.gettempdir()).glob(f"{TEMPORARY}*"):
+        _remove_abandoned(left)
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=TEMPORARY))
+        with suppress(FileNotFoundError):  # another process took it for abandoned
+            handle = _open_folder(folder)
+            if handle is None or (_lock(handle) is not False and _is_at(handle, folder)):
+                break
+            os.close(handle)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)  # what is still mapped stays until it is not
+        if handle is not None:
+            os.close(handle)
+
+
+FULL = "The disk is full, or your part of it: free some room, or name a file on another disk."
+REMEDIES = {
+    errno.ENOSPC: FULL,
+    errno.EDQUOT: FULL,
+    errno.EFBIG: "The system allows no file of this size: raise the limit (ulimit -f), or name a file on another disk.",
+    errno.EIO: "The disk reports an error: check it, or name a file on another disk.",
+    errno.EROFS: "The disk is read-only: name a file on another one.",
+    errno.ENAMETOOLONG: "Choose a shorter name.",
+}
+
+
 def remedy(error: OSError) -> str:
     """Returns what to do about a file or folder that the system does not let us write."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "The disk is full, or your part of it: free some room, or name a file on another disk."
-    if error.errno == errno.EFBIG:
-        return "The system allows no file of this size: raise the limit (ulimit -f), or name a file on another disk."
-    if error.errno == errno.EIO:
-        return "The disk reports an error: check it, or name a file on another disk."
-    if error.errno == errno.ENAMETOOLONG:
-        return "Choose a shorter name."
-    if error.errno == errno.EROFS:
-        return "The disk is read-only: name a file on another one."
-    return "Check that the folder exists and is yours."
+    if error.errno is None:  # as NumPy's error for an array that was not written whole
+        return FULL
+    return REMEDIES.get(error.errno, "Check that the folder exists and is yours.")
 
 
 def append_line(path: str | os.PathLike[str], line: bytes) -> None:

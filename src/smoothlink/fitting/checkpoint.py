@@ -7,7 +7,6 @@ import importlib.metadata
 import json
 import os
 import shutil
-import tempfile
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -19,7 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from smoothlink.data.atomic import replace_file
+from smoothlink.data.atomic import REMEDIES, replace_file, temporary_folder
 from smoothlink.fitting.memory import Plan, call_glibc, size
 from smoothlink.machines.rows import SavedSums
 from smoothlink.machines.rows_in_files import FileArray, new_file_array
@@ -127,12 +126,9 @@ def open_state(checkpoint: Any, describe: Callable[[], dict[str, Any]], plan: Ca
         if made.memory is None:
             yield FitState(made)
             return
-        folder = Path(tempfile.mkdtemp(prefix="smoothlink-"))
-        try:
+        with temporary_folder() as folder:
             check_disk(folder, made)
             yield FitState(made, folder)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)  # what is still mapped stays until it is not
         return
     folder = Path(checkpoint)
     with locked(folder):
@@ -167,7 +163,8 @@ def locked(folder: Path) -> Iterator[None]:
             raise PermissionError(errno.EACCES, "it is not writable")
         lock = os.open(folder, os.O_RDONLY)
     except OSError as error:
-        raise ValueError(f"checkpoint {folder}: {error.strerror}.\nName a folder of yours, or a new one.") from error
+        advice = REMEDIES.get(error.errno or 0, "Name a folder of yours, or a new one.")
+        raise ValueError(f"checkpoint {folder}: {error.strerror}.\n{advice}") from error
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
