@@ -56,6 +56,7 @@ Array = NDArray[Any]
 SOLVERS = {solver.__name__: solver for solver in (Cholesky, ConjugateGradient, DualCholesky)}
 SCALES = ("V_scale", "W_scale", "D_scale")  # present where those arrays are not float32
 PRUNED = Values(number=Interval(0, 1))  # share of the sparse weights that are left out
+DRAWN_BYTES = 1 << 32  # of random features that are drawn again: a small file may not ask for any amount of memory
 EXACT_BYTES = 16 << 20  # of weights in float32, up to which those of a fitted model are stored so
 SPARSE_ARRAYS = ("D_indptr", "D_labels", "D_values")  # present where labels have sparse weights
 FREQUENCIES = {"R": "b", "input_R": "input_b"}  # of random features, and their phases
@@ -418,6 +419,8 @@ def build_model(arrays: dict[str, Array], meta: dict[str, Any], V: Weights) -> M
     """Returns the model of a file's content; raises an error where that does not fit together."""
     check_meta(meta)
     check_arrays(arrays, meta, V)
+    if meta["dense"] and "D_values" in arrays:
+        raise ModelFileError("it has sparse weights (D) for dense rows. Save the model again.")
     shift, factor = (arrays[name].astype(np.float64) for name in ("scale_shift", "scale_factor"))
     return Model(
         scaling=Scaling(meta["scale"], shift, factor, meta["dense"]),
@@ -528,12 +531,17 @@ def features_of(arrays: dict[str, Array], meta: dict[str, Any], name: str) -> Fe
 
 def draw_frequencies(loaded: Loaded) -> dict[str, Array]:
     """Returns the frequencies that the file holds as seeds, drawn again; raises an error unless they are the same."""
-    found = {}
-    for name, drawn in loaded.meta.get("draws", {}).items():
+    found: dict[str, Array] = {}
+    if not loaded.meta.get("draws"):
+        return found
+    sizes = sizes_of(loaded.arrays, loaded.meta)
+    rows = {"R": sizes.k, "input_R": sizes.columns}
+    for name, drawn in loaded.meta["draws"].items():
         draw = Draw(drawn["distribution"], drawn["seed"], loaded.arrays[f"{name}_factor"])
         k, s = drawn["shape"]
         fits = all(type(number) is int and number >= 0 for number in (k, s, draw.seed)) and draw.seed < 2**SEED_BITS
         fits = fits and name in FREQUENCIES and name not in loaded.arrays and draw.distribution in DISTRIBUTIONS
+        fits = fits and k == rows[name] and 4 * k * s <= DRAWN_BYTES
         if not fits or draw.factor.shape != (s,) or draw.factor.dtype != np.float64:
             raise ModelFileError(f"its description does not make a model (draws of {name}). Save the model again.")
         found[name] = draw.frequencies(k)

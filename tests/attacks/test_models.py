@@ -83,6 +83,27 @@ def test_nan_in_a_large_mapped_array_is_found_in_the_background(rng, tmp_path):
         mapped.predict_proba(X)
 
 
+def test_a_small_file_cannot_ask_for_any_amount_of_memory(made, tmp_path):
+    """The random features of a forged number of columns would take 96 GiB."""
+    loaded = files.load(made / "trees-float32", mmap=False)
+    forged = {"n_features_in": 1 << 31, "scale": "none"}
+    draws = loaded.meta["draws"] | {"input_R": loaded.meta["draws"]["input_R"] | {"shape": [(1 << 31) + 10, 12]}}
+    arrays = {name: array for name, array in loaded.arrays.items() if not name.startswith("scale_")}
+    arrays |= dict.fromkeys(("scale_shift", "scale_factor"), np.zeros(0))
+    for columns in range(1 << 31, (1 << 31) + 40):  # with and without what trees predict
+        draws["input_R"]["shape"][0] = columns
+        files.save(tmp_path / "m", arrays, loaded.meta | forged | {"draws": draws})
+        with pytest.raises(ModelFileError, match="draws of input_R"):
+            smoothlink.load(tmp_path / "m")
+
+
+def test_sparse_weights_of_dense_rows_are_refused(made, tmp_path):
+    loaded = files.load(made / "sparse-float32", mmap=False)
+    files.save(tmp_path / "m", loaded.arrays, loaded.meta | {"dense": True})
+    with pytest.raises(ModelFileError, match="sparse weights"):
+        smoothlink.load(tmp_path / "m")
+
+
 # Shards
 
 
