@@ -1,12 +1,13 @@
 """Fails or dies at every step under the writing of files, for every command that writes, and looks at what is left.
 
-    python tests/torture/faults.py [--short] [COMMAND ...]
+    python tests/torture/faults.py [--short] [--kills N] [COMMAND ...]
 
 Each run of a command is a fork of this process in a copy of a folder that holds older outputs. Its k-th step (open to
 write, fsync, rename, mkdir, unlink, rmdir, chmod within the folder) raises an error or kills it, for k = 1, 2, ...
 until a run passes untouched; then no file may grow beyond some size, so that a write is cut short there (as on a full
-disk), or kills it. After each: every output is the old one or the new one, whole; an error is one message with a
-remedy that fits, never a traceback; and the same command, run again, ends well and leaves nothing else behind.
+disk), or kills it; and N runs are killed at random moments. After each: every output is the old one or the new one,
+whole; an error is one message with a remedy that fits, never a traceback; and the same command, run again, ends well
+and leaves nothing else behind.
 """
 
 import argparse
@@ -64,9 +65,9 @@ INPUTS = ("tmp", "rows.txt", "labels.txt", "features.txt", "model.safetensors", 
 
 
 class Fault(NamedTuple):
-    """What goes wrong: at the `at`th step, or where a file would grow beyond `at` bytes."""
+    """What goes wrong: at the `at`th step, where a file would grow beyond `at` bytes, or after `at` microseconds."""
 
-    kind: str  # "step" or "size"
+    kind: str  # "step", "size" or "time"
     at: int
     action: str  # a key of ERRORS, or "EFBIG" for sizes, or "die"
 
@@ -101,6 +102,9 @@ def run(folder: Path, args: list[str], fault: Fault | None = None) -> Ran:
         os._exit(code)
     for handle in (err_out, steps_out):
         os.close(handle)
+    if fault is not None and fault.kind == "time":
+        time.sleep(fault.at / 1e6)
+        os.kill(child, signal.SIGKILL)
     found = []
     for handle in (err_in, steps_in):
         with open(handle, "rb") as stream:
@@ -180,8 +184,8 @@ def strays(folder: Path) -> list[str]:
 class Campaign:
     """All faults of one command."""
 
-    def __init__(self, name: str, folder: Path, short: bool) -> None:
-        self.name, self.args, self.short = name, COMMANDS[name], short
+    def __init__(self, name: str, folder: Path, short: bool, kills: int) -> None:
+        self.name, self.args, self.short, self.kills = name, COMMANDS[name], short, kills
         self.ready, self.work = folder / "ready", folder / "work"
         self.failures: list[str] = []
         self.outcomes: Counter[str] = Counter()
@@ -194,7 +198,9 @@ class Campaign:
         shutil.rmtree(self.ready / "state", ignore_errors=True)
         fill(self.ready, 2)
         self.reset()
+        begun = time.monotonic()
         self.steps = self.expect_success(self.work).steps
+        self.seconds = time.monotonic() - begun
         self.new = outputs(self.work)
         if (self.old == self.new and name != "synth") or not self.new:
             self.failures.append(f"{name}: the outputs are the same before and after")
@@ -224,6 +230,8 @@ class Campaign:
         sizes = np.unique(np.geomspace(1, self.largest, 3 if self.short else 25).astype(int) - 1)
         for at in sizes.tolist():
             yield from (Fault("size", at, action) for action in ("EFBIG", "die"))
+        moments = np.random.default_rng(0).uniform(0, 1e6 * self.seconds, self.kills).astype(int)
+        yield from (Fault("time", at, "die") for at in moments.tolist())
 
     def run(self) -> int:
         count = 0
@@ -240,7 +248,7 @@ class Campaign:
     def problems(self, fault: Fault) -> Iterator[str]:
         ran = run(self.work, self.args, fault)
         self.outcomes["passed" if not ran.code else "refused" if ran.code > 0 else "killed"] += 1
-        at = self.steps[fault.at - 1] if fault.kind == "step" else "write"
+        at = self.steps[fault.at - 1] if fault.kind == "step" else fault.kind
         if fault.action == "die" and ran.code >= 0 and fault.kind == "step":
             yield f"it was to die at {at}: {ran}"
         if ran.code > 0:
@@ -273,11 +281,11 @@ def fill(folder: Path, seed: int) -> None:
     assert not ran.code, ran.err
 
 
-def campaigns(names: list[str], short: bool) -> Iterator[dict]:
+def campaigns(names: list[str], short: bool, kills: int) -> Iterator[dict]:
     with tempfile.TemporaryDirectory(prefix="smoothlink-faults-") as folder:
         for name in names:
             begun = time.monotonic()
-            campaign = Campaign(name, Path(os.path.realpath(folder)) / name, short)
+            campaign = Campaign(name, Path(os.path.realpath(folder)) / name, short, kills)
             faults = campaign.run()
             yield {
                 "command": name,
@@ -293,9 +301,10 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("commands", nargs="*", help=", ".join(COMMANDS))
     parser.add_argument("--short", action="store_true", help="fewer commands, errors and sizes")
+    parser.add_argument("--kills", type=int, default=0, help="runs of each command that are killed at random moments")
     given = parser.parse_args()
     failed = 0
-    for found in campaigns(given.commands or [*(SHORT if given.short else COMMANDS)], given.short):
+    for found in campaigns(given.commands or [*(SHORT if given.short else COMMANDS)], given.short, given.kills):
         print(json.dumps(found), flush=True)
         failed += len(found["failures"])
     sys.exit(failed > 0)
