@@ -116,9 +116,10 @@ def default_dtype(model: Model, exact_bytes: int = EXACT_BYTES) -> str:
 def shards_of(path: Path) -> set[str]:
     """Returns the files that hold V of the model at `path`, if there is one; those of another name are not its own."""
     try:
-        names = load_file(path).meta.get("shards", [])
+        names = load_file(path).meta.get("shards")
     except ModelFileError:
         return set()
+    names = names if isinstance(names, list) else []
     own = f"{path.stem}-V-"
     return {name for name in names if isinstance(name, str) and Path(name).name == name and name.startswith(own)}
 

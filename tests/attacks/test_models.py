@@ -185,6 +185,19 @@ def test_a_model_file_with_another_list_of_shards_is_refused(sharded, changes):
     refused(folder, ".")
 
 
+@pytest.mark.parametrize("names", [3, None, {"m": 1}, [3], ["../m-V-notes"], ["m-V-/../x"]], ids=json.dumps)
+def test_a_model_is_saved_over_one_whose_list_of_shards_is_none_and_removes_nothing(rng, tmp_path, names):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "m-V-notes").touch()
+    fitted, path = fixed().fit(*words(rng)), tmp_path / "folder" / "m"
+    fitted.save(path)
+    loaded = files.load(path, mmap=False)
+    files.save(path, loaded.arrays, loaded.meta | {"shards": names})
+    fitted.save(path)
+    smoothlink.load(path)
+    assert (tmp_path / "m-V-notes").exists()
+
+
 def test_a_name_that_leads_out_of_the_folder_never_opens_a_file(sharded, monkeypatch):
     folder, _ = sharded
     loaded = files.load(folder / "m.safetensors", mmap=False)
