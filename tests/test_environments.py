@@ -32,7 +32,22 @@ def own_mounts() -> list[str]:
     "command",
     [
         ["train", "ROWS", "-o", "FULL/m", *QUIET],
-        ["tune", "ROWS", "-o", "params.json", "--study", "FULL/study", "--trials", "3", "--metric", "p@1", "--quiet"],
+        pytest.param(
+            [
+                "tune",
+                "ROWS",
+                "-o",
+                "params.json",
+                "--study",
+                "FULL/study",
+                "--trials",
+                "3",
+                "--metric",
+                "p@1",
+                "--quiet",
+            ],
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=["train", "tune"],
 )

@@ -243,7 +243,7 @@ def damaged(tmp_path_factory):
 def test_no_command_ends_well_with_a_damaged_model(damaged, command, monkeypatch):
     """However short it is: the comparison in the background is waited for, as if it were slow."""
     compare = files.Verification._compare
-    monkeypatch.setattr(files.Verification, "_compare", lambda *given: (time.sleep(0.5), compare(*given)))
+    monkeypatch.setattr(files.Verification, "_compare", lambda *given: (time.sleep(0.1), compare(*given)))
     monkeypatch.chdir(damaged)
     ran = run(*command.split())
     assert ran.code == 1, ran.out

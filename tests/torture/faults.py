@@ -224,10 +224,11 @@ class Campaign:
         return ran
 
     def faults(self) -> Iterator[Fault]:
-        for at in range(1, len(self.steps) + 1):
+        some = {*range(1, len(self.steps), 4), *range(max(1, len(self.steps) - 7), len(self.steps) + 1)}
+        for at in sorted(some) if self.short else range(1, len(self.steps) + 1):
             actions = [("ENOSPC", "die")[at % 2]] if self.short else [*ERRORS, "die"]
             yield from (Fault("step", at, action) for action in actions)
-        sizes = np.unique(np.geomspace(1, self.largest, 3 if self.short else 25).astype(int) - 1)
+        sizes = np.unique(np.geomspace(1, self.largest, 2 if self.short else 25).astype(int) - 1)
         for at in sizes.tolist():
             yield from (Fault("size", at, action) for action in ("EFBIG", "die"))
         moments = np.random.default_rng(0).uniform(0, 1e6 * self.seconds, self.kills).astype(int)
@@ -300,7 +301,7 @@ def campaigns(names: list[str], short: bool, kills: int) -> Iterator[dict]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("commands", nargs="*", help=", ".join(COMMANDS))
-    parser.add_argument("--short", action="store_true", help="fewer commands, errors and sizes")
+    parser.add_argument("--short", action="store_true", help="fewer commands, steps, errors and sizes")
     parser.add_argument("--kills", type=int, default=0, help="runs of each command that are killed at random moments")
     given = parser.parse_args()
     failed = 0
