@@ -38,9 +38,10 @@ test-torch: $(VENV)/dev
 test-all: $(VENV)/dev
 	$(BIN)/python -m pytest $(PROCESSES)
 
-# Fails and dies at every step under the writing of files, and kills commands; half an hour on quiet cores.
+# Fails and dies at every step under the writing of files, kills commands, and forges models; an hour on quiet cores.
 torture: $(VENV)/dev
 	$(BIN)/python tests/torture/faults.py --kills 72
+	$(BIN)/python tests/torture/forged_models.py --seconds 3600 --files 100000
 
 check: $(VENV)/dev
 	$(BIN)/ruff check .

@@ -21,3 +21,14 @@ def test_a_command_that_fails_or_dies_at_any_step_leaves_the_old_output_or_the_n
     assert found["failures"] == []
     assert found["steps"] >= 4
     assert found["refused"] > 0 < found["killed"]
+
+
+@pytest.mark.slow
+def test_forged_models_are_refused_in_words_or_predict():
+    ran = subprocess.run(
+        [sys.executable, TORTURE / "forged_models.py", "--files", "500"], capture_output=True, text=True, check=False
+    )
+    found = json.loads(ran.stdout or "{}")
+    assert found, ran.stderr
+    assert found["failures"] == {}
+    assert found["refused"] > 100 < found["loaded"]
