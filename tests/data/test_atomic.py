@@ -120,6 +120,15 @@ def test_where_names_cannot_be_exchanged_a_folder_is_replaced_in_two_steps_and_n
     assert names(tmp_path) == ["a"]
 
 
+def test_the_old_folder_of_a_writer_that_was_killed_before_it_removed_it_goes(tmp_path):
+    for name in ("a", ".a.old.part"):
+        (tmp_path / name).mkdir()
+    with replace_folder(tmp_path / "a") as folder:
+        (folder / "x").touch()
+    assert names(tmp_path) == ["a"]
+    assert names(tmp_path / "a") == ["x"]
+
+
 def test_a_folder_whose_writer_was_killed_between_two_renames_comes_back(tmp_path):
     (tmp_path / ".a.old.part").mkdir()
     (tmp_path / ".a.old.part" / "x").write_text("old")

@@ -58,6 +58,7 @@ def replace_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     old = target.with_name(f".{target.name}.old.part")
     if old.exists() and not target.exists():  # a process was killed between two renames
         old.rename(target)
+    shutil.rmtree(old, ignore_errors=True)
     temporary, handle = _create(target, _make_folder)
     handles = [handle]
     try:
@@ -66,10 +67,10 @@ def replace_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
             _sync(file)
         if not target.exists():
             temporary.rename(target)
+            _sync(target.parent)
         else:
             handles.append(_open_folder(target))  # of what will have the temporary name, until it is removed
             if not _exchange(temporary, target):
-                shutil.rmtree(old, ignore_errors=True)
                 target.rename(old)
                 try:
                     temporary.rename(target)
@@ -77,8 +78,8 @@ def replace_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
                     old.rename(target)
                     raise
                 temporary = old
+            _sync(target.parent)
             shutil.rmtree(temporary, ignore_errors=True)
-        _sync(target.parent)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
@@ -183,7 +184,7 @@ def _create(target: Path, make: Callable[[Path], H]) -> tuple[Path, H]:
             if handle is None or locked is None or (locked and _is_at(handle, temporary)):
                 return temporary, handle
             os.close(handle)  # another process took it for abandoned before it was locked
-    raise AssertionError
+    raise AssertionError  # never: names do not end
 
 
 def _make_file(path: Path) -> int:
