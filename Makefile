@@ -40,7 +40,7 @@ test-all: $(VENV)/dev
 
 # Fails and dies at every step under the writing of files, kills commands, and forges models; an hour on quiet cores.
 torture: $(VENV)/dev
-	$(BIN)/python tests/torture/faults.py --kills 72
+	$(BIN)/python tests/torture/faults.py --kills 63
 	$(BIN)/python tests/torture/forged_models.py --seconds 3600 --files 100000
 
 check: $(VENV)/dev
