@@ -182,7 +182,7 @@ def outputs(folder: Path) -> dict[str, str]:
 
 
 def strays(folder: Path) -> list[str]:
-    """Returns hidden files, and what is left in the folder of temporary ones but by openpyxl, which ends with `atexit`."""
+    """Returns hidden files, and temporary ones but those of openpyxl, which removes them at the end of a process."""
     left = [path for path in (folder / "tmp").iterdir() if not path.name.startswith("openpyxl.")]
     return sorted(str(path.relative_to(folder)) for path in [*folder.rglob(".*"), *left])
 
