@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Tests run in as many processes as there are cores, at most four.
 PROCESSES := -n auto --maxprocesses 4 --dist worksteal
 
-.PHONY: demo test test-torch test-all check docs bench clean
+.PHONY: demo test test-torch test-all torture check docs bench clean
 
 $(BIN)/smoothlink: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -37,6 +37,11 @@ test-torch: $(VENV)/dev
 
 test-all: $(VENV)/dev
 	$(BIN)/python -m pytest $(PROCESSES)
+
+# Fails and dies at every step under the writing of files, kills commands, and forges models; an hour on quiet cores.
+torture: $(VENV)/dev
+	$(BIN)/python tests/torture/faults.py --kills 63
+	$(BIN)/python tests/torture/forged_models.py --seconds 3600 --files 100000
 
 check: $(VENV)/dev
 	$(BIN)/ruff check .

@@ -91,6 +91,7 @@ def evaluate_files(
         trained = from_meta(getattr(request.model_in_file(), "source_", None))
         names = read_groups([local_copy(path) for path in inputs], request.how, groups, Y.shape[0], trained)
         given = group_numbers(names, Y.shape[0])
+    loaded.model_.finish_verification()
     return loaded._evaluation(Y, predicted, bootstraps, seed, features, given)
 
 
@@ -157,6 +158,7 @@ def evaluate_labels(request: FileRequest, files: list[Tested], labels: slice) ->
     Y = stack([f.truth.Y[:, : loaded.model_.n_labels] for f in files])
     batch = Batch(loaded.model_, rows, normalisers)
     thresholds = loaded._thresholds(request.threshold)
+    loaded.model_.finish_verification()
     return label_part(loaded.model_, batch, Y, labels, rank_by=request.rank_by, thresholds=thresholds)
 
 

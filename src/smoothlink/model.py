@@ -159,6 +159,11 @@ class Model:
         if self.verification is not None:
             self.verification.check()
 
+    def finish_verification(self) -> None:
+        """Raises an error if a mapped array is damaged, once all of them were compared with their checksums."""
+        if self.verification is not None:
+            self.verification.wait()
+
     def embed_scaled_rows(self, A: sp.csr_array) -> Array | EmbeddedRows:
         """Returns `embed_rows` of scaled rows A (n, d + 1)."""
         H = self.embed_scaled(A)

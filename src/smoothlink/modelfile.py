@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import math
 import os
 from collections.abc import Iterator
@@ -19,11 +20,12 @@ from smoothlink.device_model import DeviceCopy
 from smoothlink.errors import ModelFileError
 from smoothlink.machines.copies import TrainingRows
 from smoothlink.machines.grouped_codes import GROUP, Codes, from_upper_half
+from smoothlink.machines.rows_in_files import pieces
 from smoothlink.machines.seeded_numbers import SEED_BITS
 from smoothlink.machines.sparse_weights import SparseWeights
 from smoothlink.model import Model
 from smoothlink.parameters import DTYPES, Interval, Values, check_value
-from smoothlink.safetensors_file import Loaded, Verification, checksum, has_names, pack_names, unpack_names
+from smoothlink.safetensors_file import Loaded, Verification, canonical, checksum, has_names, pack_names, unpack_names
 from smoothlink.safetensors_file import load as load_file
 from smoothlink.safetensors_file import save as save_file
 from smoothlink.solve import Cholesky, ConjugateGradient, DualCholesky
@@ -33,7 +35,16 @@ from smoothlink.steps.landmarks import Landmarks
 from smoothlink.steps.scale import Scaling
 from smoothlink.steps.thresholds import HALF
 from smoothlink.steps.trees import Trees
-from smoothlink.weights import ArrayWeights, CodedWeights, HalfWeights, Weights, open_shards
+from smoothlink.weights import (
+    ArrayWeights,
+    CodedWeights,
+    HalfWeights,
+    Weights,
+    check_sound,
+    open_shards,
+    read_arrays,
+    sound,
+)
 
 if TYPE_CHECKING:
     from smoothlink.estimator import SmoothLinkClassifier
@@ -45,9 +56,11 @@ Array = NDArray[Any]
 SOLVERS = {solver.__name__: solver for solver in (Cholesky, ConjugateGradient, DualCholesky)}
 SCALES = ("V_scale", "W_scale", "D_scale")  # present where those arrays are not float32
 PRUNED = Values(number=Interval(0, 1))  # share of the sparse weights that are left out
+DRAWN_BYTES = 1 << 32  # of random features that are drawn again: a small file may not ask for any amount of memory
 EXACT_BYTES = 16 << 20  # of weights in float32, up to which those of a fitted model are stored so
 SPARSE_ARRAYS = ("D_indptr", "D_labels", "D_values")  # present where labels have sparse weights
 FREQUENCIES = {"R": "b", "input_R": "input_b"}  # of random features, and their phases
+MEASURED = ("seconds", "peak_memory_mb", "plan")  # in the summary of a fit, other in each run of it
 TREE_ARRAYS = ("tree_roots", "tree_feature", "tree_threshold", "tree_children", "tree_values")  # where there are trees
 
 
@@ -71,15 +84,16 @@ def save(
             "which a file cannot hold without running code.\n"
             "Use a classifier with coef_ and intercept_, or pickle the estimator."
         )
-    if model.verification is not None:
-        model.verification.wait()  # damage would have a right checksum in the new file
+    model.finish_verification()  # damage would have a right checksum in the new file
     path = Path(path)
     replaced = shards_of(path)
     dtype = dtype or classifier._stored_dtype or default_dtype(model)
     arrays, meta = model_arrays(classifier, dtype, prune), {**model_meta(classifier), "dtype": dtype}
     if text is not None:
         arrays, meta = {**arrays, **text.arrays}, {**meta, "text": text.meta}
+    check_sound(arrays, path)
     V = model.V.store(path, "int8" if dtype == "int4" and not int4_decoder(model) else dtype)
+    check_sound(V.arrays, path)
     save_file(path, {**arrays, **V.arrays}, {**meta, **V.meta})
     for name in replaced - set(V.meta.get("shards", ())):
         with suppress(OSError):  # Windows removes no file that is mapped
@@ -102,9 +116,10 @@ def default_dtype(model: Model, exact_bytes: int = EXACT_BYTES) -> str:
 def shards_of(path: Path) -> set[str]:
     """Returns the files that hold V of the model at `path`, if there is one; those of another name are not its own."""
     try:
-        names = load_file(path).meta.get("shards", [])
+        names = load_file(path).meta.get("shards")
     except ModelFileError:
         return set()
+    names = names if isinstance(names, list) else []
     own = f"{path.stem}-V-"
     return {name for name in names if isinstance(name, str) and Path(name).name == name and name.startswith(own)}
 
@@ -274,10 +289,11 @@ def read_classifier(
     when = {True: "now", False: "never"}[verify] if isinstance(verify, bool) else verify
     check_value("verify", when, Values(("now", "background", "never")))
     loaded = load_file(path, mmap=mmap, verify=when == "now")
+    check_sound(read_arrays(loaded), Path(path))
     with naming_file(path):
         classifier = classifier_of(loaded, path, mmap=mmap, verify=when == "now")
     if loaded.unchecked and when == "background":
-        classifier.model_ = dataclasses.replace(classifier.model_, verification=Verification(loaded.unchecked))
+        classifier.model_ = dataclasses.replace(classifier.model_, verification=Verification(loaded.unchecked, sound))
     return loaded, classifier
 
 
@@ -331,6 +347,23 @@ def classifier_of(
     if features is not None:
         classifier.feature_names_in_ = np.array(features, dtype=object)
     return classifier
+
+
+def digest(path: str | os.PathLike[str]) -> str:
+    """Returns the SHA-256 of a model: of its arrays, those in shards too, and of what its file says of them but the
+    seconds and memory of the fit, and names of shards. Fits of equal data, parameters, seed, versions and threads have
+    the same."""
+    loaded = load_file(path, verify=True)
+    meta = {name: value for name, value in loaded.meta.items() if name != "shards"}
+    meta["summary"] = {name: value for name, value in meta.get("summary", {}).items() if name not in MEASURED}
+    shapes = {name: [array.dtype.str, *array.shape] for name, array in loaded.arrays.items()}
+    found = hashlib.sha256(canonical({"meta": meta, "versions": loaded.versions, "arrays": shapes}).encode())
+    for array in (loaded.arrays[name] for name in sorted(loaded.arrays)):
+        for piece in pieces(array.reshape(-1)):
+            found.update(piece.data)
+    for name in loaded.meta.get("shards", ()):
+        found.update(digest(Path(path).parent / name).encode())
+    return found.hexdigest()
 
 
 def stored(loaded: Loaded) -> dict[str, Any]:
@@ -387,6 +420,8 @@ def build_model(arrays: dict[str, Array], meta: dict[str, Any], V: Weights) -> M
     """Returns the model of a file's content; raises an error where that does not fit together."""
     check_meta(meta)
     check_arrays(arrays, meta, V)
+    if meta["dense"] and "D_values" in arrays:
+        raise ModelFileError("it has sparse weights (D) for dense rows. Save the model again.")
     shift, factor = (arrays[name].astype(np.float64) for name in ("scale_shift", "scale_factor"))
     return Model(
         scaling=Scaling(meta["scale"], shift, factor, meta["dense"]),
@@ -497,12 +532,17 @@ def features_of(arrays: dict[str, Array], meta: dict[str, Any], name: str) -> Fe
 
 def draw_frequencies(loaded: Loaded) -> dict[str, Array]:
     """Returns the frequencies that the file holds as seeds, drawn again; raises an error unless they are the same."""
-    found = {}
-    for name, drawn in loaded.meta.get("draws", {}).items():
+    found: dict[str, Array] = {}
+    if not loaded.meta.get("draws"):
+        return found
+    sizes = sizes_of(loaded.arrays, loaded.meta)
+    rows = {"R": sizes.k, "input_R": sizes.columns}
+    for name, drawn in loaded.meta["draws"].items():
         draw = Draw(drawn["distribution"], drawn["seed"], loaded.arrays[f"{name}_factor"])
         k, s = drawn["shape"]
         fits = all(type(number) is int and number >= 0 for number in (k, s, draw.seed)) and draw.seed < 2**SEED_BITS
         fits = fits and name in FREQUENCIES and name not in loaded.arrays and draw.distribution in DISTRIBUTIONS
+        fits = fits and k == rows[name] and 4 * k * s <= DRAWN_BYTES
         if not fits or draw.factor.shape != (s,) or draw.factor.dtype != np.float64:
             raise ModelFileError(f"its description does not make a model (draws of {name}). Save the model again.")
         found[name] = draw.frequencies(k)

@@ -7,9 +7,10 @@ import json
 import math
 import os
 import platform
+import stat
 import threading
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothlink.data.atomic import replace_file
+from smoothlink.data.atomic import remedy, replace_file
 from smoothlink.errors import ModelFileError
 from smoothlink.machines.rows_in_files import pieces
 
@@ -56,26 +57,38 @@ class Unchecked(NamedTuple):
 
     path: Path
     name: str
-    raw: Array  # its bytes, in a mapping of their own: pages that are read here leave memory, those in use stay
+    values: Array  # flat, in a mapping of their own: pages that are read here leave memory, those in use stay
     crc32: int
 
-    def check(self) -> None:
-        if checksum(self.raw) != self.crc32:
+    def check(self, sound: Callable[[str, Array], bool]) -> None:
+        crc, fits = 0, True
+        for piece in pieces(self.values):
+            crc = zlib.crc32(piece.data, crc)
+            fits = fits and sound(self.name, piece)
+        if crc != self.crc32:
             raise _damaged(self.path, f"array {self.name!r} does not match its checksum")
+        if not fits:
+            raise not_finite(self.path, self.name)
+
+
+def not_finite(path: Path, name: str) -> ModelFileError:
+    return ModelFileError(f"{path}: its array {name!r} holds numbers that are not finite.\nTrain the model again.")
 
 
 class Verification:
-    """Compares mapped arrays with their checksums in a thread."""
+    """Compares mapped arrays with their checksums in a thread, and looks whether their numbers are `sound`."""
 
-    def __init__(self, arrays: Sequence[Unchecked] = ()) -> None:
+    def __init__(
+        self, arrays: Sequence[Unchecked] = (), sound: Callable[[str, Array], bool] = lambda name, values: True
+    ) -> None:
         self.error: ModelFileError | None = None
-        self.thread = threading.Thread(target=self._compare, args=(arrays,), daemon=True)
+        self.thread = threading.Thread(target=self._compare, args=(arrays, sound), daemon=True)
         self.thread.start()
 
-    def _compare(self, arrays: Sequence[Unchecked]) -> None:
+    def _compare(self, arrays: Sequence[Unchecked], sound: Callable[[str, Array], bool]) -> None:
         try:
             for array in arrays:
-                array.check()
+                array.check(sound)
         except ModelFileError as error:
             self.error = error
 
@@ -136,12 +149,14 @@ def load(path: str | os.PathLike[str], *, mmap: bool = True, verify: bool = Fals
     path = Path(path)
     arrays, unchecked = {}, []
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             header, start = _header(file, path)
             content = _checked_content(header, path)
             checksums, places = content["arrays"], _places(header, os.fstat(file.fileno()).st_size - start, path)
             if header.keys() != checksums.keys():
                 raise _damaged(path, "its arrays are not those of its description")
+            if not all(type(crc) is int for crc in checksums.values()):
+                raise _damaged(path, "an array does not match its checksum")
             whole = np.memmap(file, np.uint8, "r") if mmap else None
             for name, place in places.items():
                 begin, end = start + place.begin, start + place.end
@@ -151,7 +166,8 @@ def load(path: str | os.PathLike[str], *, mmap: bool = True, verify: bool = Fals
                 checked = verify or not mmap or end - begin < VERIFIED_BYTES
                 arrays[name] = _array(raw, place, path, name, crc if checked else None)
                 if not checked:
-                    unchecked.append(Unchecked(path, name, np.memmap(file, np.uint8, "r", begin, end - begin), crc))
+                    mapped = np.memmap(file, np.uint8, "r", begin, end - begin)
+                    unchecked.append(Unchecked(path, name, np.asarray(mapped).view(place.dtype), crc))
     except OSError as error:
         raise ModelFileError(_unreadable(path, error)) from error
     return Loaded(arrays, content["meta"], content["versions"], checksums, unchecked)
@@ -248,7 +264,7 @@ def _description(arrays: Mapping[str, Array], meta: Mapping[str, Any], entries: 
     }
     try:
         _refuse_keys_that_json_changes(content)
-        return _canonical({**content, "crc32": _crc_with(content, entries)})
+        return canonical({**content, "crc32": _crc_with(content, entries)})
     except (TypeError, ValueError, RecursionError) as error:
         raise ModelFileError(
             f"meta cannot be written as JSON: {error}. "
@@ -270,7 +286,7 @@ def checksum(array: Array) -> int:
 
 def _crc_with(content: dict[str, Any], entries: dict[str, Any]) -> int:
     """Returns the CRC-32 of a description and of the header's entries for the arrays."""
-    return zlib.crc32(_canonical({**content, "header": entries}).encode())
+    return zlib.crc32(canonical({**content, "header": entries}).encode())
 
 
 def _refuse_keys_that_json_changes(value: Any) -> None:
@@ -284,7 +300,7 @@ def _refuse_keys_that_json_changes(value: Any) -> None:
         _refuse_keys_that_json_changes(item)
 
 
-def _canonical(content: Any) -> str:
+def canonical(content: Any) -> str:
     """Returns one text per content, so that a checksum of the text is one of the content."""
     return json.dumps(content, allow_nan=False, sort_keys=True, separators=(",", ":"))
 
@@ -300,7 +316,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         with replace_file(path) as file:
             yield file
     except OSError as error:
-        raise ModelFileError(f"Cannot write {path}: {error}. Check the folder's permissions and free room.") from error
+        raise ModelFileError(f"{path}: cannot be written: {error.strerror or error}.\n{remedy(error)}") from error
 
 
 # Reading: nothing of the file is believed before it is checked
@@ -318,6 +334,35 @@ def _unreadable(path: Path, error: OSError) -> str:
     return f"Cannot read {path}: {error.strerror or error}."
 
 
+def open_regular(path: Path) -> BinaryIO:
+    """Returns the stream of a file; raises an error for a pipe, which would be waited for, or a device."""
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0)))  # noqa: SIM115
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise ModelFileError(f"{path} is not a file but a pipe or a device.\n{PASS_A_MODEL}")
+    return file
+
+
+def strict_json(text: bytes | str) -> Any:
+    """Returns the content of a JSON text, as strictly as the safetensors library reads it: UTF-8 without a byte order
+    mark, no key twice, no NaN, and no -0 among whole numbers."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            raise ValueError("a key occurs twice")
+        return found
+
+    def refuse(number: str) -> Any:
+        raise ValueError(f"{number} is no number of JSON")
+
+    def whole(number: str) -> int:
+        return refuse(number) if number == "-0" else int(number)
+
+    text = text.decode() if isinstance(text, bytes) else text
+    return json.loads(text, object_pairs_hook=unique, parse_constant=refuse, parse_int=whole)
+
+
 def _header(file: BinaryIO, path: Path) -> tuple[dict[str, Any], int]:
     """Returns the safetensors header (8 bytes of length, then JSON) and where the data begins."""
     beginning = file.read(8)
@@ -325,7 +370,7 @@ def _header(file: BinaryIO, path: Path) -> tuple[dict[str, Any], int]:
     try:
         if len(beginning) < 8 or length > min(MAX_HEADER, os.fstat(file.fileno()).st_size - 8):
             raise ValueError("length")
-        header = json.loads(file.read(length))
+        header = strict_json(file.read(length))
         if not isinstance(header, dict):
             raise ValueError("object")
     except (ValueError, RecursionError) as error:
@@ -341,7 +386,9 @@ def _checked_content(header: dict[str, Any], path: Path) -> dict[str, Any]:
     if not isinstance(metadata, dict) or KEY not in metadata:
         raise ModelFileError(f"{path} is a safetensors file, but not a smoothlink model.\n{PASS_A_MODEL}")
     try:
-        content = json.loads(metadata[KEY])
+        if metadata.keys() != {KEY}:  # no other is covered by a checksum
+            raise ValueError("metadata")
+        content = strict_json(metadata[KEY])
         version = content["format_version"]
         if content["format"] != "smoothlink" or type(version) is not int or version < 1:
             raise ValueError("format")
@@ -354,7 +401,7 @@ def _checked_content(header: dict[str, Any], path: Path) -> dict[str, Any]:
         )
     crc = content.pop("crc32", None)
     try:
-        found = zlib.crc32(_canonical(content).encode()) if version <= DESCRIBED else _crc_with(content, header)
+        found = zlib.crc32(canonical(content).encode()) if version <= DESCRIBED else _crc_with(content, header)
     except (ValueError, RecursionError):  # NaN, or no end of brackets
         found = None
     if crc is None or found != crc or not all(isinstance(content.get(x), dict) for x in ("arrays", "meta", "versions")):
@@ -392,7 +439,8 @@ def _places(header: dict[str, Any], room: int, path: Path) -> dict[str, _Place]:
         try:
             (begin, end), shape = entry["data_offsets"], tuple(entry["shape"])
             place = _Place(DTYPES[entry["dtype"]], shape, begin, end)
-            fits = all(type(number) is int and number >= 0 for number in (*shape, begin, end))
+            fits = len(entry) == 3 and name.isascii() and type(entry["shape"]) is list
+            fits = fits and all(type(number) is int and number >= 0 for number in (*shape, begin, end))
             fits = fits and end - begin == math.prod(shape) * place.dtype.itemsize
         except (TypeError, ValueError, KeyError):
             fits = False

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -19,10 +19,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from smoothlink.errors import ModelFileError
-from smoothlink.machines.grouped_codes import Codes, decode, quantize_groups, row_dot, upper_half
+from smoothlink.machines.grouped_codes import Codes, decode, from_upper_half, quantize_groups, row_dot, upper_half
 from smoothlink.machines.matrices import matrix
 from smoothlink.machines.rows_in_files import PIECE_BYTES, pieces, scratch
-from smoothlink.safetensors_file import Unchecked, checksum, load, save
+from smoothlink.safetensors_file import Loaded, Unchecked, checksum, load, not_finite, save
 
 Array = NDArray[Any]
 
@@ -31,6 +31,7 @@ ONE_ROW_ENTRIES = 1 << 20  # entries of V from which on one row is worth all thr
 WIDEN_ENTRIES = 1 << 14  # entries up to which one thread widens float16 before others are awake
 COMPACT_ROWS = 4  # rows up to which float16 and codes are read as they are; more rows pay for widening them first
 FIT_ID = re.compile(r"-V-([0-9a-f]{8})-\d{5}-of-\d{5}\.safetensors$")
+UNBOUNDED = ("thresholds", "tree_threshold")  # arrays of a model file whose numbers may be infinite
 
 
 class StoredWeights(NamedTuple):
@@ -282,6 +283,29 @@ def to_half(A: Array, piece_bytes: int = PIECE_BYTES) -> HalfWeights:
     return HalfWeights(values, scale)
 
 
+def sound(name: str, values: Array) -> bool:
+    """Returns whether the array `name` of a model may hold these numbers: none is NaN, and thresholds alone may be
+    infinite."""
+    if name in ("V_scale", "W_scale") and values.dtype == np.uint16:
+        values = from_upper_half(values)
+    if values.dtype.kind != "f" or name == "classes":
+        return True
+    return not np.isnan(values).any() if name in UNBOUNDED else bool(np.isfinite(values).all())
+
+
+def check_sound(arrays: Mapping[str, Array], path: Path) -> None:
+    """Raises an error for arrays of the model file `path` that hold NaN, or infinity where that has no meaning."""
+    for name, array in arrays.items():
+        if not all(sound(name, part) for part in pieces(array.ravel(order="K"))):
+            raise not_finite(path, name)
+
+
+def read_arrays(loaded: Loaded) -> dict[str, Array]:
+    """Returns the arrays of a file but those that wait for their verification."""
+    waiting = {array.name for array in loaded.unchecked}
+    return {name: array for name, array in loaded.arrays.items() if name not in waiting}
+
+
 def take_columns(values: Array, labels: Any) -> Array:
     """Returns some columns (a, m) of an array whose rows are contiguous, with contiguous rows."""
     return values[:, labels] if isinstance(labels, slice) else values.take(labels, axis=1)
@@ -382,6 +406,7 @@ def shard_names(stem: str, fit_id: str, count: int) -> list[str]:
 
 def write_shard(V: Array, path: str) -> int:
     """Writes V of some labels to a file; returns how many labels they are."""
+    check_sound({"V": V}, Path(path))
     save(path, {"V": V}, {})
     return int(V.shape[1])
 
@@ -393,6 +418,8 @@ def open_shards(
     if not isinstance(names, list) or not names or not all(isinstance(n, str) and Path(n).name == n for n in names):
         raise ModelFileError("its list of shards is no list of file names. Save the model again.")
     loaded = [load(folder / name, mmap=mmap, verify=verify) for name in names]
+    for name, found in zip(names, loaded, strict=True):
+        check_sound(read_arrays(found), folder / name)
     parts = [found.arrays.get("V") for found in loaded]
     if unchecked is not None:
         unchecked += [array for found in loaded for array in found.unchecked]

@@ -1,11 +1,15 @@
 """A file or a folder is there as it was, or whole and new."""
 
+import contextlib
+import errno
 import os
 import stat
+from pathlib import Path
 
 import pytest
 
-from smoothlink.data.atomic import replace_file, replace_folder
+from smoothlink.data import atomic
+from smoothlink.data.atomic import replace_file, replace_folder, temporary_folder
 
 
 def names(folder):
@@ -48,12 +52,106 @@ def test_a_link_stays_one(tmp_path):
     assert (tmp_path / "target").read_text() == "new"
 
 
-def test_what_a_killed_process_left_is_overwritten_under_a_lock(tmp_path):
+def test_what_a_killed_process_left_goes_with_the_next_write(tmp_path):
     (tmp_path / ".a.part").write_text("half of a long")
-    with replace_file(tmp_path / "a", locked=True) as stream:
+    (tmp_path / ".b.part").mkdir()
+    (tmp_path / ".b.part" / "x").write_text("half")
+    with replace_file(tmp_path / "a") as stream:
+        stream.write(b"new")
+    with replace_folder(tmp_path / "b") as folder:
+        (folder / "x").write_text("new")
+    assert (tmp_path / "a").read_text() == (tmp_path / "b" / "x").read_text() == "new"
+    assert names(tmp_path) == ["a", "b"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such locks")
+def test_what_another_writer_is_at_stays(tmp_path):
+    with replace_file(tmp_path / "a") as first, replace_file(tmp_path / "a") as second:
+        first.write(b"first")
+        second.write(b"second")
+        assert len(names(tmp_path)) == 2
+    assert (tmp_path / "a").read_text() == "first"  # which is done last
+    with replace_folder(tmp_path / "b") as one, replace_folder(tmp_path / "b") as other:
+        (one / "x").write_text("first")
+        (other / "x").write_text("second")
+        assert len(names(tmp_path)) == 3
+    assert (tmp_path / "b" / "x").read_text() == "first"
+    assert names(tmp_path) == ["a", "b"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links need rights on Windows")
+def test_a_link_in_place_of_the_temporary_file_is_not_followed(tmp_path):
+    (tmp_path / "mine").write_text("kept")
+    (tmp_path / ".a.part").symlink_to("mine")
+    with replace_file(tmp_path / "a") as stream:
         stream.write(b"new")
     assert (tmp_path / "a").read_text() == "new"
+    assert (tmp_path / "mine").read_text() == "kept"
+
+
+def test_writers_that_have_no_locks_take_names_that_are_free(tmp_path, monkeypatch):
+    monkeypatch.setattr(atomic, "_lock", lambda handle: None)
+    for number in range(12):
+        (tmp_path / f".a{f'.{number}' if number else ''}.part").write_text("of somebody")
+    with replace_file(tmp_path / "a") as stream:
+        stream.write(b"new")
+    assert (tmp_path / "a").read_text() == "new"
+    assert len(names(tmp_path)) == 13
+
+
+@pytest.mark.parametrize("stays", ["old", "new"])
+def test_where_names_cannot_be_exchanged_a_folder_is_replaced_in_two_steps_and_never_lost(tmp_path, monkeypatch, stays):
+    monkeypatch.setattr(atomic, "_exchange", lambda first, second: False)
+
+    def write(text):
+        with replace_folder(tmp_path / "a") as folder:
+            (folder / "x").write_text(text)
+
+    def fails(self, target, rename=Path.rename):
+        if stays == "old" and target == tmp_path / "a" and "old" not in self.name:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return rename(self, target)
+
+    write("old")
+    monkeypatch.setattr(Path, "rename", fails)
+    with contextlib.suppress(OSError):
+        write("new")
+    assert (tmp_path / "a" / "x").read_text() == stays
     assert names(tmp_path) == ["a"]
+
+
+def test_the_old_folder_of_a_writer_that_was_killed_before_it_removed_it_goes(tmp_path):
+    for name in ("a", ".a.old.part"):
+        (tmp_path / name).mkdir()
+    with replace_folder(tmp_path / "a") as folder:
+        (folder / "x").touch()
+    assert names(tmp_path) == ["a"]
+    assert names(tmp_path / "a") == ["x"]
+
+
+def test_a_folder_whose_writer_was_killed_between_two_renames_comes_back(tmp_path):
+    (tmp_path / ".a.old.part").mkdir()
+    (tmp_path / ".a.old.part" / "x").write_text("old")
+    with pytest.raises(TypeError), replace_folder(tmp_path / "a") as folder:
+        (folder / "x").write_bytes(None)
+    assert (tmp_path / "a" / "x").read_text() == "old"
+    assert names(tmp_path) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (errno.ENOSPC, "disk is full"),
+        (errno.EDQUOT, "disk is full"),
+        (errno.EFBIG, "ulimit -f"),
+        (errno.EIO, "reports an error"),
+        (errno.EROFS, "read-only"),
+        (errno.ENAMETOOLONG, "shorter name"),
+        (errno.EACCES, "is yours"),
+    ],
+)
+def test_the_remedy_names_the_cause(number, words):
+    assert words in atomic.remedy(OSError(number, os.strerror(number)))
 
 
 def test_a_folder_takes_the_place_of_an_older_one_when_it_is_whole(tmp_path):
@@ -66,3 +164,15 @@ def test_a_folder_takes_the_place_of_an_older_one_when_it_is_whole(tmp_path):
         (folder / "second").touch()
     assert names(tmp_path / "a") == ["second"]
     assert names(tmp_path) == ["a"]
+
+
+def test_temporary_folders_of_killed_processes_go_and_those_in_use_stay(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (tmp_path / "mine").mkdir()
+    with temporary_folder() as first:
+        (first / "x").touch()
+        (tmp_path / f"{atomic.TEMPORARY}abandoned").mkdir()
+        with temporary_folder() as second:
+            assert (first / "x").exists()
+            assert names(tmp_path) == sorted([first.name, second.name, "mine"])
+    assert names(tmp_path) == ["mine"]

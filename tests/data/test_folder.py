@@ -1,12 +1,15 @@
 """The data folder: what was written comes back mapped, text becomes one block by block, and damage is said."""
 
+import errno
 import json
+import sys
 
 import numpy as np
 import pytest
 from scipy import sparse
 
 from smoothlink.data import folder as binary
+from smoothlink.data.atomic import REMEDIES
 from smoothlink.data.formats import recognise
 from smoothlink.data.read import Data, convert, read, write
 from smoothlink.errors import DataError
@@ -194,3 +197,27 @@ def test_every_flipped_bit_of_the_arrays_is_found(folder):
 def test_a_folder_without_a_header_is_no_data(tmp_path):
     assert "is a folder, not a file" in refusal(tmp_path)
     assert "has no header.json" in refusal(tmp_path, format="binary")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of the size of files are those of Linux")
+def test_a_disk_that_is_full_at_any_byte_is_noticed(tmp_path, monkeypatch):
+    """The last bytes of an array that have no room: no file may grow beyond a limit, as on a full disk."""
+    import resource
+
+    monkeypatch.setattr("os.fsync", lambda handle: None)
+    X = sparse.csr_array(np.ones((90, 2), np.float32))  # arrays that are longer than the header
+    data, before, outcomes = Data(X, X), resource.getrlimit(resource.RLIMIT_FSIZE), set()
+    write(data, tmp_path / "whole.sl")
+    largest = max(path.stat().st_size for path in (tmp_path / "whole.sl").iterdir())
+    for limit in [*range(0, largest, 17), largest]:
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+            write(data, tmp_path / "a.sl")
+            outcomes.add("written")
+            assert limit == largest
+        except DataError as error:
+            outcomes.add(str(error).splitlines()[1])
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert outcomes == {"written", REMEDIES[errno.EFBIG]}
+    np.testing.assert_array_equal(read(tmp_path / "a.sl").X.toarray(), data.X.toarray())

@@ -59,6 +59,20 @@ def test_a_second_fit_leaves_the_model_file_as_it_is_until_it_is_saved(workers, 
     assert not any(file.exists() for file in old)
 
 
+def test_a_fit_that_fails_leaves_no_shards(workers, rng, tmp_path, monkeypatch):
+    def fails(folder, names):
+        assert sorted(names) == sorted(path.name for path in folder.iterdir())
+        raise ModelFileError("no room")
+
+    monkeypatch.setattr("smoothlink.distributed.decoder.open_shards", fails)
+    with (
+        smoothlink.cluster(workers.client, shards=tmp_path / "m.safetensors"),
+        pytest.raises(ModelFileError, match="no room"),
+    ):
+        fixed().fit(*words(rng))
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_fit_with_shards_goes_on_from_its_checkpoint(workers, rng, tmp_path):
     X, Y = words(rng)
     with smoothlink.cluster(workers.client, shards=tmp_path / "m.safetensors"):

@@ -60,6 +60,19 @@ def test_a_full_disk_leaves_no_index_without_its_data(folder, monkeypatch, step)
     assert not list(folder.glob("*/*.nbi"))
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such rights")
+def test_no_code_is_loaded_from_a_folder_that_anyone_may_write_to(folder):
+    assert [cache_hits(), cache_hits()] == [0, 1]
+    (inner,) = folder.iterdir()
+    inner.chmod(0o777)
+    assert cache_hits() == 0
+    inner.chmod(0o755)
+    assert cache_hits() == 1
+    if os.geteuid() == 0:
+        os.chown(inner, 65534, -1)
+        assert cache_hits() == 0
+
+
 PROGRAM = """
 import numpy as np
 import smoothlink.machines.kernels

@@ -1,5 +1,7 @@
 """Rows in files are the rows themselves: every product is the same wherever the blocks live."""
 
+import errno
+import os
 import tracemalloc
 
 import numpy as np
@@ -14,10 +16,12 @@ from smoothlink.machines.rows_in_files import (
     FileArray,
     MappedMatrix,
     ScaledRows,
+    SparseFile,
     TransposedFile,
     mapped_file,
     new_file_array,
     pieces,
+    scratch,
 )
 from smoothlink.solve import DualCholesky
 from smoothlink.solve.conjugate import xt_xp
@@ -198,3 +202,51 @@ def test_without_a_budget_a_fit_of_rows_in_files_is_that_of_rows_in_memory(store
     here, there = (SmoothLinkClassifier(rank=3, **settings).fit(A, B) for A, B in ((X, Y), (mapped, Y)))
     np.testing.assert_array_equal(there.model_.V, here.model_.V)
     np.testing.assert_array_equal(there.model_.W, here.model_.W)
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="this system allocates no room in advance")
+def test_files_that_are_written_through_memory_have_their_room_on_disk_first(tmp_path, monkeypatch):
+    """A page for which a full disk has no room ends the process (SIGBUS)."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    def allocated(file):
+        found = os.stat(file)
+        return found.st_blocks * 512 >= found.st_size > 1 << 20
+
+    new_file_array(tmp_path / "a", (1000, 300))
+    assert allocated(tmp_path / "a")
+    rows = SparseFile(np.arange(1000), np.full(1000, 200), 300, tmp_path)
+    assert allocated(rows.file.fileno())
+    sizes = []
+    monkeypatch.setattr(os, "posix_fallocate", lambda *given: sizes.append(given[1:]))
+    assert scratch((1000, 300), np.float32, piece_bytes=1000).shape == (1000, 300)
+    assert sizes == [(0, 1_200_000)]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda folder: new_file_array(folder / "a", (1000, 300)),
+        lambda folder: SparseFile(np.arange(1000), np.full(1000, 200), 300, folder),
+        lambda folder: scratch((1000, 300), np.float32, piece_bytes=1000),
+    ],
+)
+def test_a_disk_without_room_is_named_before_anything_is_written(tmp_path, monkeypatch, make):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
+    with pytest.raises(OSError, match="No space left") as raised:
+        make(tmp_path)
+    assert str(raised.value.filename).startswith(str(tmp_path))
+    assert all(path.stat().st_size == 0 for path in tmp_path.iterdir())
+
+
+def test_a_file_system_that_cannot_allocate_is_written_to_all_the_same(tmp_path, monkeypatch):
+    def cannot(*_):
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr(os, "posix_fallocate", cannot, raising=False)
+    found = new_file_array(tmp_path / "a", (10, 3))
+    np.testing.assert_array_equal(found[0:10], np.zeros((10, 3)))

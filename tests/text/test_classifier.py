@@ -101,6 +101,24 @@ def test_a_text_section_that_makes_no_model_is_refused(fitted, tmp_path, spoil):
         smoothlink.load(path)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({"token_pattern": wrong} for wrong in ("(", "(a)(b)", "a{999999999999}", "(?<=a+)b", None, 3, [1, 2])),
+        *({"strip_accents": wrong} for wrong in ("both", 1e-320, True, {})),
+    ],
+    ids=str,
+)
+def test_options_of_texts_that_are_not_possible_are_refused_at_loading(fitted, tmp_path, options):
+    path = tmp_path / "m.safetensors"
+    fitted.save(path)
+    loaded = load_file(path, mmap=False)
+    loaded.meta["text"]["options"] |= options
+    save_file(path, loaded.arrays, loaded.meta)
+    with pytest.raises(ModelFileError, match="options that are not possible"):
+        smoothlink.load(path)
+
+
 def test_examples_are_short_training_texts_of_different_labels(fitted):
     texts, labels = documents()
     assert 1 <= len(fitted.examples_) <= 8

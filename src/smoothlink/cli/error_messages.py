@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 import typer
 
+from smoothlink.data.atomic import REMEDIES, remedy
 from smoothlink.data.matching import unnamed
 from smoothlink.errors import SmoothLinkError
 
@@ -55,11 +56,12 @@ def in_words(error: Exception) -> str:
     if isinstance(error, SmoothLinkError):
         return str(error)
     if isinstance(error, MemoryError):
-        remedy = "Fewer random features (--set kernel.features=1000) or a smaller --rank need less."
-        return f"Memory ran out. {error}\n{remedy}".replace(". \n", ".\n")
+        less = "Fewer random features (--set kernel.features=1000) or a smaller --rank need less."
+        return f"Memory ran out. {error}\n{less}".replace(". \n", ".\n")
     if isinstance(error, OSError):
         what = error.strerror or str(error)
-        return f"{error.filename}: {what}." if error.filename else f"{what}."
+        what = f"{error.filename}: {what}." if error.filename else f"{what}."
+        return f"{what}\n{remedy(error)}" if error.errno in REMEDIES or isinstance(error, PermissionError) else what
     if isinstance(error, ValueError):
         return str(error)
     return f"{type(error).__name__}: {error}\n{BUG}"

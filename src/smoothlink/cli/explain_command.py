@@ -73,6 +73,7 @@ def explain(
         given = one_row(loaded, str(data), row or 0, how_read(format, zero_based), strict, screen)
     classifier = classifier_and_row(loaded, given)[0]
     found = explain(loaded, given, chosen(classifier, labels), k=k, top=top)
+    classifier.model_.finish_verification()
     if as_json:
         print_json({"labels": [as_object(one) for one in found]})
         return

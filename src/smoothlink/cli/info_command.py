@@ -188,7 +188,7 @@ def number_of_rows(count: Any) -> int | float:
 
 def model_facts(path: str, names: Naming, screen: Screen, *, verify: bool = False) -> dict[str, Any]:
     """What a model file says of itself."""
-    from smoothlink.modelfile import load, stored
+    from smoothlink.modelfile import digest, load, stored
     from smoothlink.safetensors_file import load as load_file
 
     whole, loaded = names.applied(load(path, verify="now" if verify else "never"), screen), load_file(path)
@@ -211,7 +211,7 @@ def model_facts(path: str, names: Naming, screen: Screen, *, verify: bool = Fals
         "vocabulary": None if model.vocabulary_ is None else vocabulary_section(model),
         "most_frequent_labels": most_frequent(model.model_.counts, label_names(model), model.vocabulary_),
         "text": None if whole is model else text_section(whole),
-        **({"checksums": MATCH} if verify else {}),
+        **({"checksums": MATCH, "digest": digest(path)} if verify else {}),
     }
 
 
@@ -278,7 +278,7 @@ def show_model(found: dict[str, Any], screen: Screen) -> None:
         ("parameters", given or "all at their defaults"),
         *([] if found["text"] is None else [("texts", text_words(found["text"]))]),
         *([] if found["vocabulary"] is None else [("vocabulary", vocabulary_words(found["vocabulary"]))]),
-        *([("checksums", found["checksums"])] if "checksums" in found else []),
+        *([("checksums", found["checksums"]), ("digest", found["digest"])] if "checksums" in found else []),
     ]
     screen.out.print()
     screen.out.print(facts(found["path"], pairs))

@@ -2,60 +2,129 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
+import itertools
 import os
 import secrets
 import shutil
+import stat
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 if sys.platform != "win32":
     import fcntl
 
+NAMES = 10  # of temporary files of one target, before they get random ones
+ATTEMPTS = 3  # at one name
+TEMPORARY = "smoothlink-fit-"  # how the names of temporary folders begin
+WINDOWS = os.name == "nt"
+
 
 @contextmanager
-def replace_file(path: str | os.PathLike[str], *, locked: bool = False) -> Iterator[BinaryIO]:
+def replace_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Yields a stream; what is written to it becomes the file `path` once it is on disk, and nothing if it fails.
 
-    A file that is replaced keeps its permissions; of a link, the file that it points to is replaced. locked: no other
-    process writes to this path, so the temporary file has one name, and what a killed process left is overwritten.
+    A file that is replaced keeps its permissions; of a link, the file that it points to is replaced.
     """
     target = Path(os.path.realpath(path))
-    temporary = _hidden(target, "" if locked else secrets.token_hex(4))
+    temporary, handle = _create(target, _make_file)
     try:
-        with temporary.open("wb" if locked else "xb") as stream:
+        with open(handle, "wb", closefd=WINDOWS) as stream:  # elsewhere the lock is held until the file has its name
             if target.exists() and hasattr(os, "fchmod"):
-                os.fchmod(stream.fileno(), target.stat().st_mode & 0o7777)
+                os.fchmod(handle, target.stat().st_mode & 0o7777)
             yield stream
             stream.flush()
-            os.fsync(stream.fileno())
+            os.fsync(handle)
         temporary.replace(target)
-        _sync(target.parent)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
     finally:
-        temporary.unlink(missing_ok=True)
+        if not WINDOWS:
+            os.close(handle)
+    _sync(target.parent)
 
 
 @contextmanager
 def replace_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yields a new folder that takes the name `path` once its files are on disk; a folder of that name is removed."""
     target = Path(os.path.realpath(path))
-    unique = secrets.token_hex(4)
-    temporary, old = _hidden(target, unique), _hidden(target, f"{unique}.old")
+    old = target.with_name(f".{target.name}.old.part")
+    if old.exists() and not target.exists():  # a process was killed between two renames
+        old.rename(target)
+    shutil.rmtree(old, ignore_errors=True)
+    temporary, handle = _create(target, _make_folder)
+    handles = [handle]
     try:
-        temporary.mkdir()
         yield temporary
         for file in [*temporary.iterdir(), temporary]:
             _sync(file)
-        if target.exists():
-            target.rename(old)
-        temporary.rename(target)
-        _sync(target.parent)
-        shutil.rmtree(old, ignore_errors=True)
-    finally:
+        if not target.exists():
+            temporary.rename(target)
+            _sync(target.parent)
+        else:
+            handles.append(_open_folder(target))  # of what will have the temporary name, until it is removed
+            if not _exchange(temporary, target):
+                target.rename(old)
+                try:
+                    temporary.rename(target)
+                except OSError:
+                    old.rename(target)
+                    raise
+                temporary = old
+            _sync(target.parent)
+            shutil.rmtree(temporary, ignore_errors=True)
+    except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    finally:
+        for opened in handles:
+            if opened is not None:
+                os.close(opened)
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Yields a new folder for large files, which is removed at the end; those that killed processes left go first."""
+    for left in Path(tempfile.gettempdir()).glob(f"{TEMPORARY}*"):
+        _remove_abandoned(left)
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=TEMPORARY))
+        with suppress(FileNotFoundError):  # another process took it for abandoned
+            handle = _open_folder(folder)
+            if handle is None or (_lock(handle) is not False and _is_at(handle, folder)):
+                break
+            os.close(handle)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)  # what is still mapped stays until it is not
+        if handle is not None:
+            os.close(handle)
+
+
+FULL = "The disk is full, or your part of it: free some room, or name a file on another disk."
+REMEDIES = {
+    errno.ENOSPC: FULL,
+    errno.EDQUOT: FULL,
+    errno.EFBIG: "The system allows no file of this size: raise the limit (ulimit -f), or name a file on another disk.",
+    errno.EIO: "The disk reports an error: check it, or name a file on another disk.",
+    errno.EROFS: "The disk is read-only: name a file on another one.",
+    errno.ENAMETOOLONG: "Choose a shorter name.",
+}
+
+
+def remedy(error: OSError) -> str:
+    """Returns what to do about a file or folder that the system does not let us write."""
+    if error.errno is None:  # as NumPy's error for an array that was not written whole
+        return FULL
+    return REMEDIES.get(error.errno, "Check that the folder exists and is yours.")
 
 
 def append_line(path: str | os.PathLike[str], line: bytes) -> None:
@@ -92,16 +161,118 @@ def cut_torn_line(file: BinaryIO) -> None:
         file.truncate(end)
 
 
-def _hidden(target: Path, unique: str) -> Path:
-    """Returns the name of a temporary file next to the target, so that it is on the same disk."""
-    return target.with_name(".".join(["", target.name, *([unique] if unique else []), "part"]))
+H = TypeVar("H", int, int | None)
+
+
+def _create(target: Path, make: Callable[[Path], H]) -> tuple[Path, H]:
+    """Returns a new hidden file or folder next to the target, so that it is on the same disk, and its handle.
+
+    Who writes holds a lock on it, which goes with a process that is killed: what nobody holds was left by one, and is
+    removed. Where there are no locks (Windows, some network disks) it stays, and another name is taken.
+    """
+    for number in itertools.count():
+        unique = "" if not number else f".{number}" if number < NAMES else f".{secrets.token_hex(4)}"
+        temporary = target.with_name(f".{target.name}{unique}.part")
+        for _ in range(ATTEMPTS):
+            try:
+                handle = make(temporary)
+            except FileExistsError:
+                if _remove_abandoned(temporary):
+                    continue
+                break
+            locked = None if handle is None else _lock(handle)
+            if handle is None or locked is None or (locked and _is_at(handle, temporary)):
+                return temporary, handle
+            os.close(handle)  # another process took it for abandoned before it was locked
+    raise AssertionError  # never: names do not end
+
+
+def _make_file(path: Path) -> int:
+    return os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0), 0o666)
+
+
+def _make_folder(path: Path) -> int | None:
+    path.mkdir()
+    try:
+        return _open_folder(path)
+    except FileNotFoundError as error:  # another process took it for abandoned
+        raise FileExistsError from error
+
+
+def _open_folder(path: Path) -> int | None:
+    """Returns the handle of a folder, locked if possible; None on Windows, where folders cannot be opened."""
+    if WINDOWS:
+        return None
+    handle = os.open(path, os.O_RDONLY)
+    _lock(handle)
+    return handle
+
+
+def _remove_abandoned(path: Path) -> bool:
+    """Removes what a killed process left; returns whether the name may be tried again."""
+    try:
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    except FileNotFoundError:
+        return True
+    except OSError:  # of another user, or a link
+        return False
+    try:
+        if not _lock(handle) or not _is_at(handle, path):
+            return False
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+
+
+def _lock(handle: int) -> bool | None:
+    """Locks an open file or folder without waiting; returns whether it could, None where there are no locks."""
+    if sys.platform == "win32":
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
+
+
+def _is_at(handle: int, path: Path) -> bool:
+    """Returns whether this name is that of the open file."""
+    try:
+        return os.path.samestat(os.fstat(handle), path.lstat())
+    except FileNotFoundError:
+        return False
+
+
+def _exchange(first: Path, second: Path) -> bool:
+    """Exchanges the names of two folders in one step; returns False where the system cannot."""
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+    except (OSError, AttributeError):
+        return False
+    current_folder, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    if renameat2(current_folder, os.fsencode(first), current_folder, os.fsencode(second), exchange) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in (errno.ENOSYS, errno.EINVAL):
+        return False
+    raise OSError(number, os.strerror(number), str(second))
 
 
 def _sync(path: Path) -> None:
     """Waits until a file, or the names in a folder, are on disk."""
-    if os.name == "nt" and path.is_dir():  # where folders cannot be opened
+    if WINDOWS and path.is_dir():  # where folders cannot be opened
         return
-    opened = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
+    opened = os.open(path, os.O_RDWR if WINDOWS else os.O_RDONLY)
     try:
         os.fsync(opened)
     finally:

@@ -19,7 +19,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothlink.data.atomic import replace_file
+from smoothlink.data.atomic import remedy, replace_file
 from smoothlink.errors import DataError
 
 SUFFIXES = (".gz", ".xz", ".bz2", ".zst")
@@ -178,7 +178,7 @@ def replacing(path: str) -> Iterator[IO[bytes]]:
 def not_written(path: str, error: OSError) -> DataError:
     """Returns the error for a file or folder that the system does not let us write."""
     reason = error.strerror or str(error)
-    return DataError(f"{path}: cannot be written: {reason}.\nCheck that the folder exists and is yours.")
+    return DataError(f"{path}: cannot be written: {reason}.\n{remedy(error)}")
 
 
 @contextmanager

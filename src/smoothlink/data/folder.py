@@ -173,7 +173,7 @@ class _Writer:
 
     def add(self, values: NDArray[Any]) -> None:
         values = np.ascontiguousarray(values, self.dtype)
-        values.tofile(self.file)
+        self.file.write(values.data)  # NumPy's tofile does not notice where the last bytes have no room
         self.crc32 = zlib.crc32(values.data, self.crc32)
         self.count += len(values)
 

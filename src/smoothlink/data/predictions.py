@@ -254,6 +254,7 @@ def write(
             for row, predicted in enumerate(predicted_labels(model, X[part], request, given), part.start):
                 yield row, *predicted
             advance(part.stop - part.start)
+        model.model_.finish_verification()  # before the file appears
 
     names, shown = label_names(model), None if model.vocabulary_ is None else display_names(model)
     if form.format in NEEDS and path is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
+from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -174,8 +175,14 @@ def write_decoder_shards(
             [cluster.submit("write", write_shard, *shard) for shard in zip(found, files, strict=True)]
         )
 
-    cluster.retry_lost_arrays(send_and_write)
-    return open_shards(model_file.parent, names)
+    try:
+        cluster.retry_lost_arrays(send_and_write)
+        return open_shards(model_file.parent, names)
+    except BaseException:
+        for name in names:
+            with suppress(OSError):
+                (model_file.parent / name).unlink()
+        raise
 
 
 # On a worker

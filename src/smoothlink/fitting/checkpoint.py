@@ -7,9 +7,7 @@ import importlib.metadata
 import json
 import os
 import shutil
-import tempfile
 import time
-import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,7 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from smoothlink.data.atomic import replace_file
+from smoothlink.data.atomic import REMEDIES, replace_file, temporary_folder
 from smoothlink.fitting.memory import Plan, call_glibc, size
 from smoothlink.machines.rows import SavedSums
 from smoothlink.machines.rows_in_files import FileArray, new_file_array
@@ -67,8 +65,13 @@ class FitState:
         try:
             with np.load(self.folder / f"{name}.npz", allow_pickle=False) as found:
                 arrays = {key: found[key] for key in found.files}
-            return json.loads(arrays.pop("meta").tobytes()), arrays
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            saved = json.loads(arrays.pop("meta").tobytes())
+            if saved["arrays"] != sorted(arrays):
+                raise ValueError("its arrays are not those that were saved")
+            return saved["meta"], arrays
+        except MemoryError:
+            raise
+        except Exception as error:  # a damaged archive fails with nearly any
             raise self.damaged(f"{name}.npz", str(error)) from error
 
     def damaged(self, name: str, what: str) -> ValueError:
@@ -79,8 +82,8 @@ class FitState:
         """Saves a state; the old one stays until the new one is on disk."""
         if not self.saves or self.folder is None:
             return
-        text = np.frombuffer(json.dumps(meta).encode(), np.uint8)
-        with replace_file(self.folder / f"{name}.npz", locked=True) as file:
+        text = np.frombuffer(json.dumps({"meta": meta, "arrays": sorted(arrays)}).encode(), np.uint8)
+        with replace_file(self.folder / f"{name}.npz") as file:
             np.savez(file, allow_pickle=False, meta=text, **arrays)
 
     def remove(self, prefix: str) -> None:
@@ -123,12 +126,9 @@ def open_state(checkpoint: Any, describe: Callable[[], dict[str, Any]], plan: Ca
         if made.memory is None:
             yield FitState(made)
             return
-        folder = Path(tempfile.mkdtemp(prefix="smoothlink-"))
-        try:
+        with temporary_folder() as folder:
             check_disk(folder, made)
             yield FitState(made, folder)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)  # what is still mapped stays until it is not
         return
     folder = Path(checkpoint)
     with locked(folder):
@@ -163,7 +163,8 @@ def locked(folder: Path) -> Iterator[None]:
             raise PermissionError(errno.EACCES, "it is not writable")
         lock = os.open(folder, os.O_RDONLY)
     except OSError as error:
-        raise ValueError(f"checkpoint {folder}: {error.strerror}.\nName a folder of yours, or a new one.") from error
+        advice = REMEDIES.get(error.errno or 0, "Name a folder of yours, or a new one.")
+        raise ValueError(f"checkpoint {folder}: {error.strerror}.\n{advice}") from error
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -180,7 +181,7 @@ def check_same_fit(folder: Path, fit: dict[str, Any]) -> None:
     if path.exists():
         try:
             known = dict(json.loads(path.read_text()))
-        except (TypeError, ValueError) as error:
+        except (OSError, TypeError, ValueError, RecursionError) as error:
             raise ValueError(f"checkpoint {folder}: {FIT} cannot be read.\nName another folder.") from error
         differ = [name for name in {**known, **fit} if known.get(name) != fit.get(name)]
         if differ:
@@ -191,7 +192,7 @@ def check_same_fit(folder: Path, fit: dict[str, Any]) -> None:
         return
     if any(not entry.name.startswith(".") for entry in folder.iterdir()):
         raise ValueError(f"checkpoint {folder} is a folder with other files in it.\nName a new one.")
-    with replace_file(path, locked=True) as file:
+    with replace_file(path) as file:
         file.write(json.dumps(fit, indent=1).encode())
 
 

@@ -1,6 +1,7 @@
 """Functions compiled by numba, cached where files can be read and written, and compiled anew where not."""
 
 import os
+import stat
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -34,13 +35,23 @@ class OptionalCache(NumbaCache):
                     os.unlink(self._cache_file._index_path)
 
 
+def trusted(cache: str, source: str) -> bool:
+    """Returns whether nobody may write to the folder of the cache who may not write to that of the source code: both
+    are code that runs."""
+    found, code = os.stat(cache), os.stat(source)
+    owners = code.st_uid, 0, os.geteuid() if hasattr(os, "geteuid") else found.st_uid
+    return found.st_uid in owners and not found.st_mode & ~code.st_mode & stat.S_IWOTH
+
+
 def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     """Returns a decorator like numba's `njit`, without the GIL and with a cache that no function depends on."""
 
     def decorate(function: Callable[..., Any]) -> Any:
         dispatcher = njit(nogil=True, **options)(function)
         with suppress(RuntimeError, OSError):  # no folder for a cache can be written
-            dispatcher._cache = OptionalCache(function)
+            cache = OptionalCache(function)
+            if trusted(cache.cache_path, os.path.dirname(function.__code__.co_filename)):
+                dispatcher._cache = cache
         return dispatcher
 
     return decorate

@@ -5,6 +5,7 @@ Blocks are read, not mapped: pages of a mapped file count as memory of the proce
 
 from __future__ import annotations
 
+import errno
 import math
 import mmap
 import os
@@ -12,7 +13,7 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -51,7 +52,21 @@ def scratch(shape: tuple[int, ...], dtype: Any, piece_bytes: int = PIECE_BYTES) 
     if math.prod(shape) * np.dtype(dtype).itemsize <= piece_bytes:
         return np.empty(shape, dtype)
     with tempfile.TemporaryFile() as file:
-        return np.memmap(file, dtype, "w+", shape=shape)
+        allocate(file, math.prod(shape) * np.dtype(dtype).itemsize, tempfile.gettempdir())
+        return np.memmap(file, dtype, "r+", shape=shape)
+
+
+def allocate(file: IO[bytes], size: int, name: str) -> None:
+    """Gives a new file its room on disk, or raises an error that names it: the system ends a process (SIGBUS) that
+    writes to a mapped page for which the disk has no room."""
+    try:
+        if hasattr(os, "posix_fallocate") and size:
+            os.posix_fallocate(file.fileno(), 0, size)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):  # where the file system cannot
+            file.truncate(0)
+            raise OSError(error.errno, os.strerror(error.errno or 0), name) from error
+    file.truncate(size)
 
 
 class MappedMatrix(sp.csr_array):
@@ -203,6 +218,7 @@ class SparseFile:
         self.place[order] = np.arange(len(order))
         self.starts = np.append(0, np.cumsum(lengths[order], dtype=np.int64))
         self.file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
+        allocate(self.file, ENTRY.itemsize * self.nnz, os.fspath(folder or tempfile.gettempdir()))
 
     def write(self, first: int, A: sp.csr_array) -> None:
         """Writes those of the rows first, first + 1, ... that have a place; A is these rows."""
@@ -213,7 +229,9 @@ class SparseFile:
         numbers = numbers[np.argsort(place[numbers])]
         for number, start in zip(numbers.tolist(), self.starts[place[numbers]].tolist(), strict=True):
             self.file.seek(ENTRY.itemsize * start)
-            self.file.write(entries[A.indptr[number] : A.indptr[number + 1]].data)
+            part = entries[A.indptr[number] : A.indptr[number + 1]]
+            if self.file.write(part.data) != part.nbytes:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def read(self, numbers: Array) -> sp.csr_array:
         """Returns some rows in memory, in this order."""
@@ -244,7 +262,7 @@ class FileArray:
         size = 4 * shape[0] * shape[1]
         if not os.path.exists(self.path) or os.path.getsize(self.path) != size:
             with open(self.path, "wb") as file:
-                file.truncate(size)
+                allocate(file, size, self.path)
 
     def __len__(self) -> int:
         return self.shape[0]

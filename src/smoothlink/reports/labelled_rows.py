@@ -104,6 +104,7 @@ def labelled_rows_in_files(
     """Returns the rows of data files for the model in a file; each file is read once."""
     request, inputs = file_request(path, data, rank_by, how, strict, device)
     model: Any = request.model_in_file()
+    inside(model).model_.finish_verification()
     if inside(model) is not model:
         local = [local_copy(name) for name in inputs]
         trained = from_meta(model.source_)

@@ -38,7 +38,7 @@ def open_study(path: Any, sampler: str, seed: int, metric: str) -> Any:
 
     from smoothlink.search.journal import open_journal
 
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)  # of a failed trial it would print a traceback
     storage = None if path is None else JournalStorage(open_journal(os.fspath(path)))
     run = optuna.create_study(
         study_name=NAME,

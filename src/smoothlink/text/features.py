@@ -6,6 +6,7 @@ scikit-learn finds the n-grams and the vocabulary. This module makes the rows: s
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, islice
@@ -276,6 +277,14 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         self.idf_: Array = np.zeros(0, np.float32) if idf is None else idf  # (d,), or empty
         self.__dict__.pop("_ready", None)
 
+    def _analyses(self) -> bool:
+        """Returns whether texts can be taken apart with these options; scikit-learn finds that out at the first."""
+        try:
+            groups = re.compile(self.token_pattern).groups
+        except (re.error, TypeError, ValueError, RecursionError, OverflowError):
+            return False
+        return groups <= 1 and self.strip_accents in (None, "ascii", "unicode")
+
     # Rows
 
     def _analysers(self) -> list[tuple[NgramBlock, Analyzer, Callable[[str], int | None]]]:
@@ -350,6 +359,8 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         """Returns the features of `to_arrays`; nothing is believed that does not fit together."""
         options: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in meta["options"].items()}
         features = cls(**options)
+        if not features._analyses():
+            raise ModelFileError(f"its text features have options that are not possible ({options}). Save it again.")
         blocks: list[NgramBlock] = []
         for stated in meta["blocks"]:
             kind, ngrams, width = stated["kind"], tuple(stated["ngrams"]), stated["width"]

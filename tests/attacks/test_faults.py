@@ -1,0 +1,34 @@
+"""The short form of `make torture`: what is left after a step under the writing of a file fails or kills."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TORTURE = Path(__file__).parents[1] / "torture"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks of this process and limits of files are those of Linux")
+@pytest.mark.parametrize("command", ["folder", pytest.param("train", marks=pytest.mark.slow)])
+def test_a_command_that_fails_or_dies_at_any_step_leaves_the_old_output_or_the_new_one(command):
+    ran = subprocess.run(
+        [sys.executable, TORTURE / "faults.py", "--short", command], capture_output=True, text=True, check=False
+    )
+    found = json.loads(ran.stdout or "{}")
+    assert found, ran.stderr
+    assert found["failures"] == []
+    assert found["steps"] >= 4
+    assert found["refused"] > 0 < found["killed"]
+
+
+@pytest.mark.slow
+def test_forged_models_are_refused_in_words_or_predict():
+    ran = subprocess.run(
+        [sys.executable, TORTURE / "forged_models.py", "--files", "500"], capture_output=True, text=True, check=False
+    )
+    found = json.loads(ran.stdout or "{}")
+    assert found, ran.stderr
+    assert found["failures"] == {}
+    assert found["refused"] > 100 < found["loaded"]

@@ -1,0 +1,318 @@
+"""Fails or dies at every step under the writing of files, for every command that writes, and looks at what is left.
+
+    python tests/torture/faults.py [--short] [--kills N] [COMMAND ...]
+
+Each run of a command is a fork of this process in a copy of a folder that holds older outputs. Its k-th step (open to
+write, fsync, rename, mkdir, unlink, rmdir, chmod within the folder) raises an error or kills it, for k = 1, 2, ...
+until a run passes untouched; then no file may grow beyond some size, so that a write is cut short there (as on a full
+disk), or kills it; and N runs are killed at random moments. After each: every output is the old one or the new one,
+whole; an error is one message with a remedy that fits, never a traceback; and the same command, run again, ends well
+and leaves nothing else behind.
+"""
+
+import argparse
+import contextlib
+import errno
+import hashlib
+import io
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+os.environ |= {"OPENBLAS_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "NUMBA_THREADING_LAYER": "workqueue"}
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import numpy as np
+from commands import FIXED, labelled
+
+from smoothlink.cli import main
+from smoothlink.data import atomic
+from smoothlink.data.read import write
+from smoothlink.modelfile import digest
+
+ERRORS = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO, "EACCES": errno.EACCES}
+REMEDIES = {"ENOSPC": "disk is full", "EIO": "reports an error", "EACCES": "yours", "EFBIG": "ulimit -f"}
+EVENTS = {"os.rename": (0, 1), "os.remove": (0,), "os.mkdir": (0,), "os.rmdir": (0,), "os.chmod": (0,)}
+QUICK = [*FIXED, "--quiet"]
+COMMANDS = {
+    "train": ["train", "rows.txt", "-o", "out.safetensors", *QUICK],
+    "checkpoint": ["train", "rows.txt", "-o", "out.safetensors", "--checkpoint", "state", *QUICK],
+    "memory": ["train", "rows.txt", "-o", "out.safetensors", "--memory", "2G", *QUICK],
+    "folder": ["convert", "rows.txt", "out.sl", "--force", "--quiet"],
+    "compressed": ["convert", "rows.txt", "out.svm.xz", "--force", "--quiet"],
+    "npz": ["convert", "rows.txt", "out.npz", "--force", "--quiet"],
+    "smaller": ["convert", "model.safetensors", "out.safetensors", "--dtype", "int8", "--quiet"],
+    "split": ["split", "rows.txt", "--output-folder", "out", "--force", "--quiet"],
+    "predict": ["predict", "model.safetensors", "rows.txt", "-o", "out.jsonl", "--force", "--quiet"],
+    "parquet": ["predict", "model.safetensors", "rows.txt", "-o", "out.parquet", "--force", "--quiet"],
+    "sheet": ["predict", "model.safetensors", "rows.txt", "-o", "out.xlsx", "--force", "--quiet"],
+    "predict-folder": ["predict", "model.safetensors", "rows.txt", "--output-folder", "out", "--force", "--quiet"],
+    "report": ["report", "model.safetensors", "rows.txt", "-o", "out.html", "--labels-csv", "out.csv", "--force"],
+    "synth": ["synth", "out.txt", "--rows=20", "--features=9", "--labels=3", "--features-per-row=4", "--force"],
+    "vocabulary": ["vocabulary", "model.safetensors", "names.tsv", "-o", "out.safetensors", "--quiet"],
+    "tune": ["tune", "rows.txt", "-o", "out.json", "--trials", "1", "--metric", "p@1", "--quiet"],
+}  # fmt: skip
+SHORT = ("train", "folder", "compressed")
+INPUTS = ("tmp", "rows.txt", "labels.txt", "features.txt", "model.safetensors", "names.tsv")
+
+
+class Fault(NamedTuple):
+    """What goes wrong: at the `at`th step, where a file would grow beyond `at` bytes, or after `at` microseconds."""
+
+    kind: str  # "step", "size" or "time"
+    at: int
+    action: str  # a key of ERRORS, or "EFBIG" for sizes, or "die"
+
+
+class Ran(NamedTuple):
+    """What became of a command."""
+
+    code: int  # negative: the signal that ended it
+    err: str
+    steps: list[str]
+
+
+def run(folder: Path, args: list[str], fault: Fault | None = None) -> Ran:
+    """Runs a command in a fork of this process, in the folder."""
+    (err_in, err_out), (steps_in, steps_out) = os.pipe(), os.pipe()
+    child = os.fork()
+    if not child:
+        os.chdir(folder)
+        tempfile.tempdir = str(folder / "tmp")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        os.dup2(err_out, 2)
+        code = 70
+        try:
+            break_down(folder, fault, steps_out)
+            main(args)
+            code = 0
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        except BaseException as error:
+            os.write(2, f"Traceback: {error!r}".encode())
+        sys.stderr.flush()
+        os._exit(code)
+    for handle in (err_out, steps_out):
+        os.close(handle)
+    if fault is not None and fault.kind == "time":
+        time.sleep(fault.at / 1e6)
+        os.kill(child, signal.SIGKILL)
+    found = []
+    for handle in (err_in, steps_in):
+        with open(handle, "rb") as stream:
+            found.append(stream.read().decode(errors="replace"))
+    status = os.waitpid(child, 0)[1]
+    return Ran(os.waitstatus_to_exitcode(status), found[0], found[1].split())
+
+
+def break_down(folder: Path, fault: Fault | None, steps_out: int) -> None:
+    """Puts the fault under every step that this process takes from now on, and reports the steps."""
+    if fault is not None and fault.kind == "size":
+        resource.setrlimit(resource.RLIMIT_FSIZE, (fault.at, fault.at))
+        if fault.action == "die":
+            signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    count = 0
+
+    def step(name: str) -> None:
+        nonlocal count
+        count += 1
+        os.write(steps_out, f"{name}\n".encode())
+        if fault is None or fault.kind != "step" or fault.at != count:
+            return
+        if fault.action == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise OSError(ERRORS[fault.action], os.strerror(ERRORS[fault.action]))
+
+    def within(path: object, handle: int = -1) -> bool:
+        if not isinstance(path, str | bytes | os.PathLike):
+            return False
+        return handle not in (-1, None) or os.path.abspath(os.fsdecode(path)).startswith(str(folder))
+
+    def hook(event: str, given: tuple) -> None:
+        if event == "open" and given[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT) and within(given[0]):
+            step("open")
+        elif event in EVENTS and any(within(given[i]) for i in EVENTS[event]):
+            step(event.removeprefix("os."))
+
+    def before(name: str, function: Callable) -> Callable:
+        def run_step(*given):
+            step(name)
+            return function(*given)
+
+        return run_step
+
+    os.fsync, atomic._exchange = before("fsync", os.fsync), before("exchange", atomic._exchange)
+    sys.addaudithook(hook)
+
+
+def content(path: Path) -> str:
+    """Returns a fingerprint of a file or folder, without what differs from run to run."""
+    if path.is_dir():
+        return " ".join(content(inner) for inner in sorted(path.iterdir()))
+    if path.suffix == ".safetensors":
+        return digest(path)
+    raw = path.read_bytes()
+    if path.suffix == ".xlsx":
+        raw = zipfile.ZipFile(path).read("xl/worksheets/sheet1.xml")
+    if path.suffix in (".html", ".json"):
+        raw = re.sub(rb"[0-9.e-]+", b"", raw)
+    return hashlib.sha256(raw).hexdigest()
+
+
+def outputs(folder: Path) -> dict[str, str]:
+    """Returns the fingerprint of each output, and of each file of a folder of outputs."""
+    found = [path for path in folder.iterdir() if not path.name.startswith(".") and path.name not in INPUTS]
+    found = [inner for path in found for inner in (sorted(path.iterdir()) if path.name == "out" else [path])]
+    return {
+        str(path.relative_to(folder)): content(path)
+        for path in found
+        if "state" not in path.parts[-2:] and not path.name.startswith(".")
+    }
+
+
+def strays(folder: Path) -> list[str]:
+    """Returns hidden files, and temporary ones but those of openpyxl, which removes them at the end of a process."""
+    left = [path for path in (folder / "tmp").iterdir() if not path.name.startswith("openpyxl.")]
+    return sorted(str(path.relative_to(folder)) for path in [*folder.rglob(".*"), *left])
+
+
+class Campaign:
+    """All faults of one command."""
+
+    def __init__(self, name: str, folder: Path, short: bool, kills: int) -> None:
+        self.name, self.args, self.short, self.kills = name, COMMANDS[name], short, kills
+        self.ready, self.work = folder / "ready", folder / "work"
+        self.failures: list[str] = []
+        self.outcomes: Counter[str] = Counter()
+        for inner in ("tmp", "out"):
+            (self.ready / inner).mkdir(parents=True)
+        fill(self.ready, 1)
+        if name != "parquet":  # the threads of pyarrow are not in a fork
+            self.warm_up()
+        self.expect_success(self.ready)
+        self.old = outputs(self.ready)
+        shutil.rmtree(self.ready / "state", ignore_errors=True)
+        fill(self.ready, 2)
+        self.reset()
+        begun = time.monotonic()
+        self.steps = self.expect_success(self.work).steps
+        self.seconds = time.monotonic() - begun
+        self.new = outputs(self.work)
+        if (self.old == self.new and name not in ("synth", "tune")) or not self.new:
+            self.failures.append(f"{name}: the outputs are the same before and after")
+        self.largest = max(path.stat().st_size for path in self.work.rglob("*") if path.is_file())
+
+    def warm_up(self) -> None:
+        """Runs the command in this process, so that its forks have all modules and compiled functions."""
+        self.reset()
+        with contextlib.suppress(SystemExit), contextlib.chdir(self.work), contextlib.redirect_stdout(io.StringIO()):
+            main(self.args)
+
+    def reset(self) -> None:
+        shutil.rmtree(self.work, ignore_errors=True)
+        shutil.copytree(self.ready, self.work)
+        (self.work / "tmp").mkdir(exist_ok=True)
+
+    def expect_success(self, folder: Path) -> Ran:
+        ran = run(folder, self.args)
+        if ran.code:
+            raise SystemExit(f"{self.name}: fails without a fault: {ran.err}")
+        return ran
+
+    def faults(self) -> Iterator[Fault]:
+        some = {*range(1, len(self.steps), 4), *range(max(1, len(self.steps) - 7), len(self.steps) + 1)}
+        for at in sorted(some) if self.short else range(1, len(self.steps) + 1):
+            actions = [("ENOSPC", "die")[at % 2]] if self.short else [*ERRORS, "die"]
+            yield from (Fault("step", at, action) for action in actions)
+        sizes = np.unique(np.geomspace(1, self.largest, 2 if self.short else 25).astype(int) - 1)
+        for at in sizes.tolist():
+            yield from (Fault("size", at, action) for action in ("EFBIG", "die"))
+        moments = np.random.default_rng(0).uniform(0, 1e6 * self.seconds, self.kills).astype(int)
+        yield from (Fault("time", at, "die") for at in moments.tolist())
+
+    def run(self) -> int:
+        count = 0
+        for fault in self.faults():
+            count += 1
+            self.reset()
+            for problem in self.problems(fault):
+                self.failures.append(f"{self.name}, {fault}: {problem}")
+        self.reset()
+        if len(run(self.work, self.args, Fault("step", len(self.steps) + 1, "die")).steps) != len(self.steps):
+            self.failures.append(f"{self.name}: a run with other steps")
+        return count
+
+    def problems(self, fault: Fault) -> Iterator[str]:
+        ran = run(self.work, self.args, fault)
+        self.outcomes["passed" if not ran.code else "refused" if ran.code > 0 else "killed"] += 1
+        at = self.steps[fault.at - 1] if fault.kind == "step" else fault.kind
+        if fault.action == "die" and ran.code >= 0 and fault.kind == "step":
+            yield f"it was to die at {at}: {ran}"
+        if ran.code > 0:
+            if ran.code != 1 or "Traceback" in ran.err or "bug in smoothlink" in ran.err:
+                yield f"no message: {ran}"
+            elif fault.action in REMEDIES and REMEDIES[fault.action] not in ran.err:
+                yield f"no remedy for {fault.action} at {at}: {ran.err}"
+        found = outputs(self.work)
+        for path in {**self.old, **self.new, **found}:
+            allowed = {self.old.get(path), self.new.get(path)} if ran.code else {self.new.get(path)}
+            if found.get(path) not in allowed:
+                yield f"{path} is neither the old one nor the new one after {at} ({ran})"
+        if ran.code > 0 and strays(self.work) and fault.kind == "step" and at not in ("remove", "rmdir"):
+            yield f"an error at {at} left {strays(self.work)}"
+        again = run(self.work, self.args)
+        if again.code:
+            yield f"a second run fails: {again.err}"
+        if outputs(self.work) != self.new:
+            yield "a second run ends with other outputs"
+        if strays(self.work):
+            yield f"a second run leaves {strays(self.work)} after {at}"
+
+
+def fill(folder: Path, seed: int) -> None:
+    """Puts the inputs of all commands into a folder."""
+    rng = np.random.default_rng(seed)
+    write(labelled(rng), str(folder / "rows.txt"))
+    (folder / "names.tsv").write_text("".join(f"label{j}\tName {seed} {j}\n" for j in range(5)))
+    ran = run(folder, ["train", "rows.txt", "-o", "model.safetensors", *QUICK])
+    assert not ran.code, ran.err
+
+
+def campaigns(names: list[str], short: bool, kills: int) -> Iterator[dict]:
+    with tempfile.TemporaryDirectory(prefix="smoothlink-faults-") as folder:
+        for name in names:
+            begun = time.monotonic()
+            campaign = Campaign(name, Path(os.path.realpath(folder)) / name, short, kills)
+            faults = campaign.run()
+            yield {
+                "command": name,
+                "steps": len(campaign.steps),
+                "faults": faults,
+                **campaign.outcomes,
+                "seconds": round(time.monotonic() - begun, 1),
+                "failures": campaign.failures,
+            }
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("commands", nargs="*", help=", ".join(COMMANDS))
+    parser.add_argument("--short", action="store_true", help="fewer commands, steps, errors and sizes")
+    parser.add_argument("--kills", type=int, default=0, help="runs of each command that are killed at random moments")
+    given = parser.parse_args()
+    failed = 0
+    for found in campaigns(given.commands or [*(SHORT if given.short else COMMANDS)], given.short, given.kills):
+        print(json.dumps(found), flush=True)
+        failed += len(found["failures"])
+    sys.exit(failed > 0)
