@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from smoothlink.errors import DataError
+from smoothlink.machines.rows_in_files import check_sparse
 
 LARGEST_ID = np.iinfo(np.int32).max  # ids are 32-bit, so sizes go up to this
 _TABLE = 1 << 26  # ids below this are made contiguous with a table, others by sorting
@@ -45,7 +46,7 @@ def contiguous(ids: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.in
 
 def checked(matrix: Any, what: str, *, binary: bool) -> csr_array:
     """Returns a sparse or dense matrix as sorted float32 CSR; raises an error for what a Data cannot hold."""
-    matrix = csr_array(matrix)
+    matrix = csr_array(check_sparse(matrix, what))
     if max(matrix.shape) > LARGEST_ID:
         raise DataError(f"{what} has shape {matrix.shape}; up to {LARGEST_ID} rows and columns can be read.")
     if matrix.dtype.kind not in "bifu":
