@@ -1,7 +1,6 @@
 """NumPy archives: one .npz with X, Y and names, as `write` makes it, or a pair X.npz and Y.npz by scipy's save_npz."""
 
 import json
-import zipfile
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
@@ -11,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csc_array, csr_array
 
-from smoothlink.data.files_on_disk import load, other_half, replacing
+from smoothlink.data.files_on_disk import check_archive, load, other_half, replacing
 from smoothlink.data.matrices_from_rows import LARGEST_ID, checked
 from smoothlink.data.read import Data, Options
 from smoothlink.errors import DataError
@@ -52,8 +51,7 @@ def _arrays(path: str) -> Arrays:
     content = BytesIO(load(path).data.tobytes())
 
     def take() -> Arrays:
-        zipfile.ZipFile(content).close()  # np.load would also take a lone .npy
-        content.seek(0)
+        check_archive(path, content)  # which must be one: np.load would also take a lone .npy
         with np.load(content, allow_pickle=False) as archive:
             return dict(archive)
 
@@ -65,6 +63,8 @@ def _trying(load_part: Callable[[], Any], path: str, trouble: str, remedy: str) 
     """Returns the result of `load_part`; whatever a hostile archive makes NumPy raise becomes one message."""
     try:
         return load_part()
+    except DataError:
+        raise
     except Exception as e:
         reason = " ".join(str(e).split())[:120]
         raise DataError(f"{path} {trouble} ({reason}).\n{remedy}") from e

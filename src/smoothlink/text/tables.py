@@ -19,7 +19,7 @@ from datetime import date, datetime, time
 from statistics import median
 from typing import IO, Any, NamedTuple
 
-from smoothlink.data.files_on_disk import load_bytes, replacing
+from smoothlink.data.files_on_disk import check_archive, load_bytes, replacing
 from smoothlink.data.formats import OLD_EXCEL, TEXT_FORMATS, format_by_suffix
 from smoothlink.errors import DataError, plural
 
@@ -27,6 +27,7 @@ KINDS = ("csv", "tsv", "jsonl", "parquet", "xlsx")
 NEEDS = {"parquet": "pyarrow", "xlsx": "openpyxl"}
 SHEET_ROWS, SHEET_CELL = 1 << 20, 32_767  # rows, and characters in a cell, that a sheet has room for
 NOT_IN_SHEETS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")  # no sheet may hold them
+EMPTY_CELLS, EMPTY_CELLS_EACH = 4_000_000, 200  # of a sheet: so many, or so many for each that is filled
 BLOCK_ROWS = 1 << 16  # rows at a time that become columns of Parquet
 ROWS_SAMPLED = 1000  # rows that say whether the first one is a header
 WORDS_OF_TEXT = 4  # in the cells of a column, or more, where it holds texts
@@ -293,24 +294,41 @@ def sheet_rows(raw: Any, name: str) -> tuple[Iterator[Row], tuple[str, ...]]:
     if content.startswith(OLD_EXCEL):
         raise DataError(f"{name} is an old .xls, or has a password.\nSave it as .xlsx, without a password.")
     try:
+        check_archive(name, io.BytesIO(content))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # on pictures, checks of input and other things that are not read
             book = load_workbook(io.BytesIO(content), read_only=True, data_only=True)
             sheet = book.worksheets[0]
             sheet.reset_dimensions()  # those in the file may be wrong
-            cells = [[as_cell(value) for value in row] for row in sheet.iter_rows(values_only=True)]
+            cells = filled_cells(name, sheet.iter_rows(values_only=True))
+    except DataError:
+        raise
     except Exception as error:  # zipfile's, the XML parser's and openpyxl's own, of many types
         raise unreadable(name, "XLSX", error) from error
-    filled = [max((j for j, cell in enumerate(row, 1) if cell not in (None, "")), default=0) for row in cells]
-    width = max(filled, default=0)
-    rows = (
-        Row(f"row {number}", (row + [None] * width)[:width])
-        for number, (row, count) in enumerate(zip(cells, filled, strict=True), 1)
-        if count
-    )
+    width = max(map(len, cells), default=0)
+    rows = (Row(f"row {number}", row + [None] * (width - len(row))) for number, row in enumerate(cells, 1) if row)
     others = [other.title for other in book.worksheets[1:]]
     read = f"The sheet {sheet.title} is read, not {', '.join(others)}."
     return rows, (read,) if others else ()
+
+
+def filled_cells(name: str, rows: Iterable[Sequence[Any]]) -> list[list[Any]]:
+    """Returns the cells of each row up to its last one with a value; raises an error for a sheet that is nearly empty.
+
+    One cell at the far end of a row takes a few bytes of the file, and 16,384 cells of memory.
+    """
+    found, filled, empty = [], 0, 0
+    for values in rows:
+        count = max((j for j, value in enumerate(values, 1) if value not in (None, "")), default=0)
+        found.append([as_cell(value) for value in values[:count]])
+        filled += sum(value not in (None, "") for value in values)
+        empty += len(values)
+        if empty > EMPTY_CELLS and empty > EMPTY_CELLS_EACH * filled:
+            raise DataError(
+                f"{name}: of the first {empty:,} cells of the sheet {filled:,} are filled.\n"
+                "Delete what stands at its far end, or save it as .csv."
+            )
+    return found
 
 
 def unreadable(name: str, kind: str, error: Exception) -> DataError:

@@ -1,0 +1,89 @@
+"""Small files that become large ones are refused before they are large."""
+
+import io
+
+import numpy as np
+import pytest
+from hostile import COMPRESS, archive, limited, npy, npy_of
+
+from smoothlink.data.formats import recognise
+from smoothlink.data.read import convert, read, sizes
+from smoothlink.errors import DataError
+from smoothlink.text.tables import read_table
+
+ZEROS = bytes(32 << 20)
+
+
+@pytest.fixture(scope="module")
+def ready(tmp_path_factory):
+    """Readers that are compiled and imported."""
+    path = tmp_path_factory.mktemp("ready") / "a.txt"
+    path.write_text("1 1 1\n0 0:1\n")
+    read(path)
+
+
+@pytest.mark.parametrize("kind", COMPRESS)
+def test_a_file_is_recognised_without_decompressing_all_of_it(tmp_path, ready, kind):
+    path = tmp_path / f"a.txt.{kind}"
+    path.write_bytes(COMPRESS[kind](b"1 1 1\n0 0:1\n" + ZEROS))
+    with limited(size=24 << 20):
+        assert recognise(path) == "xmc"
+        assert sizes(path)[:3] == (1, 1, 1)
+
+
+@pytest.mark.parametrize("kind", COMPRESS)
+def test_a_small_compressed_file_that_becomes_a_large_one_is_refused(tmp_path, ready, kind):
+    path = tmp_path / f"a.txt.{kind}"
+    path.write_bytes(COMPRESS[kind](b"1 1 1\n0 0:1\n") + 8 * COMPRESS[kind](ZEROS))
+    with limited(), pytest.raises(DataError, match="a small compressed file that becomes more than 128 MiB"):
+        read(path)
+    with limited(), pytest.raises(DataError, match="a small compressed file that becomes more than 128 MiB"):
+        convert(path, tmp_path / "a.sl")
+    (tmp_path / "data.txt").write_text("1 1 1\n0 0:1\n")
+    path.rename(tmp_path / f"labels.txt.{kind}")
+    with limited(), pytest.raises(DataError, match="a small compressed file that becomes more than 128 MiB"):
+        read(tmp_path / "data.txt")
+
+
+def test_much_text_that_is_well_compressed_is_read(tmp_path, ready):
+    rows = 1 << 20
+    path = tmp_path / "a.txt.gz"
+    path.write_bytes(COMPRESS["gz"](f"{rows} 9 9\n".encode() + b"0 0:1 3:0.25\n" * rows))
+    assert path.stat().st_size * 300 < 13 * rows
+    assert read(path).X.shape == (rows, 9)
+
+
+def parts(**changed):
+    """The arrays of an .npz with one row, one feature and one label."""
+    one = {"data": np.ones(1, np.float32), "indices": np.zeros(1, np.int32), "indptr": [0, 1], "shape": [1, 1]}
+    sound = {f"{letter}_{name}.npy": npy_of(array) for letter in "XY" for name, array in one.items()}
+    return sound | {f"{name}.npy": content for name, content in changed.items()}
+
+
+def test_an_archive_that_becomes_a_large_one_is_refused(tmp_path, ready):
+    header = f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({len(ZEROS)},)}}"
+    (tmp_path / "a.npz").write_bytes(archive(parts(**{f"more_{i}": npy(header, ZEROS) for i in range(5)})))
+    with limited(), pytest.raises(DataError, match="a small compressed file that becomes more than 160 MiB"):
+        read(tmp_path / "a.npz")
+
+
+def test_a_sheet_that_becomes_a_large_one_is_refused():
+    content = archive({f"xl/worksheets/sheet{i}.xml": ZEROS for i in range(5)})
+    with limited(), pytest.raises(DataError, match="a small compressed file that becomes more than 160 MiB"):
+        read_table(content, "xlsx")
+
+
+def test_a_sheet_with_a_cell_at_the_far_end_of_each_row_is_refused():
+    openpyxl = pytest.importorskip("openpyxl")
+    book, made = openpyxl.Workbook(), io.BytesIO()
+    book.active["XFD1"] = book.active["A2"] = "a"
+    book.save(made)
+    table = read_table(made.getvalue(), "xlsx")
+    assert (len(table.columns), [len(cells) for cells in table]) == (16384, [16384])
+    for row in range(3, 400):
+        book.active[f"XFD{row}"] = "a"
+    made = io.BytesIO()
+    book.save(made)
+    assert len(made.getvalue()) < 1 << 15
+    with limited(), pytest.raises(DataError, match=r"of the first 4,[\d,]* cells of the sheet .* are filled"):
+        read_table(made.getvalue(), "xlsx")
