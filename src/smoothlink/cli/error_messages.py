@@ -55,7 +55,10 @@ def in_words(error: Exception) -> str:
     if isinstance(error, SmoothLinkError):
         return str(error)
     if isinstance(error, MemoryError):
-        remedy = "Fewer random features (--set kernel.features=1000) or a smaller --rank need less."
+        remedy = (
+            "Fewer random features (--set kernel.features=1000) or a smaller --rank need less; `smoothlink info` says "
+            "how many features and labels the data has."
+        )
         return f"Memory ran out. {error}\n{remedy}".replace(". \n", ".\n")
     if isinstance(error, OSError):
         what = error.strerror or str(error)

@@ -120,7 +120,9 @@ def data_facts(path: str, data: Data, kind: str) -> dict[str, Any]:
     from smoothlink.labels import is_multiclass
 
     (n, d), c = data.X.shape, data.Y.shape[1]
-    per_row, counts = np.diff(data.Y.indptr), np.bincount(data.Y.indices, minlength=c)
+    per_row, (labels, counts) = np.diff(data.Y.indptr), np.unique(data.Y.indices, return_counts=True)
+    most = np.argsort(-counts, kind="stable")[:MOST]
+    names = [j if data.label_names is None else data.label_names[j] for j in labels[most].tolist()]
     return {
         "kind": "data",
         "path": path,
@@ -136,11 +138,11 @@ def data_facts(path: str, data: Data, kind: str) -> dict[str, Any]:
         "most_labels_per_row": int(per_row.max(initial=0)),
         "rows_without_labels": int((per_row == 0).sum()),
         "rows_without_features": int((np.diff(data.X.indptr) == 0).sum()),
-        "labels_without_rows": int((counts == 0).sum()),
+        "labels_without_rows": c - len(labels),
         "task": "multiclass" if n and is_multiclass(data.Y) else "multilabel",
         "label_names": data.label_names is not None,
         "feature_names": data.feature_names is not None,
-        "most_frequent_labels": most_frequent(counts, data.label_names or list(range(c))),
+        "most_frequent_labels": most_frequent(counts[most], names),
     }
 
 

@@ -10,7 +10,8 @@ from smoothlink.errors import DataError
 from smoothlink.machines.rows_in_files import check_sparse
 
 LARGEST_ID = np.iinfo(np.int32).max  # ids are 32-bit, so sizes go up to this
-_TABLE = 1 << 26  # ids below this are made contiguous with a table, others by sorting
+_TABLE = 1 << 20  # ids below this, or below four times their number, are made contiguous with a table, else by sorting
+PLENTY, FAR_MORE = 1 << 24, 64  # columns that any file may announce, or so many times those that its ids reach
 
 
 def fits(value: float) -> bool:
@@ -35,13 +36,24 @@ def contiguous(ids: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.in
     """Returns ids with gaps counted from 0 in their order, and the id of each number."""
     if not len(ids):
         return ids, np.empty(0, np.int64)
-    if ids.max() >= _TABLE:
+    if ids.max() >= max(_TABLE, 4 * len(ids)):
         kept, ranks = np.unique(ids, return_inverse=True)
         return ranks.astype(np.int32), kept.astype(np.int64)
     seen = np.zeros(int(ids.max()) + 1, np.bool_)
     seen[ids] = True
     table = np.cumsum(seen, dtype=np.int32) - np.int32(1)
     return table[ids], np.flatnonzero(seen)
+
+
+def check_announced(path: str, noun: str, announced: int, ids: NDArray[Any], remedy: str) -> int:
+    """Returns how many columns a file announces; raises an error where its ids do not come near.
+
+    A few bytes of a header would otherwise ask for the memory of arrays with a place for each column.
+    """
+    if announced > PLENTY and announced > FAR_MORE * (reached := int(ids.max(initial=-1)) + 1):
+        what = f"{announced:,} {noun}s are announced, and the ids of those that occur are below {reached:,}."
+        raise DataError(f"{path}: {what}\n{remedy}")
+    return announced
 
 
 def checked(matrix: Any, what: str, *, binary: bool) -> csr_array:

@@ -3,9 +3,10 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from smoothlink.data.files_on_disk import (
@@ -18,7 +19,7 @@ from smoothlink.data.files_on_disk import (
     replacing,
     shown,
 )
-from smoothlink.data.matrices_from_rows import LARGEST_ID, csr
+from smoothlink.data.matrices_from_rows import LARGEST_ID, check_announced, csr
 from smoothlink.data.parse_rows import ColumnLimit, Grammar, Table, parse
 from smoothlink.data.print_rows import Style, write_rows
 from smoothlink.data.read import Data, FileSizes, Options
@@ -46,8 +47,8 @@ def read(path: str, options: Options) -> Data:
     features = ColumnLimit.of("feature", options.n_features, header.columns)
     table = parse(text, header.end, Grammar(empty_is_row=True), labels, features, options)
     table = _as_announced(text, table, header)
-    X = csr(table.ptr, table.ids, table.values, features.count(table.ids))
-    return Data(X, csr(table.label_ptr, table.labels, None, labels.count(table.labels)))
+    X = csr(table.ptr, table.ids, table.values, _columns(path, features, table.ids))
+    return Data(X, csr(table.label_ptr, table.labels, None, _columns(path, labels, table.labels)))
 
 
 def sizes(path: str, options: Options) -> FileSizes | None:
@@ -79,8 +80,9 @@ class Stream:
 
     def columns(self) -> tuple[int, int]:
         """Returns how many features and labels there are: as given, or as found by now."""
-        d, c = self.largest
-        return (self.features.size if self.features.source else d), (self.labels.size if self.labels.source else c)
+        found = zip((self.features, self.labels), self.largest, strict=True)
+        d, c = (_columns(self.text.path, limit, np.array([count - 1])) for limit, count in found)
+        return d, c
 
     def parts(self) -> Iterator[tuple[csr_array, csr_array]]:
         """Yields blocks of rows. Blank lines may follow the rows that the header announces, nothing else."""
@@ -142,6 +144,13 @@ def _header(text: Text) -> XmcHeader:
     return XmcHeader(rows, columns, labels, min(end + 1, len(text.data)))
 
 
+def _columns(path: str, limit: ColumnLimit, ids: NDArray[Any]) -> int:
+    """Returns the number of columns: as given or announced, or one more than the largest id."""
+    remedy = f"Fix the header, or pass --{limit.noun}s auto to count them."
+    announced = limit.source == "header"
+    return check_announced(path, limit.noun, limit.size, ids, remedy) if announced else limit.count(ids)
+
+
 def _as_announced(text: Text, table: Table, header: XmcHeader) -> Table:
     """Returns the rows that the header announces: blank lines may follow, nothing else."""
     filled = np.flatnonzero((np.diff(table.ptr) > 0) | (np.diff(table.label_ptr) > 0))
@@ -178,8 +187,8 @@ def _read_pair(text: Text, header: XmcHeader, options: Options) -> Data:
     Y = _half(labels_text, labels_header, labels, options)
     Y = _only_ones(labels_text, Y)
     return Data(
-        csr(X.ptr, X.ids, X.values, features.count(X.ids)),
-        csr(Y.ptr, Y.ids, None, labels.count(Y.ids)),
+        csr(X.ptr, X.ids, X.values, _columns(text.path, features, X.ids)),
+        csr(Y.ptr, Y.ids, None, _columns(labels_text.path, labels, Y.ids)),
     )
 
 
