@@ -203,7 +203,7 @@ def _find_xml(path: str) -> str | None:
         found = next(compressed_variants(Path(path).with_name(f"{name}.xml")), None)
         if found:
             return str(found)
-    only = [p for p in Path(path).parent.iterdir() if bare_name(p).endswith(".xml")]
+    only = [p for p in Path(path).parent.iterdir() if bare_name(p).endswith(".xml") and p.is_file()]
     return str(only[0]) if len(only) == 1 else None
 
 

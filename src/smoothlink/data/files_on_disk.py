@@ -9,6 +9,7 @@ import io
 import lzma
 import os
 import re
+import stat
 import sys
 import zipfile
 import zlib
@@ -188,6 +189,8 @@ def not_written(path: str, error: OSError) -> DataError:
 def _opened(path: str) -> Iterator[tuple[IO[bytes], str]]:
     """Yields the raw stream and its compression, "plain" or a key of _MAGIC."""
     try:
+        if path != STANDARD_INPUT and not os.path.isdir(path) and not stat.S_ISREG(os.stat(path).st_mode):
+            raise DataError(f"{path} is a pipe or a device, not a file.\nPass - and the data on standard input.")
         with _standard_input() if path == STANDARD_INPUT else open(path, "rb") as stream:
             start = stream.read(16)
             stream.seek(0)

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, issparse
 
 from smoothlink.errors import DataError
 from smoothlink.machines.rows_in_files import check_sparse
@@ -58,11 +58,13 @@ def check_announced(path: str, noun: str, announced: int, ids: NDArray[Any], rem
 
 def checked(matrix: Any, what: str, *, binary: bool) -> csr_array:
     """Returns a sparse or dense matrix as sorted float32 CSR; raises an error for what a Data cannot hold."""
+    matrix = matrix if issparse(matrix) else np.asarray(matrix)
+    if matrix.dtype.kind not in "bifu":
+        raise DataError(f"{what} has values of type {matrix.dtype}; only numbers can be read.")
+    matrix = matrix.astype(np.float64) if matrix.dtype.kind == "f" and matrix.dtype.itemsize == 2 else matrix
     matrix = csr_array(check_sparse(matrix, what))
     if max(matrix.shape) > LARGEST_ID:
         raise DataError(f"{what} has shape {matrix.shape}; up to {LARGEST_ID} rows and columns can be read.")
-    if matrix.dtype.kind not in "bifu":
-        raise DataError(f"{what} has values of type {matrix.dtype}; only numbers can be read.")
     before = matrix.nnz
     matrix = _rounded(matrix, what)
     matrix.sum_duplicates()

@@ -9,7 +9,6 @@ import os
 import shutil
 import tempfile
 import time
-import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -68,7 +67,7 @@ class FitState:
             with np.load(self.folder / f"{name}.npz", allow_pickle=False) as found:
                 arrays = {key: found[key] for key in found.files}
             return json.loads(arrays.pop("meta").tobytes()), arrays
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        except Exception as error:  # a damaged archive makes NumPy and zipfile raise nearly anything
             raise self.damaged(f"{name}.npz", str(error)) from error
 
     def damaged(self, name: str, what: str) -> ValueError:
@@ -180,7 +179,7 @@ def check_same_fit(folder: Path, fit: dict[str, Any]) -> None:
     if path.exists():
         try:
             known = dict(json.loads(path.read_text()))
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise ValueError(f"checkpoint {folder}: {FIT} cannot be read.\nName another folder.") from error
         differ = [name for name in {**known, **fit} if known.get(name) != fit.get(name)]
         if differ:

@@ -28,6 +28,7 @@ NEEDS = {"parquet": "pyarrow", "xlsx": "openpyxl"}
 SHEET_ROWS, SHEET_CELL = 1 << 20, 32_767  # rows, and characters in a cell, that a sheet has room for
 NOT_IN_SHEETS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")  # no sheet may hold them
 EMPTY_CELLS, EMPTY_CELLS_EACH = 4_000_000, 200  # of a sheet: so many, or so many for each that is filled
+PARQUET_ROWS, PARQUET_ROWS_PER_BYTE = 1_000_000, 16  # of a file: so many, or so many for each byte
 BLOCK_ROWS = 1 << 16  # rows at a time that become columns of Parquet
 ROWS_SAMPLED = 1000  # rows that say whether the first one is a header
 WORDS_OF_TEXT = 4  # in the cells of a column, or more, where it holds texts
@@ -233,8 +234,8 @@ def json_table(text: str, name: str, notes: tuple[str, ...]) -> Table:
     """Returns the table of objects, one on each line or all in one list; its columns are all keys that occur."""
     if text.lstrip().startswith("["):
         try:
-            listed = json.loads(text)
-        except ValueError as error:
+            listed = json_value(text)
+        except (ValueError, RecursionError) as error:
             raise DataError(f"{name}: this is not JSON ({error}).\nMend the file.") from error
         found = [(f"entry {number}", entry) for number, entry in enumerate(listed, 1)]
     else:
@@ -252,11 +253,28 @@ def json_table(text: str, name: str, notes: tuple[str, ...]) -> Table:
 
 def json_object(line: str, number: int, name: str) -> Any:
     try:
-        return json.loads(line)
-    except ValueError as error:
+        return json_value(line)
+    except (ValueError, RecursionError) as error:
         raise DataError(
             f"{name}, line {number}: this is not JSON ({error}): {line[:60]!r}\nMend the line, or take it out."
         ) from error
+
+
+def json_value(text: str) -> Any:
+    """Returns what JSON holds; halves of surrogate pairs, which escapes can spell and no file can hold, are U+FFFD."""
+    found = json.loads(text)
+    return without_halves(found) if SURROGATE_ESCAPE.search(text) else found
+
+
+def without_halves(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {without_halves(key): without_halves(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [without_halves(item) for item in value]
+    return SURROGATE.sub("\ufffd", value) if isinstance(value, str) else value
+
+
+SURROGATE_ESCAPE, SURROGATE = re.compile(r"\\u[dD][89a-fA-F]"), re.compile("[\ud800-\udfff]")
 
 
 def lines_of(text: str) -> Iterator[tuple[int, str]]:
@@ -271,19 +289,35 @@ def parquet_table(raw: Any, name: str) -> Table:
 
     try:
         file = parquet.ParquetFile(BufferReader(py_buffer(raw)))
-    except (ArrowException, OSError) as error:
+        columns = list(file.schema_arrow.names)
+    except (ArrowException, OSError, ValueError) as error:
         raise unreadable(name, "Parquet", error) from error
+    if file.metadata.num_rows > PARQUET_ROWS and file.metadata.num_rows > PARQUET_ROWS_PER_BYTE * len(raw):
+        what = f"{file.metadata.num_rows:,} rows in {len(raw):,} bytes are no documents."
+        raise DataError(f"{name}: {what}\nMake the file again, or pass another one.")
 
     def rows() -> Iterator[Row]:
         numbers = itertools.count(1)
         try:
             for batch in file.iter_batches():
-                for cells in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                for cells in zip(*map(parquet_cells, batch.columns), strict=True):
                     yield Row(f"row {next(numbers)}", [as_cell(cell) for cell in cells])
-        except (ArrowException, OSError) as error:
+        except (ArrowException, OSError, ValueError) as error:
             raise unreadable(name, "Parquet", error) from error
 
-    return Table(name, list(file.schema_arrow.names), rows())
+    return Table(name, columns, rows())
+
+
+def parquet_cells(column: Any) -> list[Any]:
+    """Returns the cells of a column; dates and times that Python has none for are the numbers that the file holds."""
+    from pyarrow import types
+
+    try:
+        return list(column.to_pylist())
+    except (ValueError, OverflowError):
+        if not types.is_temporal(column.type):
+            raise
+        return list(column.view("int64" if column.type.bit_width == 64 else "int32").to_pylist())
 
 
 def sheet_rows(raw: Any, name: str) -> tuple[Iterator[Row], tuple[str, ...]]:
