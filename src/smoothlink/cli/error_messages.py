@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import typer
 
 from smoothlink.data.matching import unnamed
-from smoothlink.errors import SmoothLinkError
+from smoothlink.errors import SmoothLinkError, printable
 
 BUG = "This is a bug in smoothlink. Run the command again with --debug and report what it prints."
 debugging = False
@@ -36,7 +36,10 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
                 with unnamed():
                     command(*args, **kwargs)
                 sys.stdout.flush()
-        except (typer.Exit, typer.Abort, typer.BadParameter):
+        except typer.BadParameter as error:
+            error.message = printable(error.message)
+            raise
+        except (typer.Exit, typer.Abort):
             raise
         except BrokenPipeError:
             leave_quietly()
@@ -45,7 +48,7 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
         except Exception as error:
             if debugging:
                 raise
-            leave(1, f"{typer.style('error:', fg='red', bold=True)} {in_words(error)}")
+            leave(1, f"{typer.style('error:', fg='red', bold=True)} {printable(in_words(error))}")
 
     return run
 
@@ -70,7 +73,7 @@ def in_words(error: Exception) -> str:
 
 def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     """A warning as one line."""
-    typer.echo(f"{typer.style('warning:', fg='yellow', bold=True)} {message}", err=True)
+    typer.echo(f"{typer.style('warning:', fg='yellow', bold=True)} {printable(str(message))}", err=True)
 
 
 def leave(code: int, message: str) -> NoReturn:

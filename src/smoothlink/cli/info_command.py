@@ -12,7 +12,7 @@ from smoothlink.cli.screen import Screen, facts, number, plain_text, print_json,
 from smoothlink.cli.shared_options import AsJson, Naming, Quiet, grouped, naming
 from smoothlink.cli.train_command import show as show_summary
 from smoothlink.data.matching import Reading, inside, label_names
-from smoothlink.errors import DataError, plural
+from smoothlink.errors import DataError, plural, printable
 from smoothlink.parameters import PARAMETERS
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def info(
     if card:
         if not is_model(path):
             raise DataError(f"{path} is not a model, and --card describes one.\nName a file that `train` wrote.")
-        typer.echo(markdown_card(path), nl=False)
+        typer.echo(printable(markdown_card(path)), nl=False)
     elif is_model(path):
         found = model_facts(path, names, screen, verify=verify)
         print_json(found) if as_json else show_model(found, screen)

@@ -193,9 +193,7 @@ def names_of_list(names: Iterable[Any], where: str) -> list[str]:
     """Returns label names as text, without the spaces around them; empty ones are none."""
     for name in names:
         if isinstance(name, int) and name.bit_length() > LONGEST_NUMBER:
-            raise DataError(
-                f"{where}: a label is a number of {name.bit_length():,} bits.\nWrite it as text, in quotes."
-            )
+            raise DataError(f"{where}: a label is a number of {name.bit_length():,} bits.\nWrite it in quotes.")
         if isinstance(name, bool) or not isinstance(name, str | Integral):
             what = f"the label {name!r:.60} is a {type(name).__name__}"
             raise DataError(f"{where}: {what}.\nLabels are text or whole numbers.")
