@@ -45,6 +45,15 @@ def test_a_small_compressed_file_that_becomes_a_large_one_is_refused(tmp_path, r
         read(tmp_path / "data.txt")
 
 
+@pytest.mark.parametrize("kind", COMPRESS)
+def test_several_members_with_padding_between_and_behind_them_are_one_file(tmp_path, ready, kind):
+    path = tmp_path / f"a.txt.{kind}"
+    compress, padding = COMPRESS[kind], bytes(8)
+    path.write_bytes(compress(b"2 1 1\n0 ") + padding + compress(b"0:1\n") + compress(b"0 0:2\n") + padding)
+    with limited():
+        assert read(path).X.toarray().tolist() == [[1], [2]]
+
+
 def test_much_text_that_is_well_compressed_is_read(tmp_path, ready):
     rows = 1 << 20
     path = tmp_path / "a.txt.gz"

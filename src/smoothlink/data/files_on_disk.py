@@ -247,9 +247,11 @@ def _decompressed(stream: IO[bytes], kind: str, path: str) -> Iterator[bytes]:
             taken += len(piece)
             while piece:
                 if member.eof:
-                    piece = piece.lstrip(b"\0")  # padding is legal between members
-                    member = _Member(kind) if piece else member
-                for found in member.pieces(piece) if piece else ():
+                    piece = piece.lstrip(b"\0")  # padding is legal between members, and behind the last
+                    if not piece:
+                        break
+                    member = _Member(kind)
+                for found in member.pieces(piece):
                     size += len(found)
                     if is_bomb(taken, size):
                         raise DataError(f"{path}: {expands(size)}\nDecompress it first if it is what it should be.")
