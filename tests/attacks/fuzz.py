@@ -41,7 +41,7 @@ from hostile import COMPRESS, SECONDS, archive, limited
 from smoothlink.data.read import Data, read, write
 from smoothlink.errors import SmoothLinkError
 
-ROUND = 1000  # cases of one process
+ROUND = 20_000  # cases of one process
 HANG = 20.0  # seconds without a new case, after which a process is killed
 TOKENS = [
     *(
@@ -437,8 +437,9 @@ def run_case(name: str, seed: int, case: int, folder: Path) -> str:
 # Many cases
 
 
-def attack(seed: int, cases: range, only: list[str], progress: Path, finds: Path) -> None:
-    """Runs some cases in this process; the case that runs and the counts so far are in a file."""
+def attack(seed: int, cases: range, minutes: float, only: list[str], progress: Path, finds: Path) -> None:
+    """Runs some cases, or as many as the time allows, in this process; the running one and the counts are in a file."""
+    end = time.monotonic() + 60 * minutes
     logging.disable()
     names = [name for name in targets() if name in only]
     for name in names:
@@ -447,6 +448,8 @@ def attack(seed: int, cases: range, only: list[str], progress: Path, finds: Path
     with contextlib.ExitStack() as stack:
         stack.enter_context(limited(seconds=1e9))
         for case in cases:
+            if time.monotonic() > end:
+                break
             name = names[case % len(names)]
             progress.write_text(json.dumps([case, name, counts]))
             with tempfile.TemporaryDirectory() as folder:
@@ -478,6 +481,7 @@ def campaign(seed: int, first: int, cases: int | None, minutes: float, only: lis
         while time.monotonic() < end and (cases is None or begun < first + cases):
             stop = begun + ROUND if cases is None else min(begun + ROUND, first + cases)
             arguments = ["--child", str(begun), str(stop), str(progress), "--seed", str(seed), "--finds", str(finds)]
+            arguments += ["--minutes", str((end - time.monotonic()) / 60)]
             environment = {"MALLOC_ARENA_MAX": "1", "ARROW_DEFAULT_MEMORY_POOL": "system", "TMPDIR": scratch}
             progress.unlink(missing_ok=True)
             child = subprocess.Popen(
@@ -533,7 +537,7 @@ def main() -> None:
     only = given.only.split(",") if given.only else list(targets())
     if given.child:
         first, stop, progress = given.child
-        attack(given.seed, range(int(first), int(stop)), only, Path(progress), Path(given.finds))
+        attack(given.seed, range(int(first), int(stop)), given.minutes, only, Path(progress), Path(given.finds))
         return
     failed = campaign(given.seed, given.first, given.cases, given.minutes, only, Path(given.finds))
     raise SystemExit(f"{failed} inputs failed; they are in {given.finds}." if failed else 0)
