@@ -53,7 +53,8 @@ def _arrays(path: str) -> Arrays:
     def take() -> Arrays:
         check_archive(path, content)  # which must be one: np.load would also take a lone .npy
         with np.load(content, allow_pickle=False) as archive:
-            return dict(archive)
+            # Of an entry that is no array NumPy gives the bytes.
+            return {name: array for name, array in archive.items() if isinstance(array, np.ndarray)}
 
     arrays: Arrays = _trying(take, path, "is not a complete .npz archive of plain arrays", "Make or fetch it again.")
     return arrays
