@@ -19,8 +19,9 @@ ARFF = "@relation 'r: -C 1'\n@attribute a {0,1}\n@attribute b numeric\n@data\n"
     [
         *("1,a" + " " * N + "b", "{1 a" + " " * N + "b}", "'" + "a," * N, "{1 '" + "\\" * N, "1," + "'\\" * N),
         *("{" + "1 1," * N + "x}", "{" + " " * N + "x", "1" + "," * N, "1.5e" * N, '"' * N, "{1 " + "'" * N + "}"),
+        *("1," + "1" * N + "x", "{1 " + "1" * N + "x}", "1,1e" + "1" * N + "x"),
     ],
-    ids=range(11),
+    ids=range(14),
 )
 def test_a_row_of_arff_is_refused_at_once(tmp_path, row):
     (tmp_path / "a.arff").write_text(f"{ARFF}{row}\n")

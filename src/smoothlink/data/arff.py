@@ -28,7 +28,7 @@ _TOKEN = re.compile(rf"""\s*({_QUOTED}|[^\s,{{}}'"][^\s,{{}}]*)""")
 # Spaces before an end are stripped later: to leave them out here would take the square of their number.
 _DENSE_CELL = re.compile(rf"\s*(?:({_QUOTED})\s*|([^,]*))(,|\Z)".encode())
 _SPARSE_CELL = re.compile(rf"\s+(?:({_QUOTED})\s*|([^,}}]*))(,|}}|\Z)".encode())
-_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?", re.ASCII)
+_NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?", re.ASCII)
 # Rows without quotes, words or nan, which Python reads fast.
 _NUMERIC_DENSE = re.compile(rb"[-+.,\d\seE]+")
 _NUMERIC_SPARSE = re.compile(rb"\{\s*\d{1,9}\s+[-+.\deE]+\s*(?:,\s*\d{1,9}\s+[-+.\deE]+\s*)*\}")
