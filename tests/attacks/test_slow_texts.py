@@ -45,11 +45,11 @@ def test_spaces_around_values_of_arff_are_left_out(tmp_path):
             "@attribute '" + "\\" * N,
             "@attribute a {" + "'a" * N,
             "@attribute " + "{" * N,
-            "@attribute a {" + "," * N + "}",
+            *("@attribute a {" + "," * N + "}", "@attribute a {" + " " * N + "}", "@attribute " + " " * N + "a"),
         ),
         *("@relation '" + " -C " * N, "@relation " + "-C  " * N + "x", "% " + "%" * N + "\n@attribute a string"),
     ],
-    ids=range(7),
+    ids=range(9),
 )
 def test_a_header_of_arff_is_refused_at_once(tmp_path, header):
     (tmp_path / "a.arff").write_text(f"{header}\n@data\n1\n")

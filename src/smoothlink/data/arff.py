@@ -24,7 +24,7 @@ from smoothlink.data.read import Data, Options
 from smoothlink.errors import DataError
 
 _QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
-_TOKEN = re.compile(rf"""\s*({_QUOTED}|[^\s,{{}}'"][^\s,{{}}]*)""")
+_TOKEN = re.compile(rf"""{_QUOTED}|[^\s,{{}}'"][^\s,{{}}]*""")
 # Spaces before an end are stripped later: to leave them out here would take the square of their number.
 _DENSE_CELL = re.compile(rf"\s*(?:({_QUOTED})\s*|([^,]*))(,|\Z)".encode())
 _SPARSE_CELL = re.compile(rf"\s+(?:({_QUOTED})\s*|([^,}}]*))(,|}}|\Z)".encode())
@@ -158,12 +158,13 @@ def _read_header(path: str, lines: Sequence[bytes]) -> tuple[str, list[Attribute
 
 
 def _read_attribute(path: str, line: int, content: str) -> Attribute:
+    content = content.lstrip()
     token = _TOKEN.match(content)
     kind = content[token.end() :].strip() if token else ""
     if token is None or not kind:
         what = f"'{content.strip()[:40]}' is not a name and a type."
         raise _error(path, line, what, "Write @attribute name numeric.")
-    name = _unquoted(token[1])
+    name = _unquoted(token[0])
     if kind.split()[0].lower() in ("numeric", "real", "integer"):
         return Attribute(name, None)
     if not (kind.startswith("{") and kind.endswith("}")):
