@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Tests run in as many processes as there are cores, at most four.
 PROCESSES := -n auto --maxprocesses 4 --dist worksteal
 
-.PHONY: demo test test-torch test-all check docs bench clean
+.PHONY: demo test test-torch test-all fuzz check docs bench clean
 
 $(BIN)/smoothlink: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -37,6 +37,11 @@ test-torch: $(VENV)/dev
 
 test-all: $(VENV)/dev
 	$(BIN)/python -m pytest $(PROCESSES)
+
+# Mutated inputs of every reader, of model files and of every route of the server, for an hour: `make fuzz MINUTES=5`.
+MINUTES ?= 60
+fuzz: $(VENV)/dev
+	$(BIN)/python -W ignore tests/attacks/fuzz.py --minutes $(MINUTES)
 
 check: $(VENV)/dev
 	$(BIN)/ruff check .
