@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from smoothlink.data.files_on_disk import (
     head,
     load,
     load_pieces,
+    not_written,
     other_half,
     replacing,
     shown,
@@ -114,17 +116,29 @@ def write(data: Data, path: str) -> None:
 
 
 def write_pair(data: Data, path: str) -> None:
-    """Writes the new form: features to `path`, labels to its other half."""
+    """Writes the new form: features to `path`, labels to its other half.
+
+    Both are on disk before the old labels go, and the new ones come last: a kill leaves the old pair, the new one, or
+    features without labels, which are refused; never those of one with the labels of the other.
+    """
     labels_path = other_half(path, HALVES)
     if labels_path is None:
         raise DataError(
             f"{path}: the labels go to a second file, named by putting Y for Xf.\nWrite to trn_X_Xf.txt, say."
         )
     none = csr(np.zeros(data.X.shape[0] + 1, np.int32), np.empty(0, np.int32), None, 0)
-    with replacing(str(labels_path)) as label_stream, replacing(path) as stream:
-        for target, matrix in ((stream, data.X), (label_stream, data.Y)):
-            target.write(b"%d %d\n" % matrix.shape)
-            write_rows(target, matrix, none, Style(after_labels=b""))
+    new = {Path(path): data.X, labels_path: data.Y}
+    try:
+        with TemporaryDirectory(".part", f".{Path(path).name}.", Path(path).resolve().parent) as folder:
+            for target, matrix in new.items():
+                with replacing(str(Path(folder, target.name))) as stream:
+                    stream.write(b"%d %d\n" % matrix.shape)
+                    write_rows(stream, matrix, none, Style(after_labels=b""))
+            labels_path.unlink(missing_ok=True)
+            for target in new:
+                Path(folder, target.name).replace(target)
+    except OSError as error:
+        raise not_written(path, error) from error
 
 
 def _header(text: Text) -> XmcHeader:
