@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hostile import COMPRESS, archive, limited, npy, npy_of
 
+from smoothlink.cli.train_command import tuned_settings
 from smoothlink.data.formats import recognise
 from smoothlink.data.read import convert, read, sizes
 from smoothlink.errors import DataError
@@ -37,12 +38,23 @@ def test_a_small_compressed_file_that_becomes_a_large_one_is_refused(tmp_path, r
     path.write_bytes(COMPRESS[kind](b"1 1 1\n0 0:1\n") + 8 * COMPRESS[kind](ZEROS))
     with limited(), pytest.raises(DataError, match="a small compressed file that becomes more than 128 MiB"):
         read(path)
-    with limited(), pytest.raises(DataError, match="a small compressed file that becomes more than 128 MiB"):
-        convert(path, tmp_path / "a.sl")
+
+
+def test_it_is_refused_wherever_it_is_read(tmp_path, ready):
     (tmp_path / "data.txt").write_text("1 1 1\n0 0:1\n")
-    path.rename(tmp_path / f"labels.txt.{kind}")
-    with limited(), pytest.raises(DataError, match="a small compressed file that becomes more than 128 MiB"):
-        read(tmp_path / "data.txt")
+    bomb = COMPRESS["zst"](b"1 1 1\n0 0:1\n") + 8 * COMPRESS["zst"](ZEROS)
+    for name in ("a.txt.zst", "labels.txt.zst", "p.json"):
+        (tmp_path / name).write_bytes(bomb)
+    uses = [
+        lambda: convert(tmp_path / "a.txt.zst", tmp_path / "a.sl"),
+        lambda: read(tmp_path / "data.txt"),  # with the names of labels
+        lambda: read_table(tmp_path / "a.txt.zst", "csv"),
+        lambda: tuned_settings(str(tmp_path / "p.json"), None),
+    ]
+    for use in uses:
+        with limited(), pytest.raises(DataError, match="a small compressed file that becomes more than 128 MiB"):
+            use()
+    assert not (tmp_path / "a.sl").exists()
 
 
 @pytest.mark.parametrize("kind", COMPRESS)
