@@ -88,6 +88,15 @@ def test_an_archive_that_becomes_a_large_one_is_refused(tmp_path, ready):
         read(tmp_path / "a.npz")
 
 
+def test_a_parquet_file_that_names_one_long_text_in_many_rows_is_refused(tmp_path):
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    once = pa.DictionaryArray.from_arrays(pa.array(np.zeros(5000, np.int32)), pa.array(["a" * (1 << 20)]))
+    parquet.write_table(pa.table({"text": once.cast(pa.dictionary(pa.int32(), pa.string()))}), tmp_path / "a.parquet")
+    assert (tmp_path / "a.parquet").stat().st_size < 1 << 18
+    with limited(), pytest.raises(DataError, match="a small compressed file that becomes more than 129 MiB"):
+        list(read_table(tmp_path / "a.parquet", "parquet"))
+
+
 def test_a_sheet_that_becomes_a_large_one_is_refused():
     content = archive({f"xl/worksheets/sheet{i}.xml": ZEROS for i in range(5)})
     with limited(), pytest.raises(DataError, match="a small compressed file that becomes more than 160 MiB"):

@@ -19,7 +19,7 @@ from datetime import date, datetime, time
 from statistics import median
 from typing import IO, Any, NamedTuple
 
-from smoothlink.data.files_on_disk import check_archive, load_bytes, replacing
+from smoothlink.data.files_on_disk import check_archive, expands, is_bomb, load_bytes, replacing
 from smoothlink.data.formats import OLD_EXCEL, TEXT_FORMATS, format_by_suffix
 from smoothlink.errors import DataError, plural
 
@@ -285,11 +285,13 @@ def lines_of(text: str) -> Iterator[tuple[int, str]]:
 
 
 def parquet_table(raw: Any, name: str) -> Table:
-    from pyarrow import ArrowException, BufferReader, parquet, py_buffer
+    from pyarrow import ArrowException, BufferReader, parquet, py_buffer, types
 
     try:
-        file = parquet.ParquetFile(BufferReader(py_buffer(raw)))
-        columns = list(file.schema_arrow.names)
+        columns = parquet.read_schema(BufferReader(py_buffer(raw)))
+        # Texts that a file holds once and names in many rows stay one text in memory.
+        texts = [field.name for field in columns if types.is_string(field.type) or types.is_large_string(field.type)]
+        file = parquet.ParquetFile(BufferReader(py_buffer(raw)), read_dictionary=texts)
     except (ArrowException, OSError, ValueError) as error:
         raise unreadable(name, "Parquet", error) from error
     if file.metadata.num_rows > PARQUET_ROWS and file.metadata.num_rows > PARQUET_ROWS_PER_BYTE * len(raw):
@@ -297,21 +299,29 @@ def parquet_table(raw: Any, name: str) -> Table:
         raise DataError(f"{name}: {what}\nMake the file again, or pass another one.")
 
     def rows() -> Iterator[Row]:
-        numbers = itertools.count(1)
+        numbers, size = itertools.count(1), 0
         try:
             for batch in file.iter_batches():
                 for cells in zip(*map(parquet_cells, batch.columns), strict=True):
+                    size += sum(len(cell) for cell in cells if isinstance(cell, str))
+                    if is_bomb(len(raw), size):
+                        raise DataError(f"{name}: {expands(size)}\nMake the file again, or pass another one.")
                     yield Row(f"row {next(numbers)}", [as_cell(cell) for cell in cells])
+        except DataError:
+            raise
         except (ArrowException, OSError, ValueError) as error:
             raise unreadable(name, "Parquet", error) from error
 
-    return Table(name, columns, rows())
+    return Table(name, columns.names, rows())
 
 
 def parquet_cells(column: Any) -> list[Any]:
     """Returns the cells of a column; dates and times that Python has none for are the numbers that the file holds."""
     from pyarrow import types
 
+    if types.is_dictionary(column.type):
+        known = parquet_cells(column.dictionary)
+        return [None if place is None else known[place] for place in column.indices.to_pylist()]
     try:
         return list(column.to_pylist())
     except (ValueError, OverflowError):
