@@ -66,6 +66,15 @@ def test_several_members_with_padding_between_and_behind_them_are_one_file(tmp_p
         assert read(path).X.toarray().tolist() == [[1], [2]]
 
 
+@pytest.mark.parametrize("kind", ["gz", "xz", "bz2"])
+def test_very_many_empty_members_are_read_in_time_that_grows_with_their_number_alone(tmp_path, ready, kind):
+    path = tmp_path / f"a.txt.{kind}"
+    empty = COMPRESS[kind](b"")
+    path.write_bytes(empty * ((1 << 20) // len(empty)) + COMPRESS[kind](b"1 1 1\n0 0:1\n"))
+    with limited(seconds=2.5):
+        assert read(path).X.shape == (1, 1)
+
+
 def test_much_text_that_is_well_compressed_is_read(tmp_path, ready):
     rows = 1 << 20
     path = tmp_path / "a.txt.gz"

@@ -33,6 +33,7 @@ _MAGIC = {
 }
 READ_BYTES = 1 << 20
 BOMB_BYTES, BOMB_RATIO = 128 << 20, 200  # what a compressed file may become: so much, or so many times its size
+MEMBER_BYTES = 1 << 16  # of a compressed file that are read at a time: what is left of them is copied for each member
 ZST_BYTES = 64, 2048  # that are read at a time, as long as they become much, and else: four of them may become 128 KiB
 STANDARD_INPUT = "-"
 
@@ -243,7 +244,7 @@ def _decompressed(stream: IO[bytes], kind: str, path: str) -> Iterator[bytes]:
     taken, size = 0, 0
     try:
         member = _Member(kind)
-        while piece := stream.read(READ_BYTES if kind != "zst" else ZST_BYTES[0 < size <= BOMB_RATIO * taken]):
+        while piece := stream.read(MEMBER_BYTES if kind != "zst" else ZST_BYTES[0 < size <= BOMB_RATIO * taken]):
             taken += len(piece)
             while piece:
                 if member.eof:
