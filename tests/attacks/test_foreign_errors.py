@@ -10,7 +10,7 @@ from hostile import limited, npy
 from smoothlink.data.read import Data, read, write
 from smoothlink.errors import DataError
 from smoothlink.text.documents import DocumentSource, read_documents
-from smoothlink.text.tables import read_table
+from smoothlink.text.tables import parquet_cells, read_table
 
 DEEP = "[" * 100_000
 
@@ -79,6 +79,14 @@ def test_text_in_parquet_that_is_not_utf_8_is_refused(parquet):
     text = pa.Array.from_buffers(pa.string(), 1, [None, offsets, pa.py_buffer(b"\xff\xfe")])
     with pytest.raises(DataError, match="the Parquet file cannot be read"):
         parquet(text=text, labels=["b"])
+
+
+@pytest.mark.parametrize("place", [7, -1])
+def test_a_text_in_parquet_that_is_not_in_its_dictionary_is_refused(place):
+    pa = pytest.importorskip("pyarrow")
+    column = pa.DictionaryArray.from_arrays(pa.array([0, place], pa.int32()), pa.array(["a"]), safe=False)
+    with pytest.raises(pa.ArrowInvalid):
+        parquet_cells(column)
 
 
 def test_a_parquet_file_of_more_rows_than_it_has_room_for_is_refused(parquet):

@@ -319,6 +319,7 @@ def parquet_cells(column: Any) -> list[Any]:
     """Returns the cells of a column; dates and times that Python has none for are the numbers that the file holds."""
     from pyarrow import types
 
+    column.validate(full=True)  # the reader does not look whether a place in a dictionary is one
     if types.is_dictionary(column.type):
         known = parquet_cells(column.dictionary)
         return [None if place is None else known[place] for place in column.indices.to_pylist()]
