@@ -69,7 +69,7 @@ def test_times_in_parquet_that_python_has_none_for_are_numbers(parquet, kind, nu
     stored = pa.array([number], pa.int32() if kind == "date32[day]" else pa.int64()).view(type_)
     found = parquet(text=["a"], labels=["b"], other=stored)
     cell = found.kept.rows[0][2]
-    assert cell == number or "20" in str(cell) or str(cell).startswith("2116")
+    assert cell == number or (kind == "timestamp[ns]" and str(cell).startswith("2116-"))  # where pandas is installed
     assert found.texts == ["a"]
 
 
