@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Tests run in as many processes as there are cores, at most four.
 PROCESSES := -n auto --maxprocesses 4 --dist worksteal
 
-.PHONY: demo test test-torch test-all torture check docs bench clean
+.PHONY: demo test test-torch test-all fuzz torture check docs bench clean
 
 $(BIN)/smoothlink: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -42,6 +42,11 @@ test-all: $(VENV)/dev
 torture: $(VENV)/dev
 	$(BIN)/python tests/torture/faults.py --kills 63
 	$(BIN)/python tests/torture/forged_models.py --seconds 3600 --files 100000
+
+# Mutated inputs of every reader, of model files and of every route of the server, for an hour: `make fuzz MINUTES=5`.
+MINUTES ?= 60
+fuzz: $(VENV)/dev
+	$(BIN)/python -W ignore tests/attacks/fuzz.py --minutes $(MINUTES)
 
 check: $(VENV)/dev
 	$(BIN)/ruff check .

@@ -269,7 +269,7 @@ def settings_from_former(parameters: dict[str, Any]) -> dict[str, Any]:
         name: value
         for name, value in found.items()
         if not any(unused[prefix] and name.startswith(prefix) for prefix in unused)
-        and ("." not in name or value != defaults[name])
+        and ("." not in name or name not in defaults or value != defaults[name])
     }
 
 

@@ -1,5 +1,7 @@
 """What can go wrong, in words: every message says what came, what is possible and what to type."""
 
+import re
+
 
 class SmoothLinkError(Exception):
     """The base of all errors that the command line prints as one message, without a traceback."""
@@ -24,3 +26,13 @@ class ClusterError(SmoothLinkError, RuntimeError):
 def plural(count: int, noun: str) -> str:
     """1 label, 2 labels, 12,000 labels."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+# What a terminal may take for a command, or show in another order than it is read: controls but for tabs and line ends,
+# and marks of the direction of writing.
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    """Returns text of a file, such as the name of a label, as a terminal can show it: \\x1b for an escape."""
+    return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text)

@@ -39,7 +39,7 @@ from smoothlink.fitting.settings import Notify, Request, TrainingData
 from smoothlink.fitting.summary import Fitted, with_contents
 from smoothlink.labels import matrix_and_names, read_classes, read_indicator, read_labels, read_targets, weigh
 from smoothlink.machines.copies import RowContents, group_numbers, notable, row_hashes
-from smoothlink.machines.rows_in_files import MappedMatrix
+from smoothlink.machines.rows_in_files import MappedMatrix, check_sparse
 from smoothlink.machines.threads import single_thread
 from smoothlink.model import Model
 from smoothlink.parameters import PARAMETERS, RANK_BY, Values, check, check_value, documented
@@ -205,7 +205,7 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
         if isinstance(X, MappedMatrix):  # looked through when it was read
             self.n_features_in_ = X.shape[1]
         else:
-            X = _tidy(validate_data(self, X, accept_sparse="csr", dtype=_value_types(X)))
+            X = _tidy(validate_data(self, check_sparse(X, "X"), accept_sparse="csr", dtype=_value_types(X)))
         y, names = matrix_and_names(y)
         targets = read_targets(y, self.task)
         named: dict[str, Any] = {"names": names if targets.indicator else None}
@@ -300,6 +300,7 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
 
     def _validated_rows(self, X: Any) -> Any:
         """Rows as the model wants them."""
+        X = check_sparse(X, "X")
         ready = self._ready(X)
         if ready is None:
             check_is_fitted(self)

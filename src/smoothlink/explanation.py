@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from smoothlink.data.matching import inside, label_names, unnamed
 from smoothlink.errors import DataError, plural
+from smoothlink.machines.rows_in_files import check_sparse
 from smoothlink.model import Model
 from smoothlink.parameters import Values, check_value
 from smoothlink.predict import block_probabilities, with_probabilities
@@ -144,7 +145,7 @@ def classifier_and_row(model: Any, row: Any) -> tuple[SmoothLinkClassifier, Any,
         return inner, sp.csr_array(model.features_.transform([row])), words_of(model.features_, row)
     if isinstance(row, str):
         raise TypeError("This model reads rows of features, not texts. Pass one row of numbers (1, d).")
-    X = sp.csr_array(row) if sp.issparse(row) else np.atleast_2d(np.asarray(row))
+    X = sp.csr_array(check_sparse(row, "row")) if sp.issparse(row) else np.atleast_2d(np.asarray(row))
     if X.shape[0] != 1:
         raise DataError(f"{plural(X.shape[0], 'row')} were given; one is explained at a time. Pass X[[i]].")
     known = getattr(model, "feature_names_in_", None)

@@ -14,6 +14,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from smoothlink.errors import DataError
+from smoothlink.machines.rows_in_files import check_sparse
 from smoothlink.scikit_learn import DataConversionWarning, check_classification_targets, column_or_1d
 from smoothlink.text.data_frames import column_names, list_names, values_of
 
@@ -56,7 +57,7 @@ def read_indicator(y: Any) -> sp.csr_array:
         y = y.astype(np.float32)
     if y.ndim != 2:
         raise ValueError(f"y has shape {y.shape}; pass a 0/1 matrix with a row for each row of X.")
-    Y = sp.csr_array(y, dtype=np.float32, copy=True)
+    Y = sp.csr_array(check_sparse(y, "y"), dtype=np.float32, copy=True)
     Y.sum_duplicates()
     Y.eliminate_zeros()
     if not (Y.data == 1).all():

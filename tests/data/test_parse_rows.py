@@ -7,7 +7,7 @@ import pytest
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
 from smoothlink.data import xmc
-from smoothlink.data.read import Options, read
+from smoothlink.data.read import Options, read, write
 from smoothlink.errors import DataError
 
 
@@ -104,10 +104,25 @@ def test_ids_near_the_largest_are_counted_anew_too(file):
 
 
 def test_svmlight_comments_queries_and_decimal_labels_are_understood(file):
-    content = "# a comment\n1,2 qid:3 1:0.5 4:2 # 7:1\n+3.0 2:1#c\n\r\nqid:1 1:1\n\n \n"
+    content = "# a comment\n1,2 qid:3 1:0.5 4:2 # 7:1\n+3.0 2:1#c\n\r\nqid:1 1:1\nqid:2\n"
     data = read(file(content), format="svmlight")
     assert label_sets(data) == [[1, 2], [3], [], []]
     assert rows(data.X) == [{0: 0.5, 3: 2}, {1: 1}, {0: 1}, {}]
+
+
+def test_blank_lines_and_comments_of_svmlight_are_no_rows_as_in_scikit_learn(file):
+    path = file("0 1:5\n \n1 2:5\n\t\r\n  # a comment\n\n2 1:1\n  \n \t", "a.svm")
+    expected, labels = load_svmlight_file(str(path), multilabel=True)
+    data = read(path)
+    np.testing.assert_array_equal(data.X.toarray(), expected.toarray())
+    assert label_sets(data) == [[int(label) for label in row] for row in labels] == [[0], [1], [2]]
+
+
+def test_a_row_of_nothing_is_written_to_svmlight_so_that_scikit_learn_reads_it_too(file, tmp_path):
+    write(read(file("3 2 2\n0 1:5\n \n1\n", "a.txt")), tmp_path / "b.svm")
+    expected, labels = load_svmlight_file(str(tmp_path / "b.svm"), multilabel=True, n_features=2)
+    np.testing.assert_array_equal(expected.toarray(), [[0, 5], [0, 0], [0, 0]])
+    assert labels == [(0,), (), (1,)]
 
 
 def test_svmlight_features_count_from_one_unless_a_zero_occurs(file):

@@ -107,6 +107,32 @@ def test_names_come_back_from_inside_or_from_beside(kind, data):
         assert (back.label_names, back.feature_names) == (data.label_names, data.feature_names)
 
 
+@pytest.mark.parametrize("call", [1, 2, 3, 4])
+def test_a_pair_that_is_overwritten_is_the_old_one_the_new_one_or_refused(tmp_path, monkeypatch, call):
+    old = Data(csr(np.array([0, 1]), np.array([0]), np.ones(1), 1), csr(np.array([0, 1]), np.array([0]), None, 2))
+    new = Data(old.X * 2, csr(np.array([0, 1]), np.array([1]), None, 2))
+    write(old, tmp_path / "a_Xf.txt")
+    calls, replace = iter(range(1, 9)), Path.replace
+
+    def fail(self, target):
+        if next(calls) == call:
+            raise OSError(5, "Input/output error")
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(DataError, match="cannot be written: Input/output error"):
+        write(new, tmp_path / "a_Xf.txt")
+    monkeypatch.undo()
+    if call <= 2:
+        assert_same(read(tmp_path / "a_Xf.txt"), old)
+    else:
+        with pytest.raises(DataError, match="the half with the labels was not found"):
+            read(tmp_path / "a_Xf.txt")
+    write(new, tmp_path / "a_Xf.txt")
+    assert_same(read(tmp_path / "a_Xf.txt"), new)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a_Xf.txt", "a_Y.txt"]
+
+
 def test_a_write_that_is_refused_leaves_no_names_behind(tmp_path):
     one = csr(np.array([0, 1]), np.array([0]), np.ones(1), 1)
     data = Data(one, one, ["label"], ["feature"])

@@ -50,6 +50,14 @@ def test_a_feature_0_of_one_file_settles_it_for_all_files_of_a_fit(folder, files
     assert model.summary_["rows"] == 80
 
 
+def test_copies_in_a_test_file_without_feature_0_are_found(tmp_path):
+    (tmp_path / "train.svm").write_text("0 0:1 2:1\n1 1:2 3:1\n0 1:3 2:2\n")
+    (tmp_path / "test.svm").write_text("1 1:2 3:1\n")
+    whole, test = tmp_path / "train.svm", tmp_path / "test.svm"
+    findings = succeed("check", whole, test, "--json").json["findings"]
+    assert findings[0]["title"] == "Test rows that are in the training data: 1 of 1 (100 %)"
+
+
 def test_a_guess_is_told_and_a_feature_0_refused_afterwards(folder):
     model, ran = trained(folder, "test.svm")
     assert model.zero_based_ is False

@@ -288,7 +288,14 @@ def changed(path):
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("harm", [cut_short, changed])
+def of_another_compression(path):
+    content = bytearray(path.read_bytes())
+    place = content.find(b"PK\x01\x02")
+    content[place + 10 if place >= 0 else len(content) // 2] ^= 99
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("harm", [cut_short, changed, of_another_compression])
 @pytest.mark.parametrize("file", ["plan", "choose", "calibrate", "embed", "featurize-sums", "fit", "decoder"])
 def test_a_damaged_state_is_refused(data, tmp_path, monkeypatch, file, harm):
     monkeypatch.setattr(fitting, "SOLVED_LABELS", 2)

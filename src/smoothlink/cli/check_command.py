@@ -35,6 +35,7 @@ def check(
     from smoothlink.check.findings import check as check_data
 
     screen = Screen(quiet)
+    reading = reading if test is None else reading.settled(data, test)
     train = read_part(data, reading, screen)
     if reading.label_separator is None and train.unclear is None:  # one guess for both files
         reading = reading._replace(label_separator=train.separator)

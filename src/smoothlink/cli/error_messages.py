@@ -14,7 +14,7 @@ import typer
 
 from smoothlink.data.atomic import REMEDIES, remedy
 from smoothlink.data.matching import unnamed
-from smoothlink.errors import SmoothLinkError
+from smoothlink.errors import SmoothLinkError, printable
 
 BUG = "This is a bug in smoothlink. Run the command again with --debug and report what it prints."
 debugging = False
@@ -37,7 +37,10 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
                 with unnamed():
                     command(*args, **kwargs)
                 sys.stdout.flush()
-        except (typer.Exit, typer.Abort, typer.BadParameter):
+        except typer.BadParameter as error:
+            error.message = printable(error.message)
+            raise
+        except (typer.Exit, typer.Abort):
             raise
         except BrokenPipeError:
             leave_quietly()
@@ -46,7 +49,7 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
         except Exception as error:
             if debugging:
                 raise
-            leave(1, f"{typer.style('error:', fg='red', bold=True)} {in_words(error)}")
+            leave(1, f"{typer.style('error:', fg='red', bold=True)} {printable(in_words(error))}")
 
     return run
 
@@ -56,7 +59,10 @@ def in_words(error: Exception) -> str:
     if isinstance(error, SmoothLinkError):
         return str(error)
     if isinstance(error, MemoryError):
-        less = "Fewer random features (--set kernel.features=1000) or a smaller --rank need less."
+        less = (
+            "Fewer random features (--set kernel.features=1000) or a smaller --rank need less; `smoothlink info` says "
+            "how many features and labels the data has."
+        )
         return f"Memory ran out. {error}\n{less}".replace(". \n", ".\n")
     if isinstance(error, OSError):
         what = error.strerror or str(error)
@@ -69,7 +75,7 @@ def in_words(error: Exception) -> str:
 
 def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     """A warning as one line."""
-    typer.echo(f"{typer.style('warning:', fg='yellow', bold=True)} {message}", err=True)
+    typer.echo(f"{typer.style('warning:', fg='yellow', bold=True)} {printable(str(message))}", err=True)
 
 
 def leave(code: int, message: str) -> NoReturn:

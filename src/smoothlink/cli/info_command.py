@@ -12,7 +12,7 @@ from smoothlink.cli.screen import Screen, facts, number, plain_text, print_json,
 from smoothlink.cli.shared_options import AsJson, Naming, Quiet, grouped, naming
 from smoothlink.cli.train_command import show as show_summary
 from smoothlink.data.matching import Reading, inside, label_names
-from smoothlink.errors import DataError, plural
+from smoothlink.errors import DataError, plural, printable
 from smoothlink.parameters import PARAMETERS
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def info(
     if card:
         if not is_model(path):
             raise DataError(f"{path} is not a model, and --card describes one.\nName a file that `train` wrote.")
-        typer.echo(markdown_card(path), nl=False)
+        typer.echo(printable(markdown_card(path)), nl=False)
     elif is_model(path):
         found = model_facts(path, names, screen, verify=verify)
         print_json(found) if as_json else show_model(found, screen)
@@ -120,7 +120,9 @@ def data_facts(path: str, data: Data, kind: str) -> dict[str, Any]:
     from smoothlink.labels import is_multiclass
 
     (n, d), c = data.X.shape, data.Y.shape[1]
-    per_row, counts = np.diff(data.Y.indptr), np.bincount(data.Y.indices, minlength=c)
+    per_row, (labels, counts) = np.diff(data.Y.indptr), np.unique(data.Y.indices, return_counts=True)
+    most = np.argsort(-counts, kind="stable")[:MOST]
+    names = [j if data.label_names is None else data.label_names[j] for j in labels[most].tolist()]
     return {
         "kind": "data",
         "path": path,
@@ -136,11 +138,11 @@ def data_facts(path: str, data: Data, kind: str) -> dict[str, Any]:
         "most_labels_per_row": int(per_row.max(initial=0)),
         "rows_without_labels": int((per_row == 0).sum()),
         "rows_without_features": int((np.diff(data.X.indptr) == 0).sum()),
-        "labels_without_rows": int((counts == 0).sum()),
+        "labels_without_rows": c - len(labels),
         "task": "multiclass" if n and is_multiclass(data.Y) else "multilabel",
         "label_names": data.label_names is not None,
         "feature_names": data.feature_names is not None,
-        "most_frequent_labels": most_frequent(counts, data.label_names or list(range(c))),
+        "most_frequent_labels": most_frequent(counts[most], names),
     }
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -22,7 +23,10 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.segment import Segment
 from rich.table import Table
+
+from smoothlink.errors import printable
 
 if TYPE_CHECKING:
     from rich.progress import ProgressColumn
@@ -31,6 +35,11 @@ if TYPE_CHECKING:
 class _Console(Console):
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError  # for guard.py, in place of rich's exit code 1
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Yields what is shown, without controls that came with a name from a file; rich's own are not text."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
 
 class Screen:
@@ -184,15 +193,16 @@ def facts(title: str | None, pairs: list[tuple[str, str]]) -> Table:
 
 
 def plain_text(value: str) -> Any:
-    """Text that is not markup, whatever brackets it holds."""
+    """Text that is not markup, whatever brackets and controls it holds."""
     from rich.text import Text
 
-    return Text(value)
+    return Text(printable(value))
 
 
 def print_json(value: Any) -> None:
-    """One object on standard output, in valid JSON: what is not a number is null."""
-    sys.stdout.write(json.dumps(jsonable(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    """One object on standard output, in valid JSON: what is not a number is null, and controls are escapes."""
+    text = json.dumps(jsonable(value), indent=2, ensure_ascii=False, allow_nan=False)
+    sys.stdout.write(re.sub(r"[\x7f-\x9f\u202a-\u202e\u2066-\u2069]", lambda c: f"\\u{ord(c[0]):04x}", text) + "\n")
 
 
 def jsonable(value: Any) -> Any:

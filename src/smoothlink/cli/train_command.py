@@ -308,12 +308,15 @@ def tuned_settings(path: str, metric: str | None) -> dict[str, Any]:
     import json
 
     from smoothlink.choices import settings_from_former
+    from smoothlink.data.files_on_disk import load_bytes
     from smoothlink.parameters import flat_table
 
     try:
-        best = json.loads(Path(path).read_text())["best"]
+        best = json.loads(load_bytes(path).tobytes())["best"]
         found = {name: dict(entry["params"]) for name, entry in best.items()}
-    except (ValueError, KeyError, TypeError, AttributeError, UnicodeDecodeError) as error:
+    except DataError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(f"{path} holds no settings of `smoothlink tune` ({error!r}).") from error
     if metric is None and len(found) == 1:
         metric = next(iter(found))
@@ -323,6 +326,12 @@ def tuned_settings(path: str, metric: str | None) -> dict[str, Any]:
     unknown = settings.keys() - flat_table().keys()
     if unknown:
         raise DataError(f"{path} has settings that this version does not know: {', '.join(sorted(unknown))}.")
+    own = {p.name for p in PARAMETERS if p.group == "Machine" or p.name in ("checkpoint", "verbose")} & settings.keys()
+    if own:
+        raise DataError(
+            f"{path} sets {', '.join(sorted(own))}, which is no result of a search: a file may not say what is written "
+            "where, and on which machine.\nRemove it from the file, and pass it as an option."
+        )
     return settings
 
 

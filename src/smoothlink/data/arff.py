@@ -24,10 +24,11 @@ from smoothlink.data.read import Data, Options
 from smoothlink.errors import DataError
 
 _QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
-_TOKEN = re.compile(rf"""\s*({_QUOTED}|[^\s,{{}}'"][^\s,{{}}]*)""")
-_DENSE_CELL = re.compile(rf"\s*({_QUOTED}|[^,]*?)\s*(,|\Z)".encode())
-_SPARSE_CELL = re.compile(rf"\s+({_QUOTED}|[^,}}]*?)\s*(,|}}|\Z)".encode())
-_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?", re.ASCII)
+_TOKEN = re.compile(rf"""{_QUOTED}|[^\s,{{}}'"][^\s,{{}}]*""")
+# Spaces before an end are stripped later: to leave them out here would take the square of their number.
+_DENSE_CELL = re.compile(rf"\s*(?:({_QUOTED})\s*|([^,]*))(,|\Z)".encode())
+_SPARSE_CELL = re.compile(rf"\s+(?:({_QUOTED})\s*|([^,}}]*))(,|}}|\Z)".encode())
+_NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?", re.ASCII)
 # Rows without quotes, words or nan, which Python reads fast.
 _NUMERIC_DENSE = re.compile(rb"[-+.,\d\seE]+")
 _NUMERIC_SPARSE = re.compile(rb"\{\s*\d{1,9}\s+[-+.\deE]+\s*(?:,\s*\d{1,9}\s+[-+.\deE]+\s*)*\}")
@@ -157,12 +158,13 @@ def _read_header(path: str, lines: Sequence[bytes]) -> tuple[str, list[Attribute
 
 
 def _read_attribute(path: str, line: int, content: str) -> Attribute:
+    content = content.lstrip()
     token = _TOKEN.match(content)
     kind = content[token.end() :].strip() if token else ""
     if token is None or not kind:
         what = f"'{content.strip()[:40]}' is not a name and a type."
         raise _error(path, line, what, "Write @attribute name numeric.")
-    name = _unquoted(token[1])
+    name = _unquoted(token[0])
     if kind.split()[0].lower() in ("numeric", "real", "integer"):
         return Attribute(name, None)
     if not (kind.startswith("{") and kind.endswith("}")):
@@ -203,7 +205,7 @@ def _find_xml(path: str) -> str | None:
         found = next(compressed_variants(Path(path).with_name(f"{name}.xml")), None)
         if found:
             return str(found)
-    only = [p for p in Path(path).parent.iterdir() if bare_name(p).endswith(".xml")]
+    only = [p for p in Path(path).parent.iterdir() if bare_name(p).endswith(".xml") and p.is_file()]
     return str(only[0]) if len(only) == 1 else None
 
 
@@ -270,7 +272,7 @@ def _any_row(path: str, number: int, line: bytes, attributes: list[Attribute]) -
     """Returns the attributes that a row names, and their values; raises an error that says what is wrong with it."""
     width = len(attributes)
     if not line.startswith(b"{"):
-        words = [cell[1] for cell in _DENSE_CELL.finditer(line) if cell[0] or line.endswith(b",")]
+        words = [_word(cell) for cell in _DENSE_CELL.finditer(line) if cell[0] or line.endswith(b",")]
         if len(words) != width:
             what = f"the row does not have the {width} values that the header announces."
             raise _error(path, number, what, "Give one value for each @attribute, or use sparse rows {0 1, 3 0.5}.")
@@ -288,16 +290,20 @@ def _any_row(path: str, number: int, line: bytes, attributes: list[Attribute]) -
             what = f"attribute {shown(index[1])} is outside 0..{width - 1}."
             raise _error(path, number, what, "Declare it with @attribute, or fix the index.")
         places.append(int(index[1]))
-        values.append(_value(path, number, cell[1], attributes[places[-1]]))
+        values.append(_value(path, number, _word(cell), attributes[places[-1]]))
         end = cell.end()
-        if cell[2] != b",":
-            closed = cell if cell[2] else None
+        if cell[3] != b",":
+            closed = cell if cell[3] else None
             break
     if not closed or closed.end() != len(line):
         raise _error(path, number, "a sparse row does not end with }.", form)
     if len(set(places)) < len(places):
         raise _error(path, number, "an attribute is twice in this row.", "Name each once per row.")
     return places, values
+
+
+def _word(cell: re.Match[bytes]) -> bytes:
+    return cell[1] if cell[1] is not None else cell[2].rstrip()
 
 
 def _value(path: str, line: int, content: bytes, attribute: Attribute) -> float:

@@ -9,7 +9,9 @@ import io
 import lzma
 import os
 import re
+import stat
 import sys
+import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,6 +32,9 @@ _MAGIC = {
     "zst": rb"\x28\xb5\x2f\xfd",
 }
 READ_BYTES = 1 << 20
+BOMB_BYTES, BOMB_RATIO = 128 << 20, 200  # what a compressed file may become: so much, or so many times its size
+MEMBER_BYTES = 1 << 16  # of a compressed file that are read at a time: what is left of them is copied for each member
+ZST_BYTES = 64, 2048  # that are read at a time, as long as they become much, and else: four of them may become 128 KiB
 STANDARD_INPUT = "-"
 
 
@@ -95,7 +100,7 @@ def load_pieces(path: str, size: int) -> Iterator[Text]:
     """Yields the file in pieces of about `size` bytes that end where lines end, decompressed as they are wanted."""
     lines, step = 0, min(size, READ_BYTES)
     with _opened(path) as (stream, kind):
-        found = iter(lambda: stream.read(step), b"") if kind == "plain" else _decompressed(stream, kind, path, step)
+        found = iter(lambda: stream.read(step), b"") if kind == "plain" else _decompressed(stream, kind, path)
         joined = bytearray()
         for piece in found:
             joined += piece
@@ -121,7 +126,7 @@ def _text_of(path: str, content: bytearray, lines: int) -> Text:
 def head(path: str, size: int = 1 << 16) -> bytes:
     """Returns the first bytes of the file, decompressed, as many as there are up to about `size`."""
     with _opened(path) as (stream, kind):
-        pieces = iter([stream.read(size)]) if kind == "plain" else _decompressed(stream, kind, path, 1 << 14)
+        pieces = iter([stream.read(size)]) if kind == "plain" else _decompressed(stream, kind, path)
         found = b""
         while len(found) < size and (piece := next(pieces, None)) is not None:
             found += piece
@@ -185,6 +190,8 @@ def not_written(path: str, error: OSError) -> DataError:
 def _opened(path: str) -> Iterator[tuple[IO[bytes], str]]:
     """Yields the raw stream and its compression, "plain" or a key of _MAGIC."""
     try:
+        if path != STANDARD_INPUT and not os.path.isdir(path) and not stat.S_ISREG(os.stat(path).st_mode):
+            raise DataError(f"{path} is a pipe or a device, not a file.\nPass - and the data on standard input.")
         with _standard_input() if path == STANDARD_INPUT else open(path, "rb") as stream:
             start = stream.read(16)
             stream.seek(0)
@@ -226,41 +233,99 @@ def _plain(stream: IO[bytes]) -> NDArray[np.uint8]:
         return np.frombuffer(stream.read(), np.uint8)
 
 
-def _decompressed(stream: IO[bytes], kind: str, path: str, step: int = READ_BYTES) -> Iterator[bytes]:
-    """Yields the pieces of a compressed file of one or more members; an error where the last one does not end."""
+def _decompressed(stream: IO[bytes], kind: str, path: str) -> Iterator[bytes]:
+    """Yields the pieces of a compressed file of one or more members, each of at most about 1 MiB; an error where the
+    last one does not end, or where all is far larger than the file."""
     broken: tuple[type[Exception], ...] = (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError)
     if kind == "zst":
         from zstandard import ZstdError
 
         broken += (ZstdError,)
+    taken, size = 0, 0
     try:
-        member = _decompressor(kind)
-        while piece := stream.read(step):
+        member = _Member(kind)
+        while piece := stream.read(MEMBER_BYTES if kind != "zst" else ZST_BYTES[0 < size <= BOMB_RATIO * taken]):
+            taken += len(piece)
             while piece:
                 if member.eof:
-                    piece = piece.lstrip(b"\0")  # padding is legal between members
-                    member = _decompressor(kind) if piece else member
-                if piece:
-                    yield member.decompress(piece)
-                    piece = member.unused_data if member.eof else b""
+                    piece = piece.lstrip(b"\0")  # padding is legal between members, and behind the last
+                    if not piece:
+                        break
+                    member = _Member(kind)
+                for found in member.pieces(piece):
+                    size += len(found)
+                    if is_bomb(taken, size):
+                        raise DataError(f"{path}: {expands(size)}\nDecompress it first if it is what it should be.")
+                    yield found
+                piece = member.rest if member.eof else b""
         if not member.eof:
             raise EOFError("it ends too early")
     except broken as e:
+        if isinstance(e, DataError):
+            raise
         raise DataError(f"{path}: the .{kind} compression is broken or cut short ({e}).\nFetch the file again.") from e
 
 
-def _decompressor(kind: str) -> Any:
-    match kind:
-        case "gz":
-            return zlib.decompressobj(wbits=31)
-        case "xz":
-            return lzma.LZMADecompressor()
-        case "bz2":
-            return bz2.BZ2Decompressor()
-        case _:
-            from zstandard import ZstdDecompressor
+def check_archive(path: str, content: IO[bytes]) -> None:
+    """Raises an error where a zip archive, such as .npz and .xlsx are, holds far more than its size.
 
-            return ZstdDecompressor(max_window_size=1 << 31).decompressobj()
+    zipfile reads no more of an entry than the archive announces.
+    """
+    with zipfile.ZipFile(content) as archive:
+        size = sum(entry.file_size for entry in archive.infolist())
+    if is_bomb(content.seek(0, os.SEEK_END), size):
+        raise DataError(f"{path}: {expands(size)}\nMake the file again, or pass another one.")
+    content.seek(0)
+
+
+def is_bomb(taken: int, size: int) -> bool:
+    """Returns whether compressed bytes become so many that they are made to fill the memory: text becomes ten times its
+    size at most, a file of one byte repeated a million times."""
+    return size > BOMB_BYTES and size > BOMB_RATIO * taken
+
+
+def expands(size: int) -> str:
+    return f"a small compressed file that becomes more than {size >> 20:,} MiB."
+
+
+class _Member:
+    """One compressed stream of a file, decompressed in small pieces however well it is compressed."""
+
+    def __init__(self, kind: str) -> None:
+        self.made: Any
+        match kind:
+            case "gz":
+                self.made = zlib.decompressobj(wbits=31)
+            case "xz":
+                self.made = lzma.LZMADecompressor()
+            case "bz2":
+                self.made = bz2.BZ2Decompressor()
+            case _:
+                from zstandard import ZstdDecompressor
+
+                self.made = ZstdDecompressor(max_window_size=1 << 31).decompressobj()
+        self.kind = kind
+
+    @property
+    def eof(self) -> bool:
+        return bool(self.made.eof)
+
+    @property
+    def rest(self) -> bytes:
+        """Returns what follows the end of this member."""
+        return bytes(self.made.unused_data)
+
+    def pieces(self, compressed: bytes) -> Iterator[bytes]:
+        if self.kind == "zst":  # without a limit of its own
+            yield self.made.decompress(compressed)
+        elif self.kind == "gz":
+            while compressed and not self.eof:
+                yield self.made.decompress(compressed, READ_BYTES)
+                compressed = self.made.unconsumed_tail
+        else:
+            yield self.made.decompress(compressed, READ_BYTES)
+            while not self.eof and not self.made.needs_input:
+                yield self.made.decompress(b"", READ_BYTES)
 
 
 @contextmanager

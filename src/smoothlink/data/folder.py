@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 
 from smoothlink.data.atomic import replace_folder
 from smoothlink.data.files_on_disk import STANDARD_INPUT, load_bytes, not_written
-from smoothlink.data.matrices_from_rows import LARGEST_ID
+from smoothlink.data.matrices_from_rows import LARGEST_ID, check_announced
 from smoothlink.data.read import Data, FileSizes, Options
 from smoothlink.errors import DataError
 from smoothlink.machines.rows_in_files import MappedMatrix
@@ -43,6 +43,7 @@ def read(path: str, options: Options) -> Data:
         for name, crc in zip((f"{letter}_indices", f"{letter}_data"), found, strict=True):
             if name in ARRAYS:
                 _compare(path, header, name, crc)
+        check_announced(path, "feature" if letter == "x" else "label", matrix.shape[1], matrix.indices, AGAIN)
     return data
 
 
@@ -191,7 +192,7 @@ def _header(path: str) -> dict[str, Any]:
         fits = header["format"] == FORMAT and all(type(v) is int and 0 <= v <= LARGEST_ID for v in sizes)
         fits = fits and isinstance(header.get(CHECKSUMS, {}), dict)
         version = header["version"]
-    except (OSError, ValueError, KeyError, TypeError) as e:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as e:
         raise DataError(f"{path}: {HEADER} cannot be read ({e!r}).\n{AGAIN}") from e
     if fits and version != VERSION:
         raise DataError(
@@ -218,6 +219,8 @@ def _compare(path: str, header: dict[str, Any], name: str, crc: int) -> None:
 def _mapped(path: str, name: str) -> NDArray[Any]:
     file = os.path.join(path, f"{name}.npy")
     try:
+        if os.path.exists(file) and not os.path.isfile(file):
+            raise ValueError("it is no file")
         with open(file, "rb") as stream:
             if npy.read_magic(stream) == (1, 0):
                 shape, fortran, dtype = npy.read_array_header_1_0(stream)
@@ -227,18 +230,18 @@ def _mapped(path: str, name: str) -> NDArray[Any]:
                         raise ValueError("it was cut short")
                     return np.memmap(file, dtype, "r", offset, shape) if shape[0] else np.zeros(0, dtype)
         raise ValueError(f"it is not one list of {np.dtype(ARRAYS[name])}")
-    except (OSError, ValueError) as e:
+    except Exception as e:  # a damaged header makes NumPy raise nearly anything
         raise DataError(f"{file}: not as it should be ({e}).\n{AGAIN}") from e
 
 
 def _names(path: str, header: dict[str, Any], key: str, count: int) -> list[str] | None:
     file = Path(path, f"{key}.json")
-    if not file.exists():
+    if not file.is_file():
         return None
     try:
         text = file.read_text()
         names = json.loads(text)
-    except (OSError, ValueError) as e:
+    except (OSError, ValueError, RecursionError) as e:
         raise DataError(f"{file}: the names cannot be read ({e}).\n{AGAIN}") from e
     if not isinstance(names, list) or len(names) != count or not all(isinstance(name, str) for name in names):
         raise DataError(f"{file} is not a list of {count} names.\n{AGAIN}")

@@ -57,6 +57,14 @@ class Reading(NamedTuple):
         found = {self.format_of(path) for path in paths}
         return self._replace(format=found.pop()) if len(found) == 1 else self
 
+    def settled(self, *paths: str) -> Reading:
+        """Returns the same for files that go together: a feature 0 in an svmlight file settles where all count from."""
+        from smoothlink.data.read import read
+
+        if self.zero_based is not None or any(self.format_of(path) != "svmlight" for path in paths):
+            return self
+        return self._replace(zero_based=any(read(path, format="svmlight").zero_based for path in paths))
+
     def for_model(self, model: FittedModel, path: str) -> Reading:
         """Returns the same with the format of a file for a model; for one of texts a .txt file may be lines of text."""
         from smoothlink.data.formats import recognise

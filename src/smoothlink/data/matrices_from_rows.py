@@ -4,12 +4,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, issparse
 
 from smoothlink.errors import DataError
+from smoothlink.machines.rows_in_files import check_sparse
 
 LARGEST_ID = np.iinfo(np.int32).max  # ids are 32-bit, so sizes go up to this
-_TABLE = 1 << 26  # ids below this are made contiguous with a table, others by sorting
+_TABLE = 1 << 20  # ids below this, or below four times their number, are made contiguous with a table, else by sorting
+PLENTY, FAR_MORE = 1 << 24, 64  # columns that any file may announce, or so many times those that its ids reach
 
 
 def fits(value: float) -> bool:
@@ -34,7 +36,7 @@ def contiguous(ids: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.in
     """Returns ids with gaps counted from 0 in their order, and the id of each number."""
     if not len(ids):
         return ids, np.empty(0, np.int64)
-    if ids.max() >= _TABLE:
+    if ids.max() >= max(_TABLE, 4 * len(ids)):
         kept, ranks = np.unique(ids, return_inverse=True)
         return ranks.astype(np.int32), kept.astype(np.int64)
     seen = np.zeros(int(ids.max()) + 1, np.bool_)
@@ -43,13 +45,26 @@ def contiguous(ids: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.in
     return table[ids], np.flatnonzero(seen)
 
 
+def check_announced(path: str, noun: str, announced: int, ids: NDArray[Any], remedy: str) -> int:
+    """Returns how many columns a file announces; raises an error where its ids do not come near.
+
+    A few bytes of a header would otherwise ask for the memory of arrays with a place for each column.
+    """
+    if announced > PLENTY and announced > FAR_MORE * (reached := int(ids.max(initial=-1)) + 1):
+        what = f"{announced:,} {noun}s are announced, and the ids of those that occur are below {reached:,}."
+        raise DataError(f"{path}: {what}\n{remedy}")
+    return announced
+
+
 def checked(matrix: Any, what: str, *, binary: bool) -> csr_array:
     """Returns a sparse or dense matrix as sorted float32 CSR; raises an error for what a Data cannot hold."""
-    matrix = csr_array(matrix)
-    if max(matrix.shape) > LARGEST_ID:
-        raise DataError(f"{what} has shape {matrix.shape}; up to {LARGEST_ID} rows and columns can be read.")
+    matrix = matrix if issparse(matrix) else np.asarray(matrix)
     if matrix.dtype.kind not in "bifu":
         raise DataError(f"{what} has values of type {matrix.dtype}; only numbers can be read.")
+    matrix = matrix.astype(np.float64) if matrix.dtype.kind == "f" and matrix.dtype.itemsize == 2 else matrix
+    matrix = csr_array(check_sparse(matrix, what))
+    if max(matrix.shape) > LARGEST_ID:
+        raise DataError(f"{what} has shape {matrix.shape}; up to {LARGEST_ID} rows and columns can be read.")
     before = matrix.nnz
     matrix = _rounded(matrix, what)
     matrix.sum_duplicates()

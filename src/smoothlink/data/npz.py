@@ -1,7 +1,6 @@
 """NumPy archives: one .npz with X, Y and names, as `write` makes it, or a pair X.npz and Y.npz by scipy's save_npz."""
 
 import json
-import zipfile
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
@@ -11,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csc_array, csr_array
 
-from smoothlink.data.files_on_disk import load, other_half, replacing
-from smoothlink.data.matrices_from_rows import LARGEST_ID, checked
+from smoothlink.data.files_on_disk import check_archive, load, other_half, replacing
+from smoothlink.data.matrices_from_rows import LARGEST_ID, check_announced, checked
 from smoothlink.data.read import Data, Options
 from smoothlink.errors import DataError
 
@@ -52,10 +51,10 @@ def _arrays(path: str) -> Arrays:
     content = BytesIO(load(path).data.tobytes())
 
     def take() -> Arrays:
-        zipfile.ZipFile(content).close()  # np.load would also take a lone .npy
-        content.seek(0)
+        check_archive(path, content)  # which must be one: np.load would also take a lone .npy
         with np.load(content, allow_pickle=False) as archive:
-            return dict(archive)
+            # Of an entry that is no array NumPy gives the bytes.
+            return {name: array for name, array in archive.items() if isinstance(array, np.ndarray)}
 
     arrays: Arrays = _trying(take, path, "is not a complete .npz archive of plain arrays", "Make or fetch it again.")
     return arrays
@@ -65,6 +64,8 @@ def _trying(load_part: Callable[[], Any], path: str, trouble: str, remedy: str) 
     """Returns the result of `load_part`; whatever a hostile archive makes NumPy raise becomes one message."""
     try:
         return load_part()
+    except DataError:
+        raise
     except Exception as e:
         reason = " ".join(str(e).split())[:120]
         raise DataError(f"{path} {trouble} ({reason}).\n{remedy}") from e
@@ -90,7 +91,10 @@ def _part(path: str, arrays: Arrays, letter: str, binary: bool = False) -> csr_a
         matrix = _trying(
             lambda: _compressed(parts, kind), path, "does not hold a sound sparse matrix", "Make or fetch it again."
         )
-    return checked(matrix, where, binary=binary or letter == "Y")
+    noun = "label" if binary or letter == "Y" else "feature"
+    found = checked(matrix, where, binary=noun == "label")
+    check_announced(path, noun, found.shape[1], found.indices, "Save the matrix again with the columns that it has.")
+    return found
 
 
 def _compressed(parts: Arrays, kind: str) -> csr_array | csc_array:

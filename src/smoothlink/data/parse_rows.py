@@ -233,7 +233,7 @@ class Rules(NamedTuple):
     features: int  # and are below this
     has_labels: bool  # False: only `f:v` pairs, as in the new XMC form
     empty_is_row: bool  # a line of no bytes is a row; otherwise it needs a space at least
-    svmlight: bool  # `# comment`, `qid:7`, and labels such as +1 or 3.0
+    svmlight: bool  # blank lines are no rows, even with spaces; `# comment`, `qid:7`, and labels such as +1 or 3.0
 
 
 class Parsed(NamedTuple):
@@ -262,10 +262,10 @@ def parse_rows(buf: Bytes, start: int, stop: int, rules: Rules) -> Parsed:
         line = p
         p = _skip_spaces(buf, p, stop)
         ended = p == stop or buf[p] == _NEWLINE
-        if ended and not rules.empty_is_row and _is_empty(buf, line, p):
+        if ended and not rules.empty_is_row and (rules.svmlight or _is_empty(buf, line, p)):
             p += 1
             continue
-        if rules.svmlight and p == line and not ended and buf[p] == _HASH:
+        if rules.svmlight and not ended and buf[p] == _HASH:
             p = _end_of_line(buf, p, stop) + 1
             continue
         if rules.has_labels and not ended:
@@ -352,7 +352,7 @@ def _integer(buf: Bytes, p: int, stop: int) -> tuple[int, int]:
 @compiled()
 def _labels(buf: Bytes, p: int, stop: int, rules: Rules, out: Ids, k: int) -> tuple[int, int, int]:
     """Parses label ids `1,2`, none where the first token is a feature; returns code, place after them, their end."""
-    if rules.svmlight and (buf[p] == _Q or buf[p] == _HASH):
+    if rules.svmlight and buf[p] == _Q:
         return OK, p, k
     first = k
     while True:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from smoothlink.errors import DataError
+from smoothlink.errors import DataError, printable
 
 if TYPE_CHECKING:
     from smoothlink.estimator import SmoothLinkClassifier
@@ -268,7 +268,7 @@ def write(
             return
         lines = table_lines(form.format, columns, rows)
     if path is None:
-        sys.stdout.writelines(lines)
+        sys.stdout.writelines(map(printable, lines) if sys.stdout.isatty() else lines)
         return
     with replacing(path) as stream:
         stream.writelines(line.encode() for line in lines)

@@ -21,6 +21,7 @@ class Style(NamedTuple):
     between_features: bytes = b" "
     before_value: bytes = b":"
     closing: bytes = b"\n"
+    no_entries: bytes = b""  # in place of the labels and features of a row that has none
     first: int = 0  # the number of the first feature
 
 
@@ -33,6 +34,7 @@ class Separators(NamedTuple):
     between_features: Bytes
     before_value: Bytes
     closing: Bytes
+    no_entries: Bytes
 
 
 class CsrArrays(NamedTuple):
@@ -128,5 +130,7 @@ def _put_rows(
             p = _put_id(out, p, x.ids[j], first, feature_spelling)
             p = _put(out, p, parts.before_value)
             p = put_float(out, p, x.values[j])
+        if x.ptr[i] == x.ptr[i + 1] and y.ptr[i] == y.ptr[i + 1]:
+            p = _put(out, p, parts.no_entries)
         p = _put(out, p, parts.closing)
     return p

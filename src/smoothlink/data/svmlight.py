@@ -23,9 +23,12 @@ def read(path: str, options: Options) -> Data:
 
 
 def write(data: Data, path: str) -> None:
-    """Features count from 1, as LIBSVM wants them, unless those read did not; empty last columns leave no trace."""
+    """Features count from 1, as LIBSVM wants them, unless those read did not; empty last columns leave no trace.
+
+    A row without labels and features gets the number of a query: blank lines are no rows.
+    """
     with replacing(path) as stream:
-        write_rows(stream, data.X, data.Y, Style(first=0 if data.zero_based else 1))
+        write_rows(stream, data.X, data.Y, Style(first=0 if data.zero_based else 1, no_entries=b"qid:0"))
 
 
 def _parsed(text: Text, labels: ColumnLimit, features: ColumnLimit, options: Options) -> tuple[Table, bool | None]:

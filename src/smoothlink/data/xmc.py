@@ -3,9 +3,11 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from smoothlink.data.files_on_disk import (
@@ -14,11 +16,12 @@ from smoothlink.data.files_on_disk import (
     head,
     load,
     load_pieces,
+    not_written,
     other_half,
     replacing,
     shown,
 )
-from smoothlink.data.matrices_from_rows import LARGEST_ID, csr
+from smoothlink.data.matrices_from_rows import LARGEST_ID, check_announced, csr
 from smoothlink.data.parse_rows import ColumnLimit, Grammar, Table, parse
 from smoothlink.data.print_rows import Style, write_rows
 from smoothlink.data.read import Data, FileSizes, Options
@@ -46,8 +49,8 @@ def read(path: str, options: Options) -> Data:
     features = ColumnLimit.of("feature", options.n_features, header.columns)
     table = parse(text, header.end, Grammar(empty_is_row=True), labels, features, options)
     table = _as_announced(text, table, header)
-    X = csr(table.ptr, table.ids, table.values, features.count(table.ids))
-    return Data(X, csr(table.label_ptr, table.labels, None, labels.count(table.labels)))
+    X = csr(table.ptr, table.ids, table.values, _columns(path, features, table.ids))
+    return Data(X, csr(table.label_ptr, table.labels, None, _columns(path, labels, table.labels)))
 
 
 def sizes(path: str, options: Options) -> FileSizes | None:
@@ -79,8 +82,9 @@ class Stream:
 
     def columns(self) -> tuple[int, int]:
         """Returns how many features and labels there are: as given, or as found by now."""
-        d, c = self.largest
-        return (self.features.size if self.features.source else d), (self.labels.size if self.labels.source else c)
+        found = zip((self.features, self.labels), self.largest, strict=True)
+        d, c = (_columns(self.text.path, limit, np.array([count - 1])) for limit, count in found)
+        return d, c
 
     def parts(self) -> Iterator[tuple[csr_array, csr_array]]:
         """Yields blocks of rows. Blank lines may follow the rows that the header announces, nothing else."""
@@ -112,17 +116,29 @@ def write(data: Data, path: str) -> None:
 
 
 def write_pair(data: Data, path: str) -> None:
-    """Writes the new form: features to `path`, labels to its other half."""
+    """Writes the new form: features to `path`, labels to its other half.
+
+    Both are on disk before the old labels go, and the new ones come last: a kill leaves the old pair, the new one, or
+    features without labels, which are refused; never those of one with the labels of the other.
+    """
     labels_path = other_half(path, HALVES)
     if labels_path is None:
         raise DataError(
             f"{path}: the labels go to a second file, named by putting Y for Xf.\nWrite to trn_X_Xf.txt, say."
         )
     none = csr(np.zeros(data.X.shape[0] + 1, np.int32), np.empty(0, np.int32), None, 0)
-    with replacing(str(labels_path)) as label_stream, replacing(path) as stream:
-        for target, matrix in ((stream, data.X), (label_stream, data.Y)):
-            target.write(b"%d %d\n" % matrix.shape)
-            write_rows(target, matrix, none, Style(after_labels=b""))
+    new = {Path(path): data.X, labels_path: data.Y}
+    try:
+        with TemporaryDirectory(".part", f".{Path(path).name}.", Path(path).resolve().parent) as folder:
+            for target, matrix in new.items():
+                with replacing(str(Path(folder, target.name))) as stream:
+                    stream.write(b"%d %d\n" % matrix.shape)
+                    write_rows(stream, matrix, none, Style(after_labels=b""))
+            labels_path.unlink(missing_ok=True)
+            for target in new:
+                Path(folder, target.name).replace(target)
+    except OSError as error:
+        raise not_written(path, error) from error
 
 
 def _header(text: Text) -> XmcHeader:
@@ -140,6 +156,13 @@ def _header(text: Text) -> XmcHeader:
     if max(columns, labels or 0) > LARGEST_ID:
         raise text.error(0, f"the header announces more than {LARGEST_ID} columns.", "Fix the header: ids are 32-bit.")
     return XmcHeader(rows, columns, labels, min(end + 1, len(text.data)))
+
+
+def _columns(path: str, limit: ColumnLimit, ids: NDArray[Any]) -> int:
+    """Returns the number of columns: as given or announced, or one more than the largest id."""
+    remedy = f"Fix the header, or pass --{limit.noun}s auto to count them."
+    announced = limit.source == "header"
+    return check_announced(path, limit.noun, limit.size, ids, remedy) if announced else limit.count(ids)
 
 
 def _as_announced(text: Text, table: Table, header: XmcHeader) -> Table:
@@ -178,8 +201,8 @@ def _read_pair(text: Text, header: XmcHeader, options: Options) -> Data:
     Y = _half(labels_text, labels_header, labels, options)
     Y = _only_ones(labels_text, Y)
     return Data(
-        csr(X.ptr, X.ids, X.values, features.count(X.ids)),
-        csr(Y.ptr, Y.ids, None, labels.count(Y.ids)),
+        csr(X.ptr, X.ids, X.values, _columns(text.path, features, X.ids)),
+        csr(Y.ptr, Y.ids, None, _columns(labels_text.path, labels, Y.ids)),
     )
 
 

@@ -19,6 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from smoothlink.errors import DataError
 from smoothlink.machines.host_and_device import HOST, Machine
 
 Array = NDArray[Any]
@@ -125,6 +126,34 @@ class MappedMatrix(sp.csr_array):
             if not ascends.all():
                 return None
         return crcs
+
+
+def check_sparse(A: Any, name: str) -> Any:
+    """Returns a sparse matrix whose arrays fit together, and what is not sparse as it is; raises DataError otherwise.
+
+    Compiled code trusts indices, and would read or write outside of its arrays. A mapped matrix was looked through when
+    it was read.
+    """
+    if not sp.issparse(A) or A.ndim != 2 or isinstance(A, MappedMatrix):
+        return A
+    A = A if A.format in ("csr", "csc") else A.tocoo()
+    if A.format == "coo":
+        fits = all(len(at) == len(A.data) and _below(at, size) for at, size in zip(A.coords, A.shape, strict=True))
+    else:
+        major, minor = A.shape if A.format == "csr" else A.shape[::-1]
+        ptr, entries = A.indptr, len(A.indices)
+        fits = len(ptr) == major + 1 and ptr[0] == 0 and ptr[-1] <= entries == len(A.data)
+        fits = fits and bool((ptr[1:] >= ptr[:-1]).all()) and _below(A.indices[: ptr[-1]], minor)
+    if not fits:
+        raise DataError(
+            f"{name} is a sparse matrix whose indices do not fit its shape {A.shape[0]} x {A.shape[1]}.\n"
+            f"Make it again; {name}.check_format() says what is wrong."
+        )
+    return A
+
+
+def _below(indices: Array, size: int) -> bool:
+    return not len(indices) or bool(indices.min() >= 0 and indices.max() < size)
 
 
 def piece(array: Array, begin: int, end: int) -> Array:

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse
 
 from smoothlink.errors import DataError, plural
+from smoothlink.machines.rows_in_files import check_sparse
 from smoothlink.metrics.bootstrap import BinnedGap, MeanLabelF1, Metric, Ratio, Statistic, divide, draw, interval
 from smoothlink.metrics.names import KS, format_value, interval_text, meaning, metric_of
 from smoothlink.metrics.reliability import EQUAL_MASS_BINS, equal_mass_bins
@@ -287,7 +288,7 @@ class _CheckedTruth(NamedTuple):
 
 def _zero_one(matrix: csr_array, name: str) -> csr_array:
     """Returns a canonical float64 copy, sorted, without explicit zeros; raises DataError for other entries."""
-    found: csr_array = csr_array(matrix).astype(np.float64)  # a copy
+    found: csr_array = csr_array(check_sparse(matrix, name)).astype(np.float64)  # a copy
     found.sum_duplicates()
     found.eliminate_zeros()
     if (found.data != 1).any():
@@ -301,7 +302,7 @@ def ranked_labels(topk: csr_array, k: int) -> Array:
         raise DataError(
             f"topk is {type(topk).__name__}; its rank is the order of CSR entries. Pass infer.topk_csr(...)."
         )
-    lengths = np.diff(topk.indptr)
+    lengths = np.diff(check_sparse(topk, "topk").indptr)
     if lengths.max() < min(k, topk.shape[1]):
         raise DataError(
             f"topk has at most {lengths.max()} entries per row; metrics at {k} need {min(k, topk.shape[1])}. "

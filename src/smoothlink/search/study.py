@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from smoothlink.choices import settings_from_former
+from smoothlink.errors import DataError
 from smoothlink.metrics.names import is_better, metric_of
 from smoothlink.search.space import Best, Tuned
 
@@ -27,7 +28,7 @@ def check_study(path: Any, resume: bool, sampler: str) -> None:
     if path is not None and Path(path).exists():
         from smoothlink.search.journal import is_journal
 
-        if not is_journal(path):
+        if not Path(path).is_file() or not is_journal(path):
             raise ValueError(f"{os.fspath(path)} is not a study of `smoothlink tune`.\nPass another name with --study.")
 
 
@@ -39,14 +40,19 @@ def open_study(path: Any, sampler: str, seed: int, metric: str) -> Any:
     from smoothlink.search.journal import open_journal
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)  # of a failed trial it would print a traceback
-    storage = None if path is None else JournalStorage(open_journal(os.fspath(path)))
-    run = optuna.create_study(
-        study_name=NAME,
-        storage=storage,
-        load_if_exists=True,
-        direction="minimize" if metric_of(metric).lower_is_better else "maximize",
-        pruner=optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=2),
-    )
+    try:
+        run = optuna.create_study(
+            study_name=NAME,
+            storage=None if path is None else JournalStorage(open_journal(os.fspath(path))),
+            load_if_exists=True,
+            direction="minimize" if metric_of(metric).lower_is_better else "maximize",
+            pruner=optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=2),
+        )
+    except OSError:
+        raise
+    except Exception as error:  # a damaged line makes Optuna raise nearly anything
+        what = f"a line of it is damaged ({type(error).__name__}: {error})"
+        raise DataError(f"{os.fspath(path)}: {what}.\nPass another --study, or remove it to start anew.") from error
     run.sampler = optuna.samplers.RandomSampler(seed) if sampler == "random" else optuna.samplers.TPESampler(seed=seed)
     return run
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from smoothlink.machines.compiled import compiled
 from smoothlink.machines.copies import group_numbers
+from smoothlink.machines.rows_in_files import check_sparse
 from smoothlink.types import Matrix, RowGroups
 
 Array = NDArray[Any]
@@ -30,7 +31,7 @@ def stratified_split(
     groups: one value for each row; rows of the same group are in the same part.
     """
     share = checked_shares(shares)
-    Y = sp.csr_array(Y)
+    Y = sp.csr_array(check_sparse(Y, "Y"))
     Y = sp.csr_array((np.ones(Y.nnz), Y.indices, Y.indptr), Y.shape)
     n, group = Y.shape[0], group_numbers(groups, Y.shape[0])
     if group is None:

@@ -23,7 +23,7 @@ from smoothlink.machines.copies import is_missing
 from smoothlink.text.data_frames import list_names
 from smoothlink.text.label_cells import LIST, NONE, Guess, guess_separator, names_in, shown, text_of, unlikely_labels
 from smoothlink.text.numbers import Document, numbers_in
-from smoothlink.text.tables import KINDS, Row, Table, decode, lines_of, read_table, write_table
+from smoothlink.text.tables import KINDS, Row, Table, decode, json_value, lines_of, read_table, write_table
 
 Array = NDArray[Any]
 
@@ -458,7 +458,7 @@ def line_parts(path: str, source: DocumentSource, parts: Sequence[Array], target
     """Copies lines as they are; the objects of one list become a line each."""
     text = decode(load_bytes(path).tobytes(), path, source.encoding)[0]
     if source.format == "jsonl" and text.lstrip().startswith("["):
-        units = [json.dumps(entry, ensure_ascii=False) for entry in json.loads(text)]
+        units = [json.dumps(entry, ensure_ascii=False) for entry in json_value(text)]
     else:
         units = [line for _, line in lines_of(text)]
     for rows, target in zip(parts, targets, strict=True):

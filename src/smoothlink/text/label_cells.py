@@ -21,6 +21,7 @@ LEAST_REPEATED = 0.4  # of the rows with a mark, those whose cell recurs, its pi
 LEAST_MARKED = 0.1  # of the cells, those with a mark that names seldom hold
 LEAST_ASKED = 0.5  # of the cells, those with a rare separator; of these, those whose pieces turn up in other cells
 LEAST_UNIQUE = 0.2  # of the rows, those whose cell no other has: whole cells would teach little
+LONGEST_NUMBER = 10_000  # bits of a label that is a number; Python spells no longer ones
 LONGEST_NAME = 100  # characters; lines of a cell that are longer are text
 
 
@@ -177,10 +178,10 @@ def names_in_text(cell: str, separator: str | None, where: str) -> list[str]:
         return split_cell(cell, separator)
     try:
         found = json.loads(cell)
-    except ValueError:
+    except (ValueError, RecursionError):
         try:
             found = ast.literal_eval(cell)
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
+        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
             found = None
     if not isinstance(found, list | tuple):
         remedy = 'Mend it, or name what separates labels: --label-separator ",", label_separator=",".'
@@ -191,6 +192,8 @@ def names_in_text(cell: str, separator: str | None, where: str) -> list[str]:
 def names_of_list(names: Iterable[Any], where: str) -> list[str]:
     """Returns label names as text, without the spaces around them; empty ones are none."""
     for name in names:
+        if isinstance(name, int) and name.bit_length() > LONGEST_NUMBER:
+            raise DataError(f"{where}: a label is a number of {name.bit_length():,} bits.\nWrite it in quotes.")
         if isinstance(name, bool) or not isinstance(name, str | Integral):
             what = f"the label {name!r:.60} is a {type(name).__name__}"
             raise DataError(f"{where}: {what}.\nLabels are text or whole numbers.")

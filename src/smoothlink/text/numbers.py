@@ -58,7 +58,7 @@ def numbers_in(cells: Sequence[Any], where: str) -> Array | None:
             found += [
                 math.nan if v is None else float(v) for v in (value if isinstance(value, list | tuple) else [value])
             ]
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError, RecursionError):
             raise DataError(
                 f"{where}: {cell!r:.60} is no number and no list of numbers.\nName columns of numbers with --numbers."
             ) from None

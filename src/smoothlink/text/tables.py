@@ -19,7 +19,7 @@ from datetime import date, datetime, time
 from statistics import median
 from typing import IO, Any, NamedTuple
 
-from smoothlink.data.files_on_disk import load_bytes, replacing
+from smoothlink.data.files_on_disk import check_archive, expands, is_bomb, load_bytes, replacing
 from smoothlink.data.formats import OLD_EXCEL, TEXT_FORMATS, format_by_suffix
 from smoothlink.errors import DataError, plural
 
@@ -27,6 +27,8 @@ KINDS = ("csv", "tsv", "jsonl", "parquet", "xlsx")
 NEEDS = {"parquet": "pyarrow", "xlsx": "openpyxl"}
 SHEET_ROWS, SHEET_CELL = 1 << 20, 32_767  # rows, and characters in a cell, that a sheet has room for
 NOT_IN_SHEETS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")  # no sheet may hold them
+EMPTY_CELLS, EMPTY_CELLS_EACH = 2_000_000, 200  # of a sheet: so many, or so many for each that is filled
+PARQUET_ROWS, PARQUET_ROWS_PER_BYTE = 1_000_000, 16  # of a file: so many, or so many for each byte
 BLOCK_ROWS = 1 << 16  # rows at a time that become columns of Parquet
 ROWS_SAMPLED = 1000  # rows that say whether the first one is a header
 WORDS_OF_TEXT = 4  # in the cells of a column, or more, where it holds texts
@@ -232,8 +234,8 @@ def json_table(text: str, name: str, notes: tuple[str, ...]) -> Table:
     """Returns the table of objects, one on each line or all in one list; its columns are all keys that occur."""
     if text.lstrip().startswith("["):
         try:
-            listed = json.loads(text)
-        except ValueError as error:
+            listed = json_value(text)
+        except (ValueError, RecursionError) as error:
             raise DataError(f"{name}: this is not JSON ({error}).\nMend the file.") from error
         found = [(f"entry {number}", entry) for number, entry in enumerate(listed, 1)]
     else:
@@ -251,11 +253,28 @@ def json_table(text: str, name: str, notes: tuple[str, ...]) -> Table:
 
 def json_object(line: str, number: int, name: str) -> Any:
     try:
-        return json.loads(line)
-    except ValueError as error:
+        return json_value(line)
+    except (ValueError, RecursionError) as error:
         raise DataError(
             f"{name}, line {number}: this is not JSON ({error}): {line[:60]!r}\nMend the line, or take it out."
         ) from error
+
+
+def json_value(text: str) -> Any:
+    """Returns what JSON holds; halves of surrogate pairs, which escapes can spell and no file can hold, are U+FFFD."""
+    found = json.loads(text)
+    return without_halves(found) if SURROGATE_ESCAPE.search(text) else found
+
+
+def without_halves(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {without_halves(key): without_halves(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [without_halves(item) for item in value]
+    return SURROGATE.sub("\ufffd", value) if isinstance(value, str) else value
+
+
+SURROGATE_ESCAPE, SURROGATE = re.compile(r"\\u[dD][89a-fA-F]"), re.compile("[\ud800-\udfff]")
 
 
 def lines_of(text: str) -> Iterator[tuple[int, str]]:
@@ -266,23 +285,50 @@ def lines_of(text: str) -> Iterator[tuple[int, str]]:
 
 
 def parquet_table(raw: Any, name: str) -> Table:
-    from pyarrow import ArrowException, BufferReader, parquet, py_buffer
+    from pyarrow import ArrowException, BufferReader, parquet, py_buffer, types
 
     try:
-        file = parquet.ParquetFile(BufferReader(py_buffer(raw)))
-    except (ArrowException, OSError) as error:
+        columns = parquet.read_schema(BufferReader(py_buffer(raw)))
+        # Texts that a file holds once and names in many rows stay one text in memory.
+        texts = [field.name for field in columns if types.is_string(field.type) or types.is_large_string(field.type)]
+        file = parquet.ParquetFile(BufferReader(py_buffer(raw)), read_dictionary=texts)
+    except (ArrowException, OSError, ValueError) as error:
         raise unreadable(name, "Parquet", error) from error
+    if file.metadata.num_rows > PARQUET_ROWS and file.metadata.num_rows > PARQUET_ROWS_PER_BYTE * len(raw):
+        what = f"{file.metadata.num_rows:,} rows in {len(raw):,} bytes are no documents."
+        raise DataError(f"{name}: {what}\nMake the file again, or pass another one.")
 
     def rows() -> Iterator[Row]:
-        numbers = itertools.count(1)
+        numbers, size = itertools.count(1), 0
         try:
             for batch in file.iter_batches():
-                for cells in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                for cells in zip(*map(parquet_cells, batch.columns), strict=True):
+                    size += sum(len(cell) for cell in cells if isinstance(cell, str))
+                    if is_bomb(len(raw), size):
+                        raise DataError(f"{name}: {expands(size)}\nMake the file again, or pass another one.")
                     yield Row(f"row {next(numbers)}", [as_cell(cell) for cell in cells])
-        except (ArrowException, OSError) as error:
+        except DataError:
+            raise
+        except (ArrowException, OSError, ValueError) as error:
             raise unreadable(name, "Parquet", error) from error
 
-    return Table(name, list(file.schema_arrow.names), rows())
+    return Table(name, columns.names, rows())
+
+
+def parquet_cells(column: Any) -> list[Any]:
+    """Returns the cells of a column; dates and times that Python has none for are the numbers that the file holds."""
+    from pyarrow import types
+
+    column.validate(full=True)  # the reader does not look whether a place in a dictionary is one
+    if types.is_dictionary(column.type):
+        known = parquet_cells(column.dictionary)
+        return [None if place is None else known[place] for place in column.indices.to_pylist()]
+    try:
+        return list(column.to_pylist())
+    except (ValueError, OverflowError):
+        if not types.is_temporal(column.type):
+            raise
+        return list(column.view("int64" if column.type.bit_width == 64 else "int32").to_pylist())
 
 
 def sheet_rows(raw: Any, name: str) -> tuple[Iterator[Row], tuple[str, ...]]:
@@ -293,24 +339,41 @@ def sheet_rows(raw: Any, name: str) -> tuple[Iterator[Row], tuple[str, ...]]:
     if content.startswith(OLD_EXCEL):
         raise DataError(f"{name} is an old .xls, or has a password.\nSave it as .xlsx, without a password.")
     try:
+        check_archive(name, io.BytesIO(content))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # on pictures, checks of input and other things that are not read
             book = load_workbook(io.BytesIO(content), read_only=True, data_only=True)
             sheet = book.worksheets[0]
             sheet.reset_dimensions()  # those in the file may be wrong
-            cells = [[as_cell(value) for value in row] for row in sheet.iter_rows(values_only=True)]
+            cells = filled_cells(name, sheet.iter_rows(values_only=True))
+    except DataError:
+        raise
     except Exception as error:  # zipfile's, the XML parser's and openpyxl's own, of many types
         raise unreadable(name, "XLSX", error) from error
-    filled = [max((j for j, cell in enumerate(row, 1) if cell not in (None, "")), default=0) for row in cells]
-    width = max(filled, default=0)
-    rows = (
-        Row(f"row {number}", (row + [None] * width)[:width])
-        for number, (row, count) in enumerate(zip(cells, filled, strict=True), 1)
-        if count
-    )
+    width = max(map(len, cells), default=0)
+    rows = (Row(f"row {number}", row + [None] * (width - len(row))) for number, row in enumerate(cells, 1) if row)
     others = [other.title for other in book.worksheets[1:]]
     read = f"The sheet {sheet.title} is read, not {', '.join(others)}."
     return rows, (read,) if others else ()
+
+
+def filled_cells(name: str, rows: Iterable[Sequence[Any]]) -> list[list[Any]]:
+    """Returns the cells of each row up to its last one with a value; raises an error for a sheet that is nearly empty.
+
+    One cell at the far end of a row takes a few bytes of the file, and 16,384 cells of memory.
+    """
+    found, filled, empty = [], 0, 0
+    for values in rows:
+        count = max((j for j, value in enumerate(values, 1) if value not in (None, "")), default=0)
+        found.append([as_cell(value) for value in values[:count]])
+        filled += sum(value not in (None, "") for value in values)
+        empty += len(values)
+        if empty > EMPTY_CELLS and empty > EMPTY_CELLS_EACH * filled:
+            raise DataError(
+                f"{name}: of the first {empty:,} cells of the sheet {filled:,} are filled.\n"
+                "Delete what stands at its far end, or save it as .csv."
+            )
+    return found
 
 
 def unreadable(name: str, kind: str, error: Exception) -> DataError:

@@ -1,0 +1,60 @@
+"""What hostile files are made of, and the limits that every reader keeps on them."""
+
+import bz2
+import io
+import lzma
+import os
+import resource
+import struct
+import time
+import zipfile
+import zlib
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import zstandard
+
+SECONDS, BYTES = 5.0, 500 << 20  # that reading or refusing a small file may take
+COMPRESS = {
+    "gz": lambda content: zlib.compress(content, 9, wbits=31),
+    "xz": lambda content: lzma.compress(content, preset=0),
+    "bz2": bz2.compress,
+    "zst": zstandard.ZstdCompressor().compress,
+}
+
+
+def archive(entries: dict[str, bytes]) -> bytes:
+    """A zip archive of these files."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as target:
+        for name, content in entries.items():
+            target.writestr(name, content)
+    return made.getvalue()
+
+
+def npy(header: str | bytes, body: bytes = b"") -> bytes:
+    """A .npy file of version 1.0 with any header."""
+    text = header if isinstance(header, bytes) else header.encode()
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + body
+
+
+def npy_of(array) -> bytes:
+    made = io.BytesIO()
+    np.save(made, np.asarray(array))
+    return made.getvalue()
+
+
+@contextmanager
+def limited(seconds: float = SECONDS, size: int = BYTES):
+    """No more bytes than these can be allocated inside (on Linux), nor more seconds of the processor be taken."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    if os.path.exists("/proc/self/statm"):
+        now = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+        resource.setrlimit(resource.RLIMIT_AS, (now + size, hard))
+    began = time.process_time()
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+    assert time.process_time() - began < seconds
