@@ -77,6 +77,9 @@ def serve(
     timeout: Annotated[
         float, limit(min=0.1, metavar="SECONDS", help="The time for a request and its response.")
     ] = DEFAULTS.timeout,
+    max_connections: Annotated[
+        int, limit(min=1, metavar="N", help="The most connections of a process at a time.")
+    ] = DEFAULTS.max_connections,
     batch_wait: Annotated[
         float,
         limit(
@@ -116,6 +119,7 @@ def serve(
         max_upload=max_upload,
         max_rows=max_rows,
         timeout=timeout,
+        max_connections=max_connections,
         batch_wait=batch_wait / 1000,
         threads=threads or default_threads(loaded, workers),
         in_memory=memory,

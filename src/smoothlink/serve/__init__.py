@@ -30,6 +30,9 @@ class ServerSettings:
     batch_wait: float = 0.002  # seconds that a busy server waits for more of them
     timeout: float = 10.0  # seconds for a request to arrive and its response to be ready
     upload_timeout: float = 300.0  # the same for a table
+    idle_timeout: float = 30.0  # seconds that a connection may be silent before its first request and between two
+    max_head: int = 64 << 10  # bytes of a request's first line and headers
+    max_connections: int = 1000  # of a process, and no more than it may open files
     threads: int | None = None  # of matrix products; None: all cores
     in_memory: int = 1 << 30  # bytes of the model's copies, one in each process, up to which it is not mapped
     reload: bool = False  # whether a changed model file is loaded

@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 import gc
 import hashlib
-import json
 import logging
+import math
 import os
 import signal
 import socket
@@ -16,12 +16,12 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import uvicorn
 from prometheus_client.multiprocess import mark_process_dead
 from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.supervisors import Multiprocess
 from uvicorn.supervisors.multiprocess import Process
 
@@ -29,13 +29,13 @@ from smoothlink.errors import DataError, ModelFileError, SmoothLinkError
 from smoothlink.modelfile import load
 from smoothlink.safetensors_file import MAX_HEADER
 from smoothlink.serve import ServerSettings
+from smoothlink.serve.connections import Protocol
 from smoothlink.serve.prometheus import MULTIPROCESS_FOLDER, ServerMetrics
 from smoothlink.serve.schema import RefusedRequest
 from smoothlink.serve.web_app import create_app
 from smoothlink.vocabulary import with_vocabulary
 
 BACKLOG = 2048  # connections that wait to be accepted
-KEEP_ALIVE = 30  # seconds that a connection may be idle between requests
 RELOAD_INTERVAL = 1.0  # seconds between two looks at the model file
 SHORT_LIFE = 5.0  # seconds: a worker that is killed within them would be killed again
 HANGING = 30  # seconds without a sign of life after which a worker is killed; it gives one before it loads the model
@@ -52,14 +52,14 @@ def serve(
         factory=True,
         workers=workers,
         loop="asyncio",
-        http=Protocol,
+        http=partial(Protocol, settings=settings),  # type: ignore[arg-type]
         ws="none",
         log_level=logging.ERROR,
         access_log=False,
         server_header=False,
         proxy_headers=False,
         lifespan="off" if settings.reload else "auto",  # which would keep the first application alive
-        timeout_keep_alive=KEEP_ALIVE,
+        timeout_keep_alive=math.ceil(settings.idle_timeout),
         timeout_graceful_shutdown=int(settings.timeout) + 1,
         timeout_worker_healthcheck=HANGING,
         backlog=BACKLOG,
@@ -141,16 +141,6 @@ class Workers(Multiprocess):
             if code > 0 or age < SHORT_LIFE:
                 self.failure = f"A worker process of the server ended with code {code}; all are stopped."
                 self.should_exit.set()
-
-
-class Protocol(HttpToolsProtocol):
-    """HTTP whose response to what is not HTTP is JSON too."""
-
-    def send_400_response(self, msg: str) -> None:
-        body = json.dumps({"status": 400, "reason": msg}).encode()
-        head = f"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
-        self.transport.write(head.encode() + b"connection: close\r\n\r\n" + body)
-        self.transport.close()
 
 
 def listen(host: str, port: int) -> socket.socket:
