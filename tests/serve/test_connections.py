@@ -1,5 +1,6 @@
-"""What one client can do to a server by its connections alone, before any request has arrived."""
+"""What one client can do to a server by its connections alone, and what becomes of connections when it ends."""
 
+import asyncio
 import itertools
 import json
 import socket
@@ -8,9 +9,12 @@ import time
 from contextlib import ExitStack, contextmanager
 
 import pytest
+import uvicorn
 from served import listening, text_model
 
 from smoothlink.serve import ServerSettings
+from smoothlink.serve.connections import Protocol
+from smoothlink.serve.server import Server, listen
 
 GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
 POST = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -162,3 +166,48 @@ def test_where_all_connections_are_in_use_the_next_is_told_when_to_come_again():
         assert b"Retry-After: 1\r\n" in refused
         go.set()
         assert [status(one) for one in busy] == [200, 200]
+
+
+async def app(scope, receive, send):
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"ok"})
+
+
+async def ended(work):
+    """Returns what `work` returns, which is given the port of a server and a function that ends it."""
+    listening = listen("127.0.0.1", 0)
+    config = uvicorn.Config(app, http=Protocol, loop="asyncio", lifespan="off", timeout_graceful_shutdown=10)
+    server = Server(config)
+    config.load()
+    server.lifespan = config.lifespan_class(config)
+    await server.startup([listening])
+    return await work(listening.getsockname()[1], lambda: server.shutdown([listening]))
+
+
+def test_a_server_that_ends_responds_to_connections_that_were_not_accepted_yet():
+    async def work(port, end):
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:  # which no one has accepted
+            connection.sendall(GET + b"\r\n")
+            await end()
+            return connection.makefile("rb").read()
+
+    response = asyncio.run(ended(work))
+    assert response.startswith(b"HTTP/1.1 200 ")
+    assert b"connection: close" in response
+
+
+def test_a_server_that_ends_responds_to_the_next_request_of_a_connection():
+    async def work(port, end):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(GET + b"\r\n")
+        await reader.readuntil(b"ok")
+        ending = asyncio.create_task(end())
+        await asyncio.sleep(0.1)
+        writer.write(GET + b"\r\n")
+        response = await reader.read()
+        await ending
+        return response
+
+    response = asyncio.run(ended(work))
+    assert response.startswith(b"HTTP/1.1 200 ")
+    assert b"connection: close" in response

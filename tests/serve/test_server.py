@@ -14,19 +14,28 @@ import urllib.error
 import urllib.request
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 
 import psutil
 import pytest
 import uvicorn
 from fastapi.testclient import TestClient
 from served import client, listening, text_model
-from uvicorn.supervisors.multiprocess import SIGNALS
 
 from smoothlink.errors import ModelFileError, SmoothLinkError
 from smoothlink.serve import ServerSettings, create_app
 from smoothlink.serve.prometheus import MULTIPROCESS_FOLDER
-from smoothlink.serve.server import AppFactory, ReloadingApp, WatchedModel, Workers, fingerprint, listen
+from smoothlink.serve.server import (
+    STOPPING_SIGNALS,
+    AppFactory,
+    ReloadingApp,
+    WatchedModel,
+    Workers,
+    fingerprint,
+    listen,
+)
 
+PLAIN_SERVER = Path(__file__).parents[1] / "plain_server.py"
 MAPPED, READ = 0, 1 << 30  # bytes up to which a model is read into memory
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals are those of POSIX")
 
@@ -123,6 +132,31 @@ def test_sigterm_stops_all_workers(model):
         assert not psutil.wait_procs(workers, timeout=10)[1]
 
 
+@contextmanager
+def plain_server():
+    """Two workers that serve: the supervisor, its workers and the port."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen([sys.executable, str(PLAIN_SERVER)], stdout=subprocess.PIPE, text=True, env=environment)
+    try:
+        port = int(process.stdout.readline())
+        assert send(port, "/") == "ok"
+        workers = psutil.Process(process.pid).children()
+        wait(lambda: sum(psutil.pid_exists(one.pid) and bool(one.net_connections()) for one in workers) >= 2)
+        yield process, workers, port
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def test_workers_end_when_their_supervisor_is_killed():
+    with plain_server() as (process, workers, port):
+        process.kill()
+        assert not psutil.wait_procs(workers, timeout=20)[1]
+        with pytest.raises(OSError, match="refused"):
+            send(port, "/")
+
+
 class EndsWhileAsked:
     """An application whose worker ends before it gives a sign of life, and after it was asked for one."""
 
@@ -136,7 +170,7 @@ class EndsWhileAsked:
 )
 def test_workers_that_cannot_start_are_not_started_for_ever(factory, code, tmp_path, monkeypatch):
     monkeypatch.setenv(MULTIPROCESS_FOLDER, str(tmp_path))
-    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    handlers = {number: signal.getsignal(number) for number in STOPPING_SIGNALS}
     try:
         with listen("127.0.0.1", 0) as listening, pytest.raises(SmoothLinkError, match=f"code -?{code:d}"):
             Workers(uvicorn.Config(factory, factory=True, workers=1), [listening]).run()

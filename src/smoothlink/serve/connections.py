@@ -14,6 +14,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from smoothlink.serve import ServerSettings
 
 PROGRESS = 64 << 10  # bytes of a response that a client takes within `timeout`, or the connection is cut
+DRAIN_SECONDS = 1.0  # that a server which ends waits for the next request of a connection
 RESERVED_FILES = 128  # descriptors that are not for connections; more are never accepted at once
 
 
@@ -44,7 +45,20 @@ class Protocol(HttpToolsProtocol):
             self.timer = None
 
     def wait_for_request(self) -> None:
-        self.wait(self.settings.idle_timeout, self.transport.abort)
+        self.wait(DRAIN_SECONDS if self.draining else self.settings.idle_timeout, self.transport.abort)
+
+    @property
+    def draining(self) -> bool:
+        return bool(getattr(self.server_state, "draining", False))
+
+    def shutdown(self) -> None:
+        """Lets a request that has begun, or is on its way, be the last of this connection."""
+        if self.in_head:
+            return
+        if self.cycle is None or self.cycle.response_complete:
+            self.wait_for_request()
+        else:
+            self.cycle.keep_alive = False
 
     def check_progress(self) -> None:
         """Cuts the connection where the client does not take its response."""
@@ -132,8 +146,10 @@ class Protocol(HttpToolsProtocol):
         self.stop_waiting()  # the application limits the time from here on
         if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > self.settings.max_head:
             self.refuse_head()
-        else:
-            super().on_headers_complete()
+            return
+        super().on_headers_complete()
+        if self.draining:
+            self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
         self.unparsed = 0
