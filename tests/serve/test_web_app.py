@@ -205,6 +205,28 @@ def test_hundreds_of_odd_requests_leave_it_serving(texts):
     assert texts.post("/predict", json={"texts": ["apple"]}).status_code == 200
 
 
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST.:8000", "127.0.0.1:8000", "[::1]:80", "10.1.2.3", "tags.org"])
+def test_addresses_and_the_names_of_the_server_are_allowed(host):
+    with client(text_model(), ServerSettings(hosts=("localhost", "tags.org"))) as made:
+        assert made.get("/model", headers={"Host": host}).status_code == 200
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8000", "tags.org.evil.example", "127.0.0.1.nip.io", ""])
+@pytest.mark.parametrize("path", ["/model", "/", "/openapi.json"])
+def test_a_page_of_another_name_that_leads_here_reads_nothing(host, path):
+    with client(text_model(), ServerSettings(hosts=("localhost", "tags.org"))) as made:
+        refused = made.get(path, headers={"Host": host})
+        assert refused.status_code == 421
+        assert "--allow-host" in refused.json()["reason"]
+
+
+def test_the_description_that_needs_no_token_shows_no_text_and_no_label_where_others_do():
+    for settings, shown in ((ServerSettings(), True), (ServerSettings(token=SECRET), False)):
+        with client(text_model(), settings) as made:
+            schemas = made.get("/openapi.json").json()["components"]["schemas"]
+            assert [("examples" in schemas[name]) for name in ("PredictRequest", "ExplainRequest")] == [shown, shown]
+
+
 def test_a_token_is_needed_for_all_but_the_page_and_health():
     with client(text_model(), ServerSettings(token=SECRET)) as made:
         for path in ("/labels", "/model", "/metrics"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -56,6 +57,15 @@ def serve(
     token_file: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="A file with the token that requests must carry.", show_default=False),
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A name by which requests may call the server, besides its addresses, localhost and this machine's "
+            "name; '*': any, which is the default with a token. May be repeated.",
+            show_default=False,
+        ),
     ] = None,
     store: Annotated[
         str | None,
@@ -115,6 +125,7 @@ def serve(
     classifier: Any = getattr(loaded, "classifier_", loaded)
     settings = ServerSettings(
         token=None if token_file is None else read_token(token_file, screen),
+        hosts=None if token_file is not None and not allow_host else host_names(host, allow_host or []),
         max_body=max_body,
         max_upload=max_upload,
         max_rows=max_rows,
@@ -138,6 +149,11 @@ def serve(
         screen.note("The page is at /, the API is described at /docs. Ctrl-C stops the server.")
 
     run(model, settings, listening, workers=workers, ready=ready)
+
+
+def host_names(host: str, allowed: list[str]) -> tuple[str, ...]:
+    """Returns the names by which requests may call a server that listens at this host."""
+    return tuple(name.lower().rstrip(".") for name in ("localhost", socket.gethostname(), host, *allowed))
 
 
 def check_libraries() -> None:

@@ -20,6 +20,7 @@ class ServerSettings:
     """The limits of a server. The command line shows these defaults, the OpenAPI description states them."""
 
     token: str | None = field(default=None, repr=False)  # that requests must carry; None: no token is needed
+    hosts: tuple[str, ...] | None = None  # names, besides addresses, by which requests may call it; None: any
     max_body: int = 1 << 20  # bytes of a request
     max_upload: int = 50 << 20  # bytes of a table
     max_rows: int = 1000  # texts or vectors of a request

@@ -1,9 +1,10 @@
-"""The limits of every request (token, size, time), the headers of every response, and the count of both."""
+"""The limits of every request (host, token, size, time), the headers of every response, and the count of both."""
 
 from __future__ import annotations
 
 import asyncio
 import hmac
+import ipaddress
 import logging
 import time
 
@@ -99,8 +100,9 @@ class Limits:
             await refusal(scope, exchange.receive, exchange.send)
 
     def check_head(self, scope: Scope) -> None:
-        """Raises RefusedRequest where the token is missing or wrong, or the announced size is too large."""
+        """Raises RefusedRequest where the host or the token is wrong, or the announced size is too large."""
         headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.check_hosts([value.decode("latin-1") for name, value in scope["headers"] if name == b"host"])
         path = scope["path"]
         if self.token is not None and path not in PUBLIC_PATHS and not path.startswith("/page/"):
             given = headers.get(b"authorization", b"")
@@ -112,10 +114,38 @@ class Limits:
         if length.isdigit() and (len(length) > 18 or int(length) > self.max_body(scope)):
             raise too_large(self.max_body(scope))
 
+    def check_hosts(self, sent: list[str]) -> None:
+        """Raises RefusedRequest where a request calls the server by a name that is not its own: a page of another site
+        whose name leads to this server ("DNS rebinding") could read the responses. That needs a name, so addresses are
+        allowed, and a browser always sends one."""
+        allowed = self.settings.hosts
+        if allowed is None or "*" in allowed:
+            return
+        for host in sent:
+            name = host_name(host)
+            if not is_address(name) and name not in allowed:
+                reason = f"This server is not called {name[:100]!r}. If it is, start it with --allow-host {name[:100]}."
+                raise RefusedRequest(421, reason, {"Connection": "close"})
+
     def max_body(self, scope: Scope) -> int:
         """Returns how many bytes a request may have; a table that becomes a file has labels too."""
         sizes = {"/table": self.settings.max_upload, "/table/file": 2 * self.settings.max_upload}
         return sizes.get(scope["path"], self.settings.max_body)
+
+
+def host_name(host: str) -> str:
+    """Returns the name or address in a Host header, without the port, in small letters."""
+    name = host.strip().lower()
+    name = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0]
+    return name.rstrip(".")
+
+
+def is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def too_large(max_body: int) -> RefusedRequest:

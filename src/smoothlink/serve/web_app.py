@@ -55,6 +55,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     408: {"model": ErrorResponse, "description": "The request did not arrive in time."},
     413: {"model": ErrorResponse, "description": "The request or its response is too large."},
     415: {"model": ErrorResponse, "description": "The body was not sent as JSON."},
+    421: {"model": ErrorResponse, "description": "The request calls the server by a name that it does not have."},
     422: {"model": ErrorResponse, "description": "A field is not as described, or the model has no such label."},
     507: {"model": ErrorResponse, "description": "The server's disk is full or may not be written to."},
     503: {"model": ErrorResponse, "description": "The server is busy, or the model file was damaged."},
@@ -237,7 +238,7 @@ def create_app(
             return HealthResponse(status="ok")
 
     @app.head("/health", include_in_schema=False)
-    @app.get("/health", response_model=HealthResponse, tags=["server"])
+    @app.get("/health", response_model=HealthResponse, responses=errors(503), tags=["server"])
     async def health() -> Response:
         """Returns whether the server works."""
         check()
@@ -250,13 +251,15 @@ def create_app(
         return Response(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     add_page(app)
-    add_examples(app, service, explained)
+    if settings.token is None:  # else they would show a training text and a label to those who have none
+        add_examples(app, service, explained)
     add_token_to_description(app, settings)
     return Limits(app, settings, metrics)
 
 
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    return {status: ERRORS[status] for status in statuses}
+    """Returns the descriptions of these refusals, and of the one that every request may meet."""
+    return {status: ERRORS[status] for status in sorted((421, *statuses))}
 
 
 def bytes_described(received: str, sent: str) -> dict[str, Any]:
