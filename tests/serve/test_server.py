@@ -36,6 +36,7 @@ from smoothlink.serve.server import (
 )
 
 PLAIN_SERVER = Path(__file__).parents[1] / "plain_server.py"
+POST = "POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 MAPPED, READ = 0, 1 << 30  # bytes up to which a model is read into memory
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals are those of POSIX")
 
@@ -74,7 +75,7 @@ def send(port, path, body=None, **headers):
 
 def test_sigterm_finishes_what_is_running(model):
     body = json.dumps({"texts": ["apple iron"], "k": 1}).encode()
-    head = f"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = f"{POST}Content-Length: {len(body)}\r\n\r\n"
     with command(model) as (process, port):
         assert send(port, "/health") == '{"status":"ok"}'
         with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
@@ -193,10 +194,7 @@ def test_what_is_not_http_is_refused_in_json(address, rng):
 def test_a_request_that_does_not_arrive_is_given_up():
     with listening(text_model(), ServerSettings(timeout=0.2)) as address:
         with socket.create_connection(("127.0.0.1", int(address.rsplit(":", 1)[1])), timeout=5) as connection:
-            head = (
-                b"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
-            )
-            connection.sendall(head)
+            connection.sendall(f"{POST}Content-Length: 100\r\n\r\n{{".encode())
             response = connection.makefile("rb").read().decode()
         assert response.startswith("HTTP/1.1 408 ")
         assert "within 0.2 s" in response

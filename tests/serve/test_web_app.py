@@ -395,3 +395,44 @@ def test_thresholds_that_were_chosen_for_an_aim_decide_what_is_predicted(aim):
         )
         own = made.get("/model").json()["threshold"]
     assert own == (pytest.approx(model.thresholds_[0], abs=1e-6) if len(set(model.thresholds_)) == 1 else None)
+
+
+def test_long_texts_and_large_requests_get_what_each_row_gets_alone(texts):
+    rows = ["apple iron " * 2_000, "rain", "", "red tin " * 3_000, *(f"{word} snow" for word in ("plum", "zinc") * 100)]
+    together = texts.post("/predict", json={"texts": rows, "k": 5}).json()["predictions"]
+    for row, found in list(zip(rows, together, strict=True))[:10]:
+        [alone] = texts.post("/predict", json={"texts": [row], "k": 5}).json()["predictions"]
+        assert found["features"] == alone["features"]
+        expected = {one["label"]: one["probability"] for one in alone["labels"]}
+        assert {one["label"]: one["probability"] for one in found["labels"]} == pytest.approx(expected, abs=2e-6)
+
+
+@pytest.mark.parametrize(
+    "request_", [{"threshold": 0}, {"k": 5}, {"threshold": 0, "only": ["fruit", "metal", "colour"]}]
+)
+def test_a_response_that_is_known_to_be_too_large_is_refused_before_any_work(request_):
+    used = []
+    with client(text_model(), ServerSettings(max_response_labels=200), check=lambda: used.append(1)) as made:
+        check_error(made.post("/predict", json={"texts": ["apple"] * 100, **request_}), 413, "labels, more than 200")
+        assert not used
+
+
+def test_a_response_that_turns_out_too_large_is_refused_before_all_of_it_is_predicted():
+    used = []
+    with client(text_model(), ServerSettings(max_response_labels=200), check=lambda: used.append(1)) as made:
+        sent = {"texts": ["apple"] * 1000, "threshold": 1e-9}
+        check_error(made.post("/predict", json=sent), 413, "labels, more than 200")
+        time.sleep(0.3)
+        assert len(used) <= 6  # two for each of the first batches, of 16
+
+
+@pytest.mark.parametrize("body", [b"[" * 100_000, b'{"a":' * 100_000, b'{"texts": ' + b"[" * 500_000])
+@pytest.mark.parametrize("path", ["/predict", "/explain"])
+def test_json_that_is_nested_too_deeply_is_refused(texts, path, body):
+    check_error(texts.post(path, content=body, headers={"Content-Type": "application/json"}), 400, "not JSON")
+
+
+def test_tables_that_are_nested_too_deeply_are_refused(texts):
+    for line in (b"[" * 100_000, b'{"a":' * 100_000, b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"):
+        content = b'{"columns": ["a", "b"], "labels": "b"}\n' + line
+        check_error(texts.post("/table/file?kind=csv", content=content), 422, "Line 2 is not JSON")

@@ -26,8 +26,8 @@ class ServerSettings:
     max_rows: int = 1000  # texts or vectors of a request
     max_labels: int = 1000  # labels of the prediction for one row
     max_response_labels: int = 100_000  # labels of the response to one request
-    max_waiting: int = 10_000  # rows in the queue; requests beyond them are refused
-    batch_rows: int = 256  # rows that are predicted together
+    max_waiting: int = 10_000  # rows in the queue, half of them of one client; requests beyond them are refused
+    batch_rows: int = 64  # rows that are predicted together; a long one counts for several
     batch_wait: float = 0.002  # seconds that a busy server waits for more of them
     timeout: float = 10.0  # seconds for a request to arrive and its response to be ready
     upload_timeout: float = 300.0  # the same for a table

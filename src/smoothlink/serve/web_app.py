@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 from fastapi import FastAPI, Query
 from fastapi.exceptions import RequestValidationError
@@ -24,9 +24,10 @@ from smoothlink import __version__
 from smoothlink.errors import ModelFileError
 from smoothlink.machines.threads import limit_threads
 from smoothlink.serve import ServerSettings
-from smoothlink.serve.batching import Batcher
+from smoothlink.serve.batching import Batcher, Piece
 from smoothlink.serve.corrections import store_correction
-from smoothlink.serve.explain_request import explain_row, warm_up
+from smoothlink.serve.explain_request import PreparedRow, check_explained, explain_labels, prepare_row, warm_up
+from smoothlink.serve.explain_request import to_json as explanation_json
 from smoothlink.serve.limits import INTERNAL_ERROR, Limits
 from smoothlink.serve.prometheus import ServerMetrics
 from smoothlink.serve.schema import (
@@ -40,12 +41,11 @@ from smoothlink.serve.schema import (
     ModelResponse,
     PredictRequest,
     PredictResponse,
-    RefusedRequest,
     error_response,
     to_document,
     validation_reason,
 )
-from smoothlink.serve.service import PredictionService, RowPrediction, RowsRequest
+from smoothlink.serve.service import SIZE_PER_ROW, PredictionService, RowPrediction, RowsRequest, is_long, row_size
 from smoothlink.serve.uploads import KINDS, MIME, table_file, table_lines
 
 log = logging.getLogger("smoothlink.serve")
@@ -56,12 +56,13 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     413: {"model": ErrorResponse, "description": "The request or its response is too large."},
     415: {"model": ErrorResponse, "description": "The body was not sent as JSON."},
     421: {"model": ErrorResponse, "description": "The request calls the server by a name that it does not have."},
+    429: {"model": ErrorResponse, "description": "Too many rows of this client are waiting."},
     422: {"model": ErrorResponse, "description": "A field is not as described, or the model has no such label."},
     507: {"model": ErrorResponse, "description": "The server's disk is full or may not be written to."},
     503: {"model": ErrorResponse, "description": "The server is busy, or the model file was damaged."},
     504: {"model": ErrorResponse, "description": "The response was not ready in time."},
 }
-REFUSALS = (400, 401, 408, 413, 415, 422, 503, 504)  # of requests with JSON
+REFUSALS = (400, 401, 408, 413, 415, 422, 429, 503, 504)  # of requests with JSON
 REASONS = {  # instead of those of starlette
     "Not Found": "This path does not exist. The page is at /, the API is described at /docs.",
     "Method Not Allowed": "This path does not take this method. The API is described at /docs.",
@@ -72,6 +73,7 @@ DESCRIPTION = (
     "Labels for texts or vectors, with calibrated probabilities. "
     'A request that is refused gets the reason in JSON: `{"status": 422, "reason": "..."}`.'
 )
+EXPLAINED_ROWS = 4  # that a label to explain counts for
 Result = TypeVar("Result")
 
 
@@ -95,12 +97,22 @@ def create_app(
         check()
         return result
 
-    def count_batch(requests: int, rows: int) -> None:
-        metrics.count_batch(requests, rows)
+    def count_batch(pieces: int) -> None:
+        metrics.batches.observe(pieces)
         metrics.waiting.set(batcher.rows)
 
-    batcher: Batcher[RowsRequest, list[RowPrediction]] = Batcher(
-        lambda requests: checked(lambda: service.predict_batch(requests)),
+    def work_on(requests: list[RowsRequest | Callable[[], Any]]) -> list[Any]:
+        """Returns the responses to predictions, made together, and to explanations."""
+        rows = [request for request in requests if isinstance(request, RowsRequest)]
+        predicted = iter(service.predict_batch(rows) if rows else [])
+        metrics.rows.inc(sum(len(request.rows) for request in rows))
+        return [
+            attempt(partial(render, service, next(predicted)) if isinstance(request, RowsRequest) else request)
+            for request in requests
+        ]
+
+    batcher: Batcher[Any, Any] = Batcher(
+        lambda requests: checked(lambda: work_on(requests)),
         batch_rows=settings.batch_rows,
         max_waiting=settings.max_waiting,
         wait=settings.batch_wait,
@@ -117,6 +129,7 @@ def create_app(
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
         batcher.thread.shutdown()
+        batcher.second_thread.shutdown()
         converters.shutdown()
 
     app = FastAPI(
@@ -134,7 +147,7 @@ def create_app(
     app.add_exception_handler(Exception, respond_bug)
 
     @app.post("/predict", response_model=PredictResponse, responses=errors(*REFUSALS), tags=["model"])
-    async def predict(body: PredictRequest) -> Response:
+    async def predict(body: PredictRequest, sender: Request) -> Response:
         """Returns the labels of texts or vectors with their probabilities, the most probable first."""
         request = service.check_request(
             body.documents,
@@ -144,22 +157,48 @@ def create_app(
             sets=body.threshold is None and "threshold" in body.model_fields_set,
             only=body.only or (),
         )
-        predictions = await batcher.submit(request, len(request.rows))
-        count, most = sum(len(prediction.names) for prediction in predictions), settings.max_response_labels
-        if count > most:
-            reason = f"The response has {count:,} labels, more than {most:,}. Send fewer rows, or ask for fewer labels."
-            raise RefusedRequest(413, reason)
-        return json_response({"predictions": [to_json(service, prediction) for prediction in predictions]})
+        pieces: list[Piece[Any]] = request.pieces(settings.batch_rows)
+
+        def with_features() -> list[Piece[Any]]:
+            return checked(lambda: service.with_features(request)).pieces(settings.batch_rows)
+
+        prepare = with_features if any(map(is_long, request.rows)) else None
+        count = 0
+
+        def check_size(rendered: Rendered) -> None:
+            nonlocal count
+            count += rendered.labels
+            service.check_response(count)
+
+        client = sender.client.host if sender.client else None
+        found = await batcher.submit(pieces, client=client, check=check_size, prepare=prepare)
+        return json_text("predictions", [rendered.text for rendered in found])
 
     @app.post("/explain", response_model=ExplainResponse, responses=errors(*REFUSALS), tags=["model"])
-    async def explain(body: ExplainRequest) -> Response:
+    async def explain(body: ExplainRequest, sender: Request) -> Response:
         """Returns which words or features raise or lower a label's score, and which labels often occur with it."""
         texts = None if body.text is None else [to_document(body.text, body.numbers)]
         vectors = None if body.vector is None else [body.vector]
         row = service.check_request(texts, vectors).rows[0]
-        work = partial(explain_row, service, row, service.label_numbers(body.labels or ()), body.top)
-        loop = asyncio.get_running_loop()
-        return json_response({"explanations": await loop.run_in_executor(batcher.thread, checked, work)})
+        numbers = service.label_numbers(body.labels or ())
+        check_explained(service, row)
+        prepared: list[PreparedRow] = []
+        rows = EXPLAINED_ROWS + row_size(row) // SIZE_PER_ROW
+        groups: list[tuple[int, ...]] = [(number,) for number in numbers] or [()]
+
+        def prepare() -> list[Piece[Any]]:
+            prepared.append(checked(lambda: prepare_row(service, row)))
+            return [Piece(partial(explain_labels, service, prepared[0].X, group), rows) for group in groups]
+
+        def render_all() -> str:
+            each = (one for group in found for one in group)
+            return ",".join(to_text(explanation_json(service, prepared[0], one, body.top)) for one in each)
+
+        client = sender.client.host if sender.client else None
+        pieces: list[Piece[Any]] = [Piece(None, rows) for _ in groups]
+        found = await batcher.submit(pieces, client=client, prepare=prepare)
+        text = await asyncio.get_running_loop().run_in_executor(batcher.second_thread, render_all)
+        return json_text("explanations", [text])
 
     @app.get("/labels", responses=errors(401, 422), tags=["model"])
     def labels(
@@ -242,7 +281,7 @@ def create_app(
     async def health() -> Response:
         """Returns whether the server works."""
         check()
-        return json_response({"status": "ok"})
+        return Response(to_text({"status": "ok"}), media_type="application/json")
 
     @app.get("/metrics", responses=errors(401), tags=["server"])
     async def prometheus() -> Response:
@@ -283,9 +322,37 @@ def to_json(service: PredictionService, prediction: RowPrediction) -> dict[str, 
     return {"labels": labels, "features": prediction.features}
 
 
-def json_response(value: Any) -> Response:
-    """Returns a response whose value is not validated: that would take longer than the prediction."""
-    return Response(json.dumps(value, allow_nan=False, separators=(",", ":")), media_type="application/json")
+class Rendered(NamedTuple):
+    """Predictions in JSON, and how many labels they have. They are made in the thread of the model, since the one
+    that receives requests must never be busy for long."""
+
+    labels: int
+    text: str  # values with commas between them
+
+
+def render(service: PredictionService, predictions: list[RowPrediction] | Exception) -> Rendered:
+    if isinstance(predictions, Exception):
+        raise predictions
+    text = ",".join(to_text(to_json(service, prediction)) for prediction in predictions)
+    return Rendered(sum(len(prediction.names) for prediction in predictions), text)
+
+
+def attempt(work: Callable[[], Any]) -> Any:
+    """Returns the result, or the error."""
+    try:
+        return work()
+    except Exception as error:
+        return error
+
+
+def to_text(value: Any) -> str:
+    """Returns JSON that is not validated: that would take longer than the prediction."""
+    return json.dumps(value, allow_nan=False, separators=(",", ":"))
+
+
+def json_text(name: str, parts: list[str]) -> Response:
+    """Returns the response {name: [the values of all parts]}."""
+    return Response(f'{{"{name}":[{",".join(parts)}]}}', media_type="application/json")
 
 
 class PageFiles(StaticFiles):
