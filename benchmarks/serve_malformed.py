@@ -1,6 +1,6 @@
 """Sends ten thousand malformed requests: a server must refuse them (4xx) and go on serving.
 
-    pip install 'smoothlink[bench]'
+    pip install 'smoothlink[dev]'
     python benchmarks/serve_malformed.py                 # ten thousand; --count 500 for a glance
 
 A part each: requests that schemathesis makes from the server's own OpenAPI description, most of them against it; random

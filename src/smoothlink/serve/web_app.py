@@ -16,7 +16,7 @@ from fastapi import FastAPI, Query
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
@@ -283,7 +283,7 @@ def create_app(
         check()
         return Response(to_text({"status": "ok"}), media_type="application/json")
 
-    @app.get("/metrics", responses=errors(401), tags=["server"])
+    @app.get("/metrics", response_class=PlainTextResponse, responses=errors(401), tags=["server"])
     async def prometheus() -> Response:
         """Returns the metrics of all worker processes together, in Prometheus's text format."""
         metrics.waiting.set(batcher.rows)
@@ -386,8 +386,8 @@ async def respond_http_error(_: Request, error: Exception) -> Response:
 
 async def respond_invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    kind = request.headers.get("content-type", "")
-    if request.method == "POST" and not kind.partition(";")[0].strip().lower().endswith("json"):
+    kind, of_body = request.headers.get("content-type", ""), any(found["loc"][0] == "body" for found in error.errors())
+    if of_body and not kind.partition(";")[0].strip().lower().endswith("json"):
         return error_response(415, "The body must be JSON: send the header Content-Type: application/json.")
     if any(found["type"] == "json_invalid" for found in error.errors()):
         return error_response(400, "The body is not JSON in UTF-8.")
