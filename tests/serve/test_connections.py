@@ -96,6 +96,15 @@ def test_a_large_body_is_no_large_head():
         assert status(connection) == 200
 
 
+def test_a_body_that_is_not_in_chunks_as_announced_is_refused_with_the_reason():
+    with served() as connect:
+        connection = connect()
+        connection.sendall(POST + b"Transfer-Encoding: chunked\r\n\r\n")
+        time.sleep(0.1)  # until the application waits for the body
+        connection.sendall(b"nonsense\r\n")
+        assert status(connection) == 400
+
+
 def test_headers_after_a_chunked_body_are_no_headers_of_the_request():
     with served(token="s3cret") as connect:
         connection = connect()

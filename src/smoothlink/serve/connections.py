@@ -106,6 +106,11 @@ class Protocol(HttpToolsProtocol):
             self.cycle is None or self.cycle.response_complete or self.cycle.more_body
         )
 
+    @property
+    def is_arriving(self) -> bool:
+        """Whether the body of the one request arrives that has no response yet."""
+        return self.cycle.more_body and not (self.cycle.response_started or self.in_head or self.pipeline)
+
     def connection_lost(self, exc: Exception | None) -> None:
         self.stop_waiting()
         self.stop_watching()
@@ -183,7 +188,7 @@ class Protocol(HttpToolsProtocol):
         """Responds in JSON to what has not become a request, and closes the connection."""
         if self.transport.is_closing():
             return
-        if self.cycle is not None and not self.cycle.response_complete:
+        if self.cycle is not None and not self.cycle.response_complete and not self.is_arriving:
             self.transport.abort()  # this would be taken for the response to the request before
             return
         body = json.dumps({"status": status, "reason": reason}).encode()
