@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import logging
 import os
 import random
 import shutil
@@ -141,6 +142,7 @@ async def attack(port: int, kind: str, until: Callable[[], bool], seen: Seen) ->
             if kind == "slow head":
                 for letter in head:
                     writer.write(bytes([letter]))
+                    await writer.drain()
                     await asyncio.sleep(0.5)
             elif kind == "large head":
                 writer.write(head + b"X: " + b"x" * (16 << 20))
@@ -212,12 +214,15 @@ async def run(pid: int, port: int, model: Path, others: list[Path], bodies: Any,
     watch = Watch()
     attacks = [attack(port, kind, past, seen) for kind in HOSTILE] if given.hostile else []
     load = asyncio.create_task(keep_sending(port, given.rate, ended.is_set, send))
-    await asyncio.gather(disturb(pid, model, others, given, past, seen), note_memory(pid, noted, past), *attacks)
+    hostile = [asyncio.create_task(one) for one in attacks]
+    await asyncio.gather(disturb(pid, model, others, given, past, seen), note_memory(pid, noted, past))
     before_stop = Counter(seen.counts)
     os.kill(pid, signal.SIGTERM)
     await asyncio.sleep(3)
     ended.set()
     await load
+    for one in hostile:
+        one.cancel()
     stopped = {key: n - before_stop[key] for key, n in seen.counts.items() if n - before_stop[key]}
     ms = np.sort(seen.ms) if seen.ms else np.zeros(1)
     return {
@@ -246,6 +251,7 @@ def main() -> int:
     parser.add_argument("--models", type=Path, nargs=2, help="Two text models instead of the demo's.")
     parser.add_argument("--output", type=Path, default=RESULTS / "serve_torture" / "figures.json")
     given = parser.parse_args()
+    logging.getLogger("asyncio").setLevel(logging.ERROR)  # connections that the server cuts
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         others = given.models or [folder / "first.safetensors", folder / "second.safetensors"]

@@ -39,7 +39,7 @@ from smoothlink.serve.web_app import create_app
 from smoothlink.vocabulary import with_vocabulary
 
 BACKLOG = 2048  # connections that wait to be accepted
-ACCEPTED_AT_ONCE = 64  # of them: as many are not limited yet
+ACCEPTED_AT_ONCE = 8  # of them by one worker, so that the others have a part, and limits are looked at in between
 RELOAD_INTERVAL = 1.0  # seconds between two looks at the model file
 SHORT_LIFE = 5.0  # seconds: a worker that is killed within them would be killed again
 HANGING = 30  # seconds without a sign of life after which a worker is killed; it gives one before it loads the model
