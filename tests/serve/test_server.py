@@ -264,7 +264,8 @@ def test_requests_are_refused_when_a_mapped_file_was_written_to(path, other, cap
     before = predict(app).json()
     change(path, other)
     explain = {"text": "apple", "labels": ["fruit"]}
-    for response in (predict(app), app.post("/explain", json=explain), app.get("/health")):
+    reads = [app.get(path) for path in ("/health", "/labels", "/model")]
+    for response in (predict(app), app.post("/explain", json=explain), *reads):
         assert response.status_code == 503
         assert "overwritten while it was served" in response.json()["reason"]
     assert "by mv, not cp" in caplog.text

@@ -200,7 +200,7 @@ def create_app(
         text = await asyncio.get_running_loop().run_in_executor(batcher.second_thread, render_all)
         return json_text("explanations", [text])
 
-    @app.get("/labels", responses=errors(401, 422), tags=["model"])
+    @app.get("/labels", responses=errors(401, 422, 503), tags=["model"])
     def labels(
         q: Annotated[str, Query(max_length=200, description="A part of the name. The default is all labels.")] = "",
         offset: Annotated[int, Query(ge=0, lt=1 << 31)] = 0,
@@ -210,10 +210,10 @@ def create_app(
         ] = False,
     ) -> LabelsResponse:
         """Returns labels by a part of their names: those that begin with it first, in alphabetical order."""
-        total, found = service.search_labels(q, offset, limit, vocabulary=vocabulary)
+        total, found = checked(lambda: service.search_labels(q, offset, limit, vocabulary=vocabulary))
         return LabelsResponse(total=total, offset=offset, labels=found)
 
-    @app.get("/model", responses=errors(401), tags=["model"])
+    @app.get("/model", responses=errors(401, 503), tags=["model"])
     async def about() -> ModelResponse:
         """Returns what the model is and which rows it takes."""
         examples = getattr(model, "examples_", [])
@@ -225,7 +225,7 @@ def create_app(
             version=__version__,
             examples=[ExampleText(text=one.text, labels=one.labels) for one in examples],
             multiclass=service.multiclass,
-            threshold=service.threshold,
+            threshold=checked(lambda: service.threshold),
             text_columns=list(source.columns),
             numbers=service.width,
             number_columns=list(source.numbers),
