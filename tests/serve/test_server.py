@@ -1,5 +1,6 @@
 """The running server: how it starts, stops and restarts its workers, and what happens when its model file changes."""
 
+import gc
 import json
 import logging
 import os
@@ -12,6 +13,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+import weakref
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -310,6 +312,19 @@ def test_with_reload_a_changed_file_is_served_and_a_broken_one_is_not(path, othe
     assert predict(app).json() == before
     replace(path, other)
     wait(lambda: predict(app).json() == after)
+
+
+def test_a_model_that_was_replaced_is_not_kept_in_memory(path):
+    def use():
+        watched = WatchedModel(str(path), READ)
+        app = TestClient(create_app(watched.model, check=watched.check))
+        answers = [predict(app), app.post("/explain", json={"text": "apple"}), app.get("/labels"), app.get("/model")]
+        assert {answer.status_code for answer in answers} == {200}
+        return weakref.ref(watched.model)
+
+    used = use()
+    gc.collect()
+    assert used() is None
 
 
 def wait(done):

@@ -57,10 +57,12 @@ class Exchange:
 
 
 class Limits:
-    """An ASGI application around another."""
+    """An ASGI application around another. `holds` are objects that live as long as it does."""
 
-    def __init__(self, app: ASGIApp, settings: ServerSettings, metrics: ServerMetrics) -> None:
-        self.app, self.settings, self.metrics = app, settings, metrics
+    def __init__(
+        self, app: ASGIApp, settings: ServerSettings, metrics: ServerMetrics, holds: tuple[object, ...] = ()
+    ) -> None:
+        self.app, self.settings, self.metrics, self.holds = app, settings, metrics, holds
         self.token = None if settings.token is None else f"Bearer {settings.token}".encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

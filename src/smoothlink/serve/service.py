@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -62,10 +62,10 @@ class RowPrediction(NamedTuple):
 
 
 class PredictionService:
-    """A fitted model with its label names and the limits of a request."""
+    """A fitted model with its label names and the limits of a request; `check` raises where it must not be used."""
 
-    def __init__(self, model: Any, settings: ServerSettings) -> None:
-        self.model, self.settings = model, settings
+    def __init__(self, model: Any, settings: ServerSettings, check: Callable[[], None] = lambda: None) -> None:
+        self.model, self.settings, self.check = model, settings, check
         self.text_features = getattr(model, "features_", None)
         self.classifier = model if self.text_features is None else model.classifier_
         self.takes = "vectors" if self.text_features is None else "texts"

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import mimetypes
+import weakref
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -88,13 +89,16 @@ def create_app(
     """Returns the ASGI application that serves a fitted model under a name. `metrics` may be those of the application
     that it replaces; `check` is called before and after each use of the model and raises where it must not be used."""
     settings, metrics = settings or ServerSettings(), metrics or ServerMetrics()
-    service = PredictionService(model, settings)
+    # FastAPI caches the functions of routes for ever, and with them what they refer to: the application alone holds the
+    # model, so that it goes when the application does.
+    held_service = PredictionService(model, settings, check)
+    service: PredictionService = weakref.proxy(held_service)
     metrics.model = {"name": name, "takes": service.takes, "labels": str(len(service.names))}
 
     def checked(work: Callable[[], Result]) -> Result:
-        check()
+        service.check()
         result = work()
-        check()
+        service.check()
         return result
 
     def count_batch(pieces: int) -> None:
@@ -111,7 +115,7 @@ def create_app(
             for request in requests
         ]
 
-    batcher: Batcher[Any, Any] = Batcher(
+    held_batcher: Batcher[Any, Any] = Batcher(
         lambda requests: checked(lambda: work_on(requests)),
         batch_rows=settings.batch_rows,
         max_waiting=settings.max_waiting,
@@ -119,9 +123,11 @@ def create_app(
         initializer=None if settings.threads is None else partial(limit_threads, settings.threads),
         on_batch=count_batch,
     )
+    batcher: Batcher[Any, Any] = weakref.proxy(held_batcher)
     batcher.thread.submit(service.warm_up).result()
     explained = batcher.thread.submit(warm_up, service).result()
-    converters = ThreadPoolExecutor(TABLES_AT_ONCE, "smoothlink-tables")
+    held_converters = ThreadPoolExecutor(TABLES_AT_ONCE, "smoothlink-tables")
+    converters: ThreadPoolExecutor = weakref.proxy(held_converters)
     tables = asyncio.Semaphore(TABLES_AT_ONCE)
     source = service.source
 
@@ -216,7 +222,7 @@ def create_app(
     @app.get("/model", responses=errors(401, 503), tags=["model"])
     async def about() -> ModelResponse:
         """Returns what the model is and which rows it takes."""
-        examples = getattr(model, "examples_", [])
+        examples = getattr(service.model, "examples_", [])
         return ModelResponse(
             name=name,
             takes=service.takes,
@@ -280,7 +286,7 @@ def create_app(
     @app.get("/health", response_model=HealthResponse, responses=errors(503), tags=["server"])
     async def health() -> Response:
         """Returns whether the server works."""
-        check()
+        service.check()
         return Response(to_text({"status": "ok"}), media_type="application/json")
 
     @app.get("/metrics", response_class=PlainTextResponse, responses=errors(401), tags=["server"])
@@ -293,7 +299,7 @@ def create_app(
     if settings.token is None:  # else they would show a training text and a label to those who have none
         add_examples(app, service, explained)
     add_token_to_description(app, settings)
-    return Limits(app, settings, metrics)
+    return Limits(app, settings, metrics, holds=(held_service, held_batcher, held_converters))
 
 
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
