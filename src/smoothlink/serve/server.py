@@ -28,6 +28,7 @@ from prometheus_client.multiprocess import mark_process_dead
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from smoothlink.errors import DataError, ModelFileError, SmoothLinkError
+from smoothlink.fitting.memory import call_glibc
 from smoothlink.machines.parent_process import when_parent_ends
 from smoothlink.modelfile import load
 from smoothlink.safetensors_file import MAX_HEADER
@@ -351,7 +352,9 @@ class ReloadingApp:
                 log.error("The changed model is not served: %s", error)
                 continue
             log.warning("%s changed: the new model is served.", self.watched.path)
-            gc.collect()  # applications refer to themselves, and to the former model
+            time.sleep(self.interval)  # in which most requests to the former model are finished
+            gc.collect()  # applications refer to themselves
+            call_glibc("malloc_trim", 0)  # or the C library holds back a part of each model
 
 
 def file_stamp(path: str) -> FileStamp:
