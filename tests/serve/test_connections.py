@@ -137,6 +137,18 @@ def test_a_head_that_arrives_slowly_is_given_up():
         send_until_cut(connect(), (bytes([letter]) for letter in GET * 2), pause=0.05)
 
 
+def test_a_table_that_arrives_by_the_byte_is_given_up():
+    with served(timeout=0.5) as connect:
+        connection = connect()
+        connection.sendall(b"POST /table?name=a.csv HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n")
+        for _ in range(20):
+            connection.sendall(b"a")
+            time.sleep(0.02)
+        start = time.monotonic()
+        assert status(connection) == 408
+        assert time.monotonic() - start < 5
+
+
 def test_a_client_that_does_not_read_its_responses_is_cut_off():
     with served(timeout=0.3) as connect:
         connection = connect()

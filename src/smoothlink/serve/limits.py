@@ -15,6 +15,7 @@ from smoothlink.serve.prometheus import ServerMetrics
 from smoothlink.serve.schema import RefusedRequest, error_response
 
 PUBLIC_PATHS = ("/", "/health", "/docs", "/openapi.json")  # need no token, like /page/*
+ARRIVAL = 64 << 10  # bytes per second that a body has after `timeout`: tables have more time, but not to be silent
 TABLE_PATHS = ("/table", "/table/file")  # whose bodies are tables
 CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -35,14 +36,21 @@ log = logging.getLogger("smoothlink.serve")
 class Exchange:
     """One request and its response."""
 
-    def __init__(self, receive: Receive, send: Send, max_body: int) -> None:
-        self._receive, self._send, self.max_body = receive, send, max_body
+    def __init__(self, receive: Receive, send: Send, max_body: int, timeout: float) -> None:
+        self._receive, self._send, self.max_body, self.timeout = receive, send, max_body, timeout
+        self.began = 0.0  # when the body was first waited for
         self.status = 0  # the response has not begun
         self.size = 0
         self.body_read = False
 
     async def receive(self) -> Message:
-        message = await self._receive()
+        self.began = self.began or asyncio.get_running_loop().time()
+        try:
+            async with asyncio.timeout_at(self.began + self.timeout + self.size / ARRIVAL):
+                message = await self._receive()
+        except TimeoutError as error:
+            reason = f"The request arrived at less than {ARRIVAL >> 10} KiB per second."
+            raise RefusedRequest(408, reason, {"Connection": "close"}) from error
         self.size += len(message.get("body", b""))
         self.body_read = not message.get("more_body", False)
         if self.size > self.max_body:
@@ -70,7 +78,7 @@ class Limits:
             await self.app(scope, receive, send)
             return
         start = time.perf_counter()
-        exchange = Exchange(receive, send, self.max_body(scope))
+        exchange = Exchange(receive, send, self.max_body(scope), self.settings.timeout)
         try:
             await self.respond(scope, exchange)
         finally:
