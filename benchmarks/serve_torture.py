@@ -59,6 +59,8 @@ class Client:
 
     async def send(self, body: bytes) -> tuple[int, bytes]:
         """Returns the status and the body of the response; raises OSError or EOFError where there is none."""
+        if self.streams is not None and self.streams[0].at_eof():
+            self.close()
         if self.streams is None:
             self.streams = await asyncio.open_connection("127.0.0.1", self.port)
         reader, writer = self.streams
@@ -249,15 +251,18 @@ def main() -> int:
     parser.add_argument("--hostile", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--models", type=Path, nargs=2, help="Two text models instead of the demo's.")
+    parser.add_argument("--texts", type=Path, help="A file with a text per line instead of the demo's.")
     parser.add_argument("--output", type=Path, default=RESULTS / "serve_torture" / "figures.json")
     given = parser.parse_args()
     logging.getLogger("asyncio").setLevel(logging.ERROR)  # connections that the server cuts
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         others = given.models or [folder / "first.safetensors", folder / "second.safetensors"]
-        corpus = demo_model(others[0])
-        demo_model(others[1], final_ridge=100.0)
-        texts = [text[:LENGTH] for text in random.Random(0).sample(corpus.texts, TEXTS)]
+        if given.texts:
+            texts = given.texts.read_text().splitlines()
+        else:
+            texts = [text[:LENGTH] for text in random.Random(0).sample(demo_model(others[0]).texts, TEXTS)]
+            demo_model(others[1], final_ridge=100.0)
         bodies = [json.dumps({"texts": [text], "k": K}).encode() for text in texts]
         answers = [answers_of(path, texts) for path in others]
         model = folder / "served.safetensors"

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from served import text_model
+from served import TOPICS, text_model
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "serve_torture.py"
 
@@ -17,8 +17,10 @@ def test_no_request_is_lost_and_each_gets_the_response_of_one_model(tmp_path):
     models = [tmp_path / "first.safetensors", tmp_path / "second.safetensors"]
     text_model().save(models[0])
     text_model(final_ridge=100.0).save(models[1])
+    (tmp_path / "texts").write_text("\n".join(f"{a} {b}" for a in TOPICS["fruit"] for b in TOPICS["metal"]))
+    given = ["--models", *map(str, models), "--texts", str(tmp_path / "texts")]
     options = ["--seconds", "14", "--rate", "40", "--kill", "8", "--reload", "5", "--output", str(tmp_path / "found")]
-    ran = subprocess.run([sys.executable, str(SCRIPT), "--models", *map(str, models), *options], capture_output=True)
+    ran = subprocess.run([sys.executable, str(SCRIPT), *given, *options], capture_output=True)
     assert ran.returncode == 0, ran.stdout.decode() + ran.stderr.decode()
     counts = json.loads((tmp_path / "found").read_text())["counts"]
     assert counts["workers killed"] == 1
