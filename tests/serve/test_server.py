@@ -152,9 +152,10 @@ def plain_server():
         process.stdout.close()
 
 
-def test_workers_end_when_their_supervisor_is_killed():
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP])
+def test_workers_end_when_their_supervisor_does(number):
     with plain_server() as (process, workers, port):
-        process.kill()
+        process.send_signal(number)
         assert not psutil.wait_procs(workers, timeout=20)[1]
         with pytest.raises(OSError, match="refused"):
             send(port, "/")

@@ -190,6 +190,8 @@ def run_worker(config: uvicorn.Config, sockets: list[socket.socket], beats: Conn
                 beats.send_bytes(b"1")
                 time.sleep(1)
 
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it reaches all processes, and the supervisor ends this one
     when_parent_ends(stop)
     threading.Thread(target=beat, name="smoothlink-beat", daemon=True).start()
     with suppress(KeyboardInterrupt):  # Ctrl-C reaches all processes
@@ -208,7 +210,8 @@ class Workers:
     def run(self) -> None:
         """Runs until a signal; raises SmoothLinkError where a worker cannot start."""
         for number in STOPPING_SIGNALS:
-            signal.signal(number, self.stop)
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup sets it
+                signal.signal(number, self.stop)
         self.workers = [Worker(self.config, self.sockets) for _ in range(self.config.workers)]
         while not self.stopping and self.failure is None:
             time.sleep(POLL_SECONDS)
