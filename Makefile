@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Tests run in as many processes as there are cores, at most four.
 PROCESSES := -n auto --maxprocesses 4 --dist worksteal
 
-.PHONY: demo test test-torch test-all fuzz torture check docs bench clean
+.PHONY: demo test test-torch test-all fuzz torture torture-serve check docs bench clean
 
 $(BIN)/smoothlink: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -52,6 +52,10 @@ check: $(VENV)/dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The server for an hour: 300 requests per second, new models, killed workers, hostile clients.
+torture-serve: $(VENV)/dev
+	$(BIN)/python benchmarks/serve_torture.py --seconds 3600
 
 # Pages that come from the program are written anew; a link that leads nowhere fails the build.
 docs: $(VENV)/docs

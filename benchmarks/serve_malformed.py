@@ -1,6 +1,6 @@
 """Sends ten thousand malformed requests: a server must refuse them (4xx) and go on serving.
 
-    pip install 'smoothlink[bench]'
+    pip install 'smoothlink[dev]'
     python benchmarks/serve_malformed.py                 # ten thousand; --count 500 for a glance
 
 A part each: requests that schemathesis makes from the server's own OpenAPI description, most of them against it; random
@@ -106,7 +106,9 @@ def random_bodies(port: int, count: int, seen: Counter[str], rng: random.Random)
 def random_streams(port: int, count: int, seen: Counter[str], rng: random.Random) -> None:
     """Sends bytes that are not HTTP, or hardly."""
     for i in range(count):
-        start = b"" if i % 2 else b"POST /predict HTTP/1.1\r\nHost: a\r\n" + scrambled(rng) + b": " + scrambled(rng)
+        start = (
+            b"" if i % 2 else b"POST /predict HTTP/1.1\r\nHost: localhost\r\n" + scrambled(rng) + b": " + scrambled(rng)
+        )
         with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
             try:
                 connection.sendall(start + (scrambled(rng) or b"\x00") + b"\r\n\r\n")

@@ -58,16 +58,18 @@ def client(model, settings=None, **more):
 
 
 @contextlib.contextmanager
-def listening(model, settings=None):
+def listening(model, settings=None, **more):
     """Yields the address of a server in a thread."""
     import uvicorn
 
     from smoothlink.serve import create_app
-    from smoothlink.serve.server import Protocol, address_of, listen
+    from smoothlink.serve.connections import Protocol
+    from smoothlink.serve.server import address_of, listen
 
     socket = listen("127.0.0.1", 0)
-    app = create_app(model, settings, name="topics")
-    server = uvicorn.Server(uvicorn.Config(app, http=Protocol, log_level="critical", loop="asyncio", ws="none"))
+    app = create_app(model, settings, name="topics", **more)
+    protocol = functools.partial(Protocol, settings=settings)
+    server = uvicorn.Server(uvicorn.Config(app, http=protocol, log_level="critical", loop="asyncio", ws="none"))
     thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[socket])), daemon=True)
     thread.start()
     try:

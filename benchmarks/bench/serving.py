@@ -23,7 +23,7 @@ from smoothlink.demo.demo_run import QUICK, SELECTED
 LIBRARIES = ("smoothlink", "fastapi", "starlette", "uvicorn", "pydantic", "scikit-learn", "numpy", "numba")
 
 
-def demo_model(path: Path) -> Corpus:
+def demo_model(path: Path, **changes: Any) -> Corpus:
     """The corpus of the demo, and its model as a text model in this file, trained if it is not there."""
     corpus = build_corpus()
     if not path.exists():
@@ -31,7 +31,7 @@ def demo_model(path: Path) -> Corpus:
         labels = [
             names[Y.indices[start:stop]].tolist() for start, stop in zip(Y.indptr[:-1], Y.indptr[1:], strict=True)
         ]
-        options: dict[str, Any] = {"word_ngrams": (1, 1), **QUICK, **SELECTED}
+        options: dict[str, Any] = {"word_ngrams": (1, 1), **QUICK, **SELECTED, **changes}
         TextSmoothLink(**options).fit(corpus.texts, labels).save(path)
     return corpus
 

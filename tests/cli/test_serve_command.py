@@ -1,5 +1,6 @@
 """The options of `smoothlink serve`: addresses, tokens, libraries and threads."""
 
+import socket
 import stat
 
 import pytest
@@ -7,7 +8,7 @@ from commands import run
 from served import text_model
 
 from smoothlink.cli.screen import Screen
-from smoothlink.cli.serve_command import default_threads, read_token
+from smoothlink.cli.serve_command import default_threads, host_names, read_token
 from smoothlink.serve.server import listen
 
 
@@ -60,3 +61,8 @@ def test_small_models_use_one_thread_and_large_ones_the_cores_divided_by_the_pro
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(8)), raising=False)
     assert default_threads(text_model(), 1) == 1
     assert [default_threads(Large(), workers) for workers in (1, 3, 16)] == [8, 2, 1]
+
+
+def test_the_server_is_called_by_addresses_by_this_machine_and_by_the_names_that_are_given():
+    here = socket.gethostname().lower()
+    assert host_names("127.0.0.1", ["Tags.Example.org."]) == ("localhost", here, "127.0.0.1", "tags.example.org")

@@ -10,6 +10,7 @@ import time
 
 import numpy as np
 import optuna
+import psutil
 import pytest
 import scipy.sparse as sp
 from commands import prepared, run, succeed
@@ -338,3 +339,30 @@ def test_a_process_of_a_search_takes_no_more_threads_than_numba_allows(rng, tmp_
     request = SearchRequest(("hamming",), QUICK, 0, multiclass=False, holdouts=1, sampler="random")
     run_worker(tmp_path, request, tmp_path / "study", trials=1, number=0, threads=1000)
     assert len(open_study(tmp_path / "study", "random", 0, "hamming").trials) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="temporary folders in use cannot be removed there")
+def test_the_processes_of_a_killed_search_end_and_leave_no_copy_of_the_data(tmp_path):
+    files = prepared(tmp_path, 0)
+    (tmp_path / "tmp").mkdir()
+    command = [sys.executable, "-m", "smoothlink", "tune", str(files.train), "-o", str(tmp_path / "tuned.json")]
+    process = subprocess.Popen(
+        [*command, "--trials", "5000", "--jobs", "2", "--study", str(tmp_path / "study")],
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "TMPDIR": str(tmp_path / "tmp")},
+    )
+    until = time.monotonic() + 60
+    while started(tmp_path / "study") < 1 and time.monotonic() < until:
+        time.sleep(0.1)
+    workers = psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    process.wait()
+    assert len(workers) >= 2
+    assert not psutil.wait_procs(workers, timeout=20)[1]
+    assert not list((tmp_path / "tmp").glob("smoothlink-*"))
+
+
+def started(journal):
+    """Returns how many trials have begun."""
+    return journal.read_text().count('"op_code":4,') if journal.exists() else 0

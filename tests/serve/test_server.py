@@ -1,5 +1,6 @@
 """The running server: how it starts, stops and restarts its workers, and what happens when its model file changes."""
 
+import gc
 import json
 import logging
 import os
@@ -12,21 +13,32 @@ import sys
 import time
 import urllib.error
 import urllib.request
+import weakref
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 
 import psutil
 import pytest
 import uvicorn
 from fastapi.testclient import TestClient
 from served import client, listening, text_model
-from uvicorn.supervisors.multiprocess import SIGNALS
 
 from smoothlink.errors import ModelFileError, SmoothLinkError
 from smoothlink.serve import ServerSettings, create_app
 from smoothlink.serve.prometheus import MULTIPROCESS_FOLDER
-from smoothlink.serve.server import AppFactory, ReloadingApp, WatchedModel, Workers, fingerprint, listen
+from smoothlink.serve.server import (
+    STOPPING_SIGNALS,
+    AppFactory,
+    ReloadingApp,
+    WatchedModel,
+    Workers,
+    fingerprint,
+    listen,
+)
 
+PLAIN_SERVER = Path(__file__).parents[1] / "plain_server.py"
+POST = "POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 MAPPED, READ = 0, 1 << 30  # bytes up to which a model is read into memory
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals are those of POSIX")
 
@@ -65,7 +77,7 @@ def send(port, path, body=None, **headers):
 
 def test_sigterm_finishes_what_is_running(model):
     body = json.dumps({"texts": ["apple iron"], "k": 1}).encode()
-    head = f"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = f"{POST}Content-Length: {len(body)}\r\n\r\n"
     with command(model) as (process, port):
         assert send(port, "/health") == '{"status":"ok"}'
         with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
@@ -123,6 +135,32 @@ def test_sigterm_stops_all_workers(model):
         assert not psutil.wait_procs(workers, timeout=10)[1]
 
 
+@contextmanager
+def plain_server():
+    """Two workers that serve: the supervisor, its workers and the port."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen([sys.executable, str(PLAIN_SERVER)], stdout=subprocess.PIPE, text=True, env=environment)
+    try:
+        port = int(process.stdout.readline())
+        assert send(port, "/") == "ok"
+        workers = psutil.Process(process.pid).children()
+        wait(lambda: sum(psutil.pid_exists(one.pid) and bool(one.net_connections()) for one in workers) >= 2)
+        yield process, workers, port
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP])
+def test_workers_end_when_their_supervisor_does(number):
+    with plain_server() as (process, workers, port):
+        process.send_signal(number)
+        assert not psutil.wait_procs(workers, timeout=20)[1]
+        with pytest.raises(OSError, match="refused"):
+            send(port, "/")
+
+
 class EndsWhileAsked:
     """An application whose worker ends before it gives a sign of life, and after it was asked for one."""
 
@@ -136,7 +174,7 @@ class EndsWhileAsked:
 )
 def test_workers_that_cannot_start_are_not_started_for_ever(factory, code, tmp_path, monkeypatch):
     monkeypatch.setenv(MULTIPROCESS_FOLDER, str(tmp_path))
-    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    handlers = {number: signal.getsignal(number) for number in STOPPING_SIGNALS}
     try:
         with listen("127.0.0.1", 0) as listening, pytest.raises(SmoothLinkError, match=f"code -?{code:d}"):
             Workers(uvicorn.Config(factory, factory=True, workers=1), [listening]).run()
@@ -159,10 +197,7 @@ def test_what_is_not_http_is_refused_in_json(address, rng):
 def test_a_request_that_does_not_arrive_is_given_up():
     with listening(text_model(), ServerSettings(timeout=0.2)) as address:
         with socket.create_connection(("127.0.0.1", int(address.rsplit(":", 1)[1])), timeout=5) as connection:
-            head = (
-                b"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
-            )
-            connection.sendall(head)
+            connection.sendall(f"{POST}Content-Length: 100\r\n\r\n{{".encode())
             response = connection.makefile("rb").read().decode()
         assert response.startswith("HTTP/1.1 408 ")
         assert "within 0.2 s" in response
@@ -232,7 +267,8 @@ def test_requests_are_refused_when_a_mapped_file_was_written_to(path, other, cap
     before = predict(app).json()
     change(path, other)
     explain = {"text": "apple", "labels": ["fruit"]}
-    for response in (predict(app), app.post("/explain", json=explain), app.get("/health")):
+    reads = [app.get(path) for path in ("/health", "/labels", "/model")]
+    for response in (predict(app), app.post("/explain", json=explain), *reads):
         assert response.status_code == 503
         assert "overwritten while it was served" in response.json()["reason"]
     assert "by mv, not cp" in caplog.text
@@ -277,6 +313,19 @@ def test_with_reload_a_changed_file_is_served_and_a_broken_one_is_not(path, othe
     assert predict(app).json() == before
     replace(path, other)
     wait(lambda: predict(app).json() == after)
+
+
+def test_a_model_that_was_replaced_is_not_kept_in_memory(path):
+    def use():
+        watched = WatchedModel(str(path), READ)
+        app = TestClient(create_app(watched.model, check=watched.check))
+        answers = [predict(app), app.post("/explain", json={"text": "apple"}), app.get("/labels"), app.get("/model")]
+        assert {answer.status_code for answer in answers} == {200}
+        return weakref.ref(watched.model)
+
+    used = use()
+    gc.collect()
+    assert used() is None
 
 
 def wait(done):

@@ -205,6 +205,28 @@ def test_hundreds_of_odd_requests_leave_it_serving(texts):
     assert texts.post("/predict", json={"texts": ["apple"]}).status_code == 200
 
 
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST.:8000", "127.0.0.1:8000", "[::1]:80", "10.1.2.3", "tags.org"])
+def test_addresses_and_the_names_of_the_server_are_allowed(host):
+    with client(text_model(), ServerSettings(hosts=("localhost", "tags.org"))) as made:
+        assert made.get("/model", headers={"Host": host}).status_code == 200
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8000", "tags.org.evil.example", "127.0.0.1.nip.io", ""])
+@pytest.mark.parametrize("path", ["/model", "/", "/openapi.json"])
+def test_a_page_of_another_name_that_leads_here_reads_nothing(host, path):
+    with client(text_model(), ServerSettings(hosts=("localhost", "tags.org"))) as made:
+        refused = made.get(path, headers={"Host": host})
+        assert refused.status_code == 421
+        assert "--allow-host" in refused.json()["reason"]
+
+
+def test_the_description_that_needs_no_token_shows_no_text_and_no_label_where_others_do():
+    for settings, shown in ((ServerSettings(), True), (ServerSettings(token=SECRET), False)):
+        with client(text_model(), settings) as made:
+            schemas = made.get("/openapi.json").json()["components"]["schemas"]
+            assert [("examples" in schemas[name]) for name in ("PredictRequest", "ExplainRequest")] == [shown, shown]
+
+
 def test_a_token_is_needed_for_all_but_the_page_and_health():
     with client(text_model(), ServerSettings(token=SECRET)) as made:
         for path in ("/labels", "/model", "/metrics"):
@@ -373,3 +395,44 @@ def test_thresholds_that_were_chosen_for_an_aim_decide_what_is_predicted(aim):
         )
         own = made.get("/model").json()["threshold"]
     assert own == (pytest.approx(model.thresholds_[0], abs=1e-6) if len(set(model.thresholds_)) == 1 else None)
+
+
+def test_long_texts_and_large_requests_get_what_each_row_gets_alone(texts):
+    rows = ["apple iron " * 2_000, "rain", "", "red tin " * 3_000, *(f"{word} snow" for word in ("plum", "zinc") * 100)]
+    together = texts.post("/predict", json={"texts": rows, "k": 5}).json()["predictions"]
+    for row, found in list(zip(rows, together, strict=True))[:10]:
+        [alone] = texts.post("/predict", json={"texts": [row], "k": 5}).json()["predictions"]
+        assert found["features"] == alone["features"]
+        expected = {one["label"]: one["probability"] for one in alone["labels"]}
+        assert {one["label"]: one["probability"] for one in found["labels"]} == pytest.approx(expected, abs=2e-6)
+
+
+@pytest.mark.parametrize(
+    "request_", [{"threshold": 0}, {"k": 5}, {"threshold": 0, "only": ["fruit", "metal", "colour"]}]
+)
+def test_a_response_that_is_known_to_be_too_large_is_refused_before_any_work(request_):
+    used = []
+    with client(text_model(), ServerSettings(max_response_labels=200), check=lambda: used.append(1)) as made:
+        check_error(made.post("/predict", json={"texts": ["apple"] * 100, **request_}), 413, "labels, more than 200")
+        assert not used
+
+
+def test_a_response_that_turns_out_too_large_is_refused_before_all_of_it_is_predicted():
+    used = []
+    with client(text_model(), ServerSettings(max_response_labels=200), check=lambda: used.append(1)) as made:
+        sent = {"texts": ["apple"] * 1000, "threshold": 1e-9}
+        check_error(made.post("/predict", json=sent), 413, "labels, more than 200")
+        time.sleep(0.3)
+        assert len(used) <= 6  # two for each of the first batches, of 16
+
+
+@pytest.mark.parametrize("body", [b"[" * 100_000, b'{"a":' * 100_000, b'{"texts": ' + b"[" * 500_000])
+@pytest.mark.parametrize("path", ["/predict", "/explain"])
+def test_json_that_is_nested_too_deeply_is_refused(texts, path, body):
+    check_error(texts.post(path, content=body, headers={"Content-Type": "application/json"}), 400, "not JSON")
+
+
+def test_tables_that_are_nested_too_deeply_are_refused(texts):
+    for line in (b"[" * 100_000, b'{"a":' * 100_000, b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"):
+        content = b'{"columns": ["a", "b"], "labels": "b"}\n' + line
+        check_error(texts.post("/table/file?kind=csv", content=content), 422, "Line 2 is not JSON")

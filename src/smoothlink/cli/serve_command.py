@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -57,6 +58,15 @@ def serve(
         str | None,
         typer.Option(metavar="FILE", help="A file with the token that requests must carry.", show_default=False),
     ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A name by which requests may call the server, besides its addresses, localhost and this machine's "
+            "name; '*': any, which is the default with a token. May be repeated.",
+            show_default=False,
+        ),
+    ] = None,
     store: Annotated[
         str | None,
         typer.Option(
@@ -77,6 +87,9 @@ def serve(
     timeout: Annotated[
         float, limit(min=0.1, metavar="SECONDS", help="The time for a request and its response.")
     ] = DEFAULTS.timeout,
+    max_connections: Annotated[
+        int, limit(min=1, metavar="N", help="The most connections of a process at a time.")
+    ] = DEFAULTS.max_connections,
     batch_wait: Annotated[
         float,
         limit(
@@ -112,10 +125,12 @@ def serve(
     classifier: Any = getattr(loaded, "classifier_", loaded)
     settings = ServerSettings(
         token=None if token_file is None else read_token(token_file, screen),
+        hosts=None if token_file is not None and not allow_host else host_names(host, allow_host or []),
         max_body=max_body,
         max_upload=max_upload,
         max_rows=max_rows,
         timeout=timeout,
+        max_connections=max_connections,
         batch_wait=batch_wait / 1000,
         threads=threads or default_threads(loaded, workers),
         in_memory=memory,
@@ -134,6 +149,11 @@ def serve(
         screen.note("The page is at /, the API is described at /docs. Ctrl-C stops the server.")
 
     run(model, settings, listening, workers=workers, ready=ready)
+
+
+def host_names(host: str, allowed: list[str]) -> tuple[str, ...]:
+    """Returns the names by which requests may call a server that listens at this host."""
+    return tuple(name.lower().rstrip(".") for name in ("localhost", socket.gethostname(), host, *allowed))
 
 
 def check_libraries() -> None:

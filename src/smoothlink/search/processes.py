@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 import tempfile
 import time
 import warnings
@@ -17,6 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from smoothlink.fitting.checkpoint import checksum
+from smoothlink.machines.parent_process import when_parent_ends
 from smoothlink.machines.threads import limit_threads
 from smoothlink.search.space import Space
 from smoothlink.search.study import open_study
@@ -110,6 +112,12 @@ def run_in_processes(
 
 def run_worker(folder: Path, request: SearchRequest, journal: Path, trials: int, number: int, threads: int) -> None:
     """Runs the trials of one process, with draws of its own and its part of the cores."""
+
+    def end() -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        os._exit(1)
+
+    when_parent_ends(end)
     limit_threads(threads)
     X, Y = load_array(folder / "X"), sp.csr_array(load_array(folder / "Y"))
     seed = request.seed + 1000 * request.drawn + 7919 * (number + 1)

@@ -6,7 +6,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from smoothlink.explanation import explain
+import scipy.sparse as sp
+
+from smoothlink.explanation import LabelExplanation, Reason, explain, words_of
 from smoothlink.serve.schema import RefusedRequest
 from smoothlink.serve.service import PredictionService
 from smoothlink.text.features import NgramBlock, TextFeatures, column_finder
@@ -24,51 +26,73 @@ class Span(NamedTuple):
     end: int
 
 
-def explain_row(service: PredictionService, row: Any, labels: tuple[int, ...], top: int) -> list[dict[str, Any]]:
-    """Returns an explanation per label in JSON's types; without labels those of the most probable ones."""
+class PreparedRow(NamedTuple):
+    """A text or vector with what its explanation needs besides the model."""
+
+    row: Any
+    X: sp.csr_array  # (1, d)
+    name: Callable[[Reason], str]  # of a feature
+    spans: Mapping[int, list[Span]]  # of the features of a text
+
+
+def prepare_row(service: PredictionService, row: Any) -> PreparedRow:
+    """Returns the features of a row, their names and where they are: most of the time that a long text takes."""
+    X = service.features_of([row])
+    if service.text_features is None:
+        return PreparedRow(row, X, lambda reason: reason.name, {})
+    word, numbers = words_of(service.text_features, row), service.number_names
+    spans = feature_spans(service.text_features, row)
+    return PreparedRow(row, X, lambda reason: numbers.get(reason.feature) or word(reason.feature), spans)
+
+
+def explain_labels(service: PredictionService, X: sp.csr_array, labels: tuple[int, ...]) -> list[LabelExplanation]:
+    """Returns an explanation per label; without labels those of the most probable ones."""
+    try:
+        return explain(service.classifier, X, labels=labels or None, k=EXPLAINED_LABELS, top=None)
+    except ValueError as error:  # an embedding that cannot be explained
+        raise RefusedRequest(422, str(error)) from error
+
+
+def to_json(service: PredictionService, prepared: PreparedRow, found: LabelExplanation, top: int) -> dict[str, Any]:
+    """Returns an explanation in JSON's types."""
+    spans = prepared.spans
+    added = {reason.feature: reason.added for reason in found.reasons}
+    words = word_contributions(prepared.row, added, spans) if spans else []
+    features = [
+        {
+            "feature": prepared.name(reason),
+            "contribution": round(reason.added, 6),
+            "spans": [span._asdict() for span in spans.get(reason.feature, [])[:SHOWN_SPANS]],
+        }
+        for reason in found.reasons[:top]
+    ]
+    return {
+        **service.label_and_name(str(found.name)),
+        "probability": round(found.probability, 6),
+        "features": features,
+        "words": [{**span._asdict(), "contribution": round(amount, 6)} for span, amount in words],
+        "neighbours": [
+            {**service.label_and_name(str(near.name)), "similarity": round(near.similarity, 4)}
+            for near in found.neighbours
+        ],
+    }
+
+
+def check_explained(service: PredictionService, row: Any) -> None:
+    """Raises RefusedRequest where a text is too long to be explained."""
     if service.takes == "texts" and len(row) > EXPLAINED_CHARACTERS:
         reason = (
             f"This text has {len(row):,} characters; labels are explained for texts of up to {EXPLAINED_CHARACTERS:,}."
         )
         raise RefusedRequest(422, reason)
-    given = row if service.takes == "texts" else service.features_of([row])
-    try:
-        found = explain(service.model, given, labels=labels or None, k=EXPLAINED_LABELS, top=None)
-    except ValueError as error:  # an embedding that cannot be explained
-        raise RefusedRequest(422, str(error)) from error
-    spans = {} if service.text_features is None else feature_spans(service.text_features, row)
-    explanations = []
-    for one in found:
-        words = (
-            word_contributions(row, {reason.feature: reason.added for reason in one.reasons}, spans) if spans else []
-        )
-        features = [
-            {
-                "feature": service.number_names.get(reason.feature, reason.name),
-                "contribution": round(reason.added, 6),
-                "spans": [span._asdict() for span in spans.get(reason.feature, [])[:SHOWN_SPANS]],
-            }
-            for reason in one.reasons[:top]
-        ]
-        explanations.append(
-            {
-                **service.label_and_name(str(one.name)),
-                "probability": round(one.probability, 6),
-                "features": features,
-                "words": [{**span._asdict(), "contribution": round(added, 6)} for span, added in words],
-                "neighbours": [
-                    {**service.label_and_name(str(near.name)), "similarity": round(near.similarity, 4)}
-                    for near in one.neighbours
-                ],
-            }
-        )
-    return explanations
 
 
 def warm_up(service: PredictionService) -> bool:
     """Loads and compiles what the first explanation would wait for; returns whether the model can be explained."""
     try:
-        explain_row(service, service.example_row(), (), 1)
+        prepared = prepare_row(service, service.example_row())
+        for found in explain_labels(service, prepared.X, ()):
+            to_json(service, prepared, found, 1)
     except RefusedRequest:
         return False
     return True

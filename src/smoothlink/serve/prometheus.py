@@ -36,7 +36,7 @@ class ServerMetrics(Collector):
         self.rows = Counter("smoothlink_rows", "Texts and vectors that were predicted.", registry=registry)
         self.waiting = Gauge(
             "smoothlink_waiting_rows",
-            "Texts and vectors in the queue.",
+            "Texts and vectors in the queue; a long one counts for several.",
             registry=registry,
             multiprocess_mode="livesum",
         )
@@ -48,7 +48,10 @@ class ServerMetrics(Collector):
             buckets=SECONDS,
         )
         self.batches = Histogram(
-            "smoothlink_batch_requests", "Requests per batch.", registry=registry, buckets=BATCH_SIZES
+            "smoothlink_batch_requests",
+            "Requests, or pieces of large ones, per batch.",
+            registry=registry,
+            buckets=BATCH_SIZES,
         )
 
     def count_request(self, path: str, status: int, seconds: float) -> None:
@@ -56,11 +59,6 @@ class ServerMetrics(Collector):
         self.requests.labels(path if path in PATHS else "other", status).inc()
         if path in TIMED_PATHS:
             self.seconds.labels(path).observe(seconds)
-
-    def count_batch(self, requests: int, rows: int) -> None:
-        """Counts a batch that is about to be predicted."""
-        self.batches.observe(requests)
-        self.rows.inc(rows)
 
     def collect(self) -> Iterable[Metric]:
         """Yields all metrics: those of all processes where they share a folder, else those of this one."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import gc
 import hashlib
-import json
 import logging
+import math
+import multiprocessing
 import os
 import signal
 import socket
@@ -15,30 +17,35 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from multiprocessing.connection import Connection
 from typing import Any
 
 import uvicorn
 from prometheus_client.multiprocess import mark_process_dead
 from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-from uvicorn.supervisors import Multiprocess
-from uvicorn.supervisors.multiprocess import Process
 
 from smoothlink.errors import DataError, ModelFileError, SmoothLinkError
+from smoothlink.fitting.memory import call_glibc
+from smoothlink.machines.parent_process import when_parent_ends
 from smoothlink.modelfile import load
 from smoothlink.safetensors_file import MAX_HEADER
 from smoothlink.serve import ServerSettings
+from smoothlink.serve.connections import Protocol
 from smoothlink.serve.prometheus import MULTIPROCESS_FOLDER, ServerMetrics
 from smoothlink.serve.schema import RefusedRequest
 from smoothlink.serve.web_app import create_app
 from smoothlink.vocabulary import with_vocabulary
 
 BACKLOG = 2048  # connections that wait to be accepted
-KEEP_ALIVE = 30  # seconds that a connection may be idle between requests
+ACCEPTED_AT_ONCE = 8  # of them by one worker, so that the others have a part, and limits are looked at in between
 RELOAD_INTERVAL = 1.0  # seconds between two looks at the model file
 SHORT_LIFE = 5.0  # seconds: a worker that is killed within them would be killed again
 HANGING = 30  # seconds without a sign of life after which a worker is killed; it gives one before it loads the model
+POLL_SECONDS = 0.2  # between two looks at the workers
+STOPPING_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)]
 FileStamp = tuple[int, int, int, int] | None  # device, inode, size and time of a file; None: it does not exist
 log = logging.getLogger("smoothlink.serve")
 
@@ -52,23 +59,22 @@ def serve(
         factory=True,
         workers=workers,
         loop="asyncio",
-        http=Protocol,
+        http=partial(Protocol, settings=settings),  # type: ignore[arg-type]
         ws="none",
         log_level=logging.ERROR,
         access_log=False,
         server_header=False,
         proxy_headers=False,
         lifespan="off" if settings.reload else "auto",  # which would keep the first application alive
-        timeout_keep_alive=KEEP_ALIVE,
+        timeout_keep_alive=math.ceil(settings.idle_timeout),
         timeout_graceful_shutdown=int(settings.timeout) + 1,
-        timeout_worker_healthcheck=HANGING,
-        backlog=BACKLOG,
+        backlog=ACCEPTED_AT_ONCE,
     )
     if workers == 1:
         config.load()  # a model that cannot be served raises before the address is shown
         ready()
         signal.signal(signal.SIGTERM, lambda *_: None)  # uvicorn shuts down, then raises the signal again
-        uvicorn.Server(config).run(sockets=[listening])
+        Server(config).run(sockets=[listening])
         return
     with tempfile.TemporaryDirectory(prefix="smoothlink-metrics-") as folder:
         os.environ[MULTIPROCESS_FOLDER] = folder
@@ -109,48 +115,130 @@ class AppFactory:
         return app, watched
 
 
-class Workers(Multiprocess):
+class ServerState(uvicorn.server.ServerState):
+    """What the connections of a process share."""
+
+    draining = False  # whether responses end their connections, since the process is about to end
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server, which cuts no request when it ends."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.server_state: ServerState = ServerState()
+        self.accepted: list[asyncio.Task[Any]] = []
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listening in sockets or []:
+            listening.listen(BACKLOG)  # uvicorn and asyncio have one number for this and for ACCEPTED_AT_ONCE
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.server_state.draining = True
+        for listening in sockets or []:
+            self.accept_waiting(listening)
+        await super().shutdown(sockets)
+
+    def accept_waiting(self, listening: socket.socket) -> None:
+        """Accepts the connections that wait: closing the socket would cut them, with the requests that they carry."""
+        loop = asyncio.get_running_loop()
+        protocol: Any = self.config.http_protocol_class
+        make = partial(protocol, self.config, self.server_state, self.lifespan.state)
+        with suppress(BlockingIOError, ConnectionError):
+            while True:
+                connection, _ = listening.accept()
+                connection.setblocking(False)
+                self.accepted.append(loop.create_task(loop.connect_accepted_socket(make, connection)))
+
+
+class Worker:
+    """A process of the server, as its supervisor sees it."""
+
+    def __init__(self, config: uvicorn.Config, sockets: list[socket.socket]) -> None:
+        spawn = multiprocessing.get_context("spawn")  # numba's and BLAS's threads do not survive a fork
+        self.beats, theirs = spawn.Pipe(duplex=False)
+        self.process = spawn.Process(target=run_worker, args=(config, sockets, theirs), daemon=True)
+        self.process.start()
+        theirs.close()
+        self.started = self.heard = time.monotonic()
+
+    def ended(self) -> int | None:
+        """Returns the exit code of a process that ended, or was killed here because it gave no sign of life."""
+        with suppress(EOFError, OSError):
+            while self.beats.poll():
+                self.beats.recv_bytes()
+                self.heard = time.monotonic()
+        if time.monotonic() - self.heard > HANGING:
+            self.process.kill()
+            self.process.join()
+        return self.process.exitcode
+
+
+def run_worker(config: uvicorn.Config, sockets: list[socket.socket], beats: Connection) -> None:
+    """Serves until SIGTERM, or until the supervisor has ended, and then finishes what has begun."""
+    config.configure_logging()
+
+    def stop() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep((config.timeout_graceful_shutdown or 0) + HANGING)
+        os._exit(1)
+
+    def beat() -> None:
+        with suppress(OSError):
+            while True:
+                beats.send_bytes(b"1")
+                time.sleep(1)
+
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it reaches all processes, and the supervisor ends this one
+    when_parent_ends(stop)
+    threading.Thread(target=beat, name="smoothlink-beat", daemon=True).start()
+    with suppress(KeyboardInterrupt):  # Ctrl-C reaches all processes
+        Server(config).run(sockets)
+
+
+class Workers:
     """Several processes. One that is killed is started again; if one cannot start, all are stopped."""
+
+    def __init__(self, config: uvicorn.Config, sockets: list[socket.socket]) -> None:
+        self.config, self.sockets = config, sockets
+        self.workers: list[Worker] = []
+        self.stopping = False
+        self.failure: str | None = None
 
     def run(self) -> None:
         """Runs until a signal; raises SmoothLinkError where a worker cannot start."""
-        self.first_seen: dict[int | None, float] = {}
-        self.failure: str | None = None
-        super().run()
+        for number in STOPPING_SIGNALS:
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup sets it
+                signal.signal(number, self.stop)
+        self.workers = [Worker(self.config, self.sockets) for _ in range(self.config.workers)]
+        while not self.stopping and self.failure is None:
+            time.sleep(POLL_SECONDS)
+            self.replace_ended()
+        for listening in self.sockets:
+            listening.close()  # the last to close it is a worker, which accepts what waits
+        for worker in self.workers:
+            worker.process.terminate()
+        for worker in self.workers:
+            worker.process.join()
         if self.failure is not None:
             raise SmoothLinkError(self.failure)
 
-    def keep_subprocess_alive(self) -> None:
-        if self.signal_queue or self.should_exit.is_set():
-            return  # Ctrl-C reaches the workers too, which end as they should
-        workers = self.processes.copy()
-        for worker in workers:
-            self.first_seen.setdefault(worker.pid, time.monotonic())
-            worker.child_conn.close()  # or a worker that ends while it is asked for a sign of life is waited for
-        self.check_ended(workers)
-        super().keep_subprocess_alive()
-        self.check_ended(workers)
+    def stop(self, *_: object) -> None:
+        self.stopping = True
 
-    def check_ended(self, workers: list[Process]) -> None:
-        """Stops all workers where one of these ended in a way that the next would end, too."""
-        for worker in workers:
-            code, age = worker.process.exitcode, time.monotonic() - self.first_seen[worker.pid]
-            if code is None or self.signal_queue or self.should_exit.is_set():
+    def replace_ended(self) -> None:
+        """Starts a process for each one that was killed; one that ended in a way that the next would, too, is not."""
+        for i, worker in enumerate(self.workers):
+            code = worker.ended()
+            if code is None or self.stopping:
                 continue
-            mark_process_dead(worker.pid)  # type: ignore[no-untyped-call]
-            if code > 0 or age < SHORT_LIFE:
+            mark_process_dead(worker.process.pid)  # type: ignore[no-untyped-call]
+            if code > 0 or time.monotonic() - worker.started < SHORT_LIFE:
                 self.failure = f"A worker process of the server ended with code {code}; all are stopped."
-                self.should_exit.set()
-
-
-class Protocol(HttpToolsProtocol):
-    """HTTP whose response to what is not HTTP is JSON too."""
-
-    def send_400_response(self, msg: str) -> None:
-        body = json.dumps({"status": 400, "reason": msg}).encode()
-        head = f"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
-        self.transport.write(head.encode() + b"connection: close\r\n\r\n" + body)
-        self.transport.close()
+                return
+            self.workers[i] = Worker(self.config, self.sockets)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -267,7 +355,9 @@ class ReloadingApp:
                 log.error("The changed model is not served: %s", error)
                 continue
             log.warning("%s changed: the new model is served.", self.watched.path)
-            gc.collect()  # applications refer to themselves, and to the former model
+            time.sleep(self.interval)  # in which most requests to the former model are finished
+            gc.collect()  # applications refer to themselves
+            call_glibc("malloc_trim", 0)  # or the C library holds back a part of each model
 
 
 def file_stamp(path: str) -> FileStamp:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,20 +15,41 @@ from smoothlink.data.matching import label_names, unnamed
 from smoothlink.data.predictions import DEFAULT_K, LabelRequest, predicted_labels
 from smoothlink.errors import plural
 from smoothlink.serve import ServerSettings
+from smoothlink.serve.batching import Piece
 from smoothlink.serve.schema import LabelInfo, RefusedRequest, Vector
 from smoothlink.text.documents import DocumentSource, from_meta
 from smoothlink.text.numbers import Document
 from smoothlink.vocabulary import display_names
 
 EXAMPLE_LENGTH = 80  # characters
+SIZE_PER_ROW, LABELS_PER_ROW = 500, 200  # characters or entries, and labels, that take as long as another row
+LONG_TEXT = 20_000  # characters from which the features of a text are computed in a thread of their own
 UNDERFLOW = 1e-30  # values up to this are set to zero: their squares are zero in float32
 
 
 class RowsRequest(NamedTuple):
     """Rows and which of their labels to predict."""
 
-    rows: Sequence[Any]  # texts, or vectors
+    rows: Sequence[Any]  # texts, or vectors, or their features
     labels: LabelRequest
+
+    def pieces(self, most: int) -> list[Piece[RowsRequest]]:
+        """Returns the request in pieces that each count for `most` rows at most, or have one row."""
+        per_row = 1 + (self.labels.k or 0) // LABELS_PER_ROW
+        found: list[Piece[RowsRequest]] = []
+        start = rows = 0
+        for i, row in enumerate(self.rows):
+            one = per_row + row_size(row) // SIZE_PER_ROW
+            if rows and rows + one > most:
+                found.append(Piece(self._replace(rows=self.rows[start:i]), rows))
+                start, rows = i, 0
+            rows += one
+        return [*found, Piece(self._replace(rows=self.rows[start:]), rows)]
+
+
+def row_size(row: Any) -> int:
+    """Returns the characters of a text, or the entries of a vector; of features that are at hand nothing."""
+    return 0 if sp.issparse(row) else len(row if isinstance(row, str) else row.indices)
 
 
 class RowPrediction(NamedTuple):
@@ -40,10 +62,10 @@ class RowPrediction(NamedTuple):
 
 
 class PredictionService:
-    """A fitted model with its label names and the limits of a request."""
+    """A fitted model with its label names and the limits of a request; `check` raises where it must not be used."""
 
-    def __init__(self, model: Any, settings: ServerSettings) -> None:
-        self.model, self.settings = model, settings
+    def __init__(self, model: Any, settings: ServerSettings, check: Callable[[], None] = lambda: None) -> None:
+        self.model, self.settings, self.check = model, settings, check
         self.text_features = getattr(model, "features_", None)
         self.classifier = model if self.text_features is None else model.classifier_
         self.takes = "vectors" if self.text_features is None else "texts"
@@ -128,8 +150,19 @@ class PredictionService:
         most = min(self.settings.max_labels, len(self.names))
         sets = sets or (k is None and threshold is None and self.classifier.model_.has_aim)
         labels = LabelRequest(k, threshold, sets=sets, only=self.label_numbers(only))
-        k = k or (most if labels.wants_sets else DEFAULT_K)
-        return RowsRequest(rows, labels._replace(k=min(k, most)))
+        k = min(k or (most if labels.wants_sets else DEFAULT_K), most)
+        if not sets and not threshold:  # so many labels, whatever the rows are
+            self.check_response(len(rows) * min(k, len(labels.only) or k))
+        return RowsRequest(rows, labels._replace(k=k))
+
+    def check_response(self, labels: int) -> None:
+        """Raises RefusedRequest where a response has too many labels."""
+        most = self.settings.max_response_labels
+        if labels > most:
+            reason = (
+                f"The response has {labels:,} labels, more than {most:,}. Send fewer rows, or ask for fewer labels."
+            )
+            raise RefusedRequest(413, reason)
 
     def check_numbers(self, rows: Sequence[Any]) -> None:
         """Raises RefusedRequest where the numbers beside texts are not as many as in training."""
@@ -140,10 +173,18 @@ class PredictionService:
                 raise RefusedRequest(422, reason)
 
     def features_of(self, rows: Sequence[Any]) -> sp.csr_array:
-        """Returns the features (n, d) of texts or vectors."""
-        if self.text_features is not None:
-            return sp.csr_array(self.text_features.transform(list(rows)))
-        return stack_vectors(rows, self.classifier.n_features_in_)
+        """Returns the features (n, d) of texts or vectors, some of which may be at hand."""
+        if self.text_features is None:
+            return stack_vectors(rows, self.classifier.n_features_in_)
+        blocks = [
+            sp.vstack(list(group), format="csr") if ready else self.text_features.transform(list(group))
+            for ready, group in groupby(rows, sp.issparse)
+        ]
+        return sp.csr_array(blocks[0] if len(blocks) == 1 else sp.vstack(blocks, format="csr"))
+
+    def with_features(self, request: RowsRequest) -> RowsRequest:
+        """Returns the request with the features of its long texts."""
+        return request._replace(rows=[self.features_of([row]) if is_long(row) else row for row in request.rows])
 
     def predict_batch(self, requests: list[RowsRequest]) -> list[list[RowPrediction] | Exception]:
         """Returns a prediction per row of each request, or its error.
@@ -211,6 +252,10 @@ class PredictionService:
             textwrap.shorten(texts[0], EXAMPLE_LENGTH, placeholder="") or texts[0][:EXAMPLE_LENGTH] if texts else "a"
         )
         return Document(short)
+
+
+def is_long(row: Any) -> bool:
+    return isinstance(row, str) and len(row) >= LONG_TEXT
 
 
 def stack_vectors(vectors: Sequence[Vector], d: int) -> sp.csr_array:

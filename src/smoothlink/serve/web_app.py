@@ -6,17 +6,18 @@ import asyncio
 import json
 import logging
 import mimetypes
+import weakref
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 from fastapi import FastAPI, Query
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
@@ -24,9 +25,10 @@ from smoothlink import __version__
 from smoothlink.errors import ModelFileError
 from smoothlink.machines.threads import limit_threads
 from smoothlink.serve import ServerSettings
-from smoothlink.serve.batching import Batcher
+from smoothlink.serve.batching import Batcher, Piece
 from smoothlink.serve.corrections import store_correction
-from smoothlink.serve.explain_request import explain_row, warm_up
+from smoothlink.serve.explain_request import PreparedRow, check_explained, explain_labels, prepare_row, warm_up
+from smoothlink.serve.explain_request import to_json as explanation_json
 from smoothlink.serve.limits import INTERNAL_ERROR, Limits
 from smoothlink.serve.prometheus import ServerMetrics
 from smoothlink.serve.schema import (
@@ -40,12 +42,11 @@ from smoothlink.serve.schema import (
     ModelResponse,
     PredictRequest,
     PredictResponse,
-    RefusedRequest,
     error_response,
     to_document,
     validation_reason,
 )
-from smoothlink.serve.service import PredictionService, RowPrediction, RowsRequest
+from smoothlink.serve.service import SIZE_PER_ROW, PredictionService, RowPrediction, RowsRequest, is_long, row_size
 from smoothlink.serve.uploads import KINDS, MIME, table_file, table_lines
 
 log = logging.getLogger("smoothlink.serve")
@@ -55,12 +56,14 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     408: {"model": ErrorResponse, "description": "The request did not arrive in time."},
     413: {"model": ErrorResponse, "description": "The request or its response is too large."},
     415: {"model": ErrorResponse, "description": "The body was not sent as JSON."},
+    421: {"model": ErrorResponse, "description": "The request calls the server by a name that it does not have."},
+    429: {"model": ErrorResponse, "description": "Too many rows of this client are waiting."},
     422: {"model": ErrorResponse, "description": "A field is not as described, or the model has no such label."},
     507: {"model": ErrorResponse, "description": "The server's disk is full or may not be written to."},
     503: {"model": ErrorResponse, "description": "The server is busy, or the model file was damaged."},
     504: {"model": ErrorResponse, "description": "The response was not ready in time."},
 }
-REFUSALS = (400, 401, 408, 413, 415, 422, 503, 504)  # of requests with JSON
+REFUSALS = (400, 401, 408, 413, 415, 422, 429, 503, 504)  # of requests with JSON
 REASONS = {  # instead of those of starlette
     "Not Found": "This path does not exist. The page is at /, the API is described at /docs.",
     "Method Not Allowed": "This path does not take this method. The API is described at /docs.",
@@ -71,6 +74,7 @@ DESCRIPTION = (
     "Labels for texts or vectors, with calibrated probabilities. "
     'A request that is refused gets the reason in JSON: `{"status": 422, "reason": "..."}`.'
 )
+EXPLAINED_ROWS = 4  # that a label to explain counts for
 Result = TypeVar("Result")
 
 
@@ -85,30 +89,45 @@ def create_app(
     """Returns the ASGI application that serves a fitted model under a name. `metrics` may be those of the application
     that it replaces; `check` is called before and after each use of the model and raises where it must not be used."""
     settings, metrics = settings or ServerSettings(), metrics or ServerMetrics()
-    service = PredictionService(model, settings)
+    # FastAPI caches the functions of routes for ever, and with them what they refer to: the application alone holds the
+    # model, so that it goes when the application does.
+    held_service = PredictionService(model, settings, check)
+    service: PredictionService = weakref.proxy(held_service)
     metrics.model = {"name": name, "takes": service.takes, "labels": str(len(service.names))}
 
     def checked(work: Callable[[], Result]) -> Result:
-        check()
+        service.check()
         result = work()
-        check()
+        service.check()
         return result
 
-    def count_batch(requests: int, rows: int) -> None:
-        metrics.count_batch(requests, rows)
+    def count_batch(pieces: int) -> None:
+        metrics.batches.observe(pieces)
         metrics.waiting.set(batcher.rows)
 
-    batcher: Batcher[RowsRequest, list[RowPrediction]] = Batcher(
-        lambda requests: checked(lambda: service.predict_batch(requests)),
+    def work_on(requests: list[RowsRequest | Callable[[], Any]]) -> list[Any]:
+        """Returns the responses to predictions, made together, and to explanations."""
+        rows = [request for request in requests if isinstance(request, RowsRequest)]
+        predicted = iter(service.predict_batch(rows) if rows else [])
+        metrics.rows.inc(sum(len(request.rows) for request in rows))
+        return [
+            attempt(partial(render, service, next(predicted)) if isinstance(request, RowsRequest) else request)
+            for request in requests
+        ]
+
+    held_batcher: Batcher[Any, Any] = Batcher(
+        lambda requests: checked(lambda: work_on(requests)),
         batch_rows=settings.batch_rows,
         max_waiting=settings.max_waiting,
         wait=settings.batch_wait,
         initializer=None if settings.threads is None else partial(limit_threads, settings.threads),
         on_batch=count_batch,
     )
+    batcher: Batcher[Any, Any] = weakref.proxy(held_batcher)
     batcher.thread.submit(service.warm_up).result()
     explained = batcher.thread.submit(warm_up, service).result()
-    converters = ThreadPoolExecutor(TABLES_AT_ONCE, "smoothlink-tables")
+    held_converters = ThreadPoolExecutor(TABLES_AT_ONCE, "smoothlink-tables")
+    converters: ThreadPoolExecutor = weakref.proxy(held_converters)
     tables = asyncio.Semaphore(TABLES_AT_ONCE)
     source = service.source
 
@@ -116,6 +135,7 @@ def create_app(
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
         batcher.thread.shutdown()
+        batcher.second_thread.shutdown()
         converters.shutdown()
 
     app = FastAPI(
@@ -133,7 +153,7 @@ def create_app(
     app.add_exception_handler(Exception, respond_bug)
 
     @app.post("/predict", response_model=PredictResponse, responses=errors(*REFUSALS), tags=["model"])
-    async def predict(body: PredictRequest) -> Response:
+    async def predict(body: PredictRequest, sender: Request) -> Response:
         """Returns the labels of texts or vectors with their probabilities, the most probable first."""
         request = service.check_request(
             body.documents,
@@ -143,24 +163,50 @@ def create_app(
             sets=body.threshold is None and "threshold" in body.model_fields_set,
             only=body.only or (),
         )
-        predictions = await batcher.submit(request, len(request.rows))
-        count, most = sum(len(prediction.names) for prediction in predictions), settings.max_response_labels
-        if count > most:
-            reason = f"The response has {count:,} labels, more than {most:,}. Send fewer rows, or ask for fewer labels."
-            raise RefusedRequest(413, reason)
-        return json_response({"predictions": [to_json(service, prediction) for prediction in predictions]})
+        pieces: list[Piece[Any]] = request.pieces(settings.batch_rows)
+
+        def with_features() -> list[Piece[Any]]:
+            return checked(lambda: service.with_features(request)).pieces(settings.batch_rows)
+
+        prepare = with_features if any(map(is_long, request.rows)) else None
+        count = 0
+
+        def check_size(rendered: Rendered) -> None:
+            nonlocal count
+            count += rendered.labels
+            service.check_response(count)
+
+        client = sender.client.host if sender.client else None
+        found = await batcher.submit(pieces, client=client, check=check_size, prepare=prepare)
+        return json_text("predictions", [rendered.text for rendered in found])
 
     @app.post("/explain", response_model=ExplainResponse, responses=errors(*REFUSALS), tags=["model"])
-    async def explain(body: ExplainRequest) -> Response:
+    async def explain(body: ExplainRequest, sender: Request) -> Response:
         """Returns which words or features raise or lower a label's score, and which labels often occur with it."""
         texts = None if body.text is None else [to_document(body.text, body.numbers)]
         vectors = None if body.vector is None else [body.vector]
         row = service.check_request(texts, vectors).rows[0]
-        work = partial(explain_row, service, row, service.label_numbers(body.labels or ()), body.top)
-        loop = asyncio.get_running_loop()
-        return json_response({"explanations": await loop.run_in_executor(batcher.thread, checked, work)})
+        numbers = service.label_numbers(body.labels or ())
+        check_explained(service, row)
+        prepared: list[PreparedRow] = []
+        rows = EXPLAINED_ROWS + row_size(row) // SIZE_PER_ROW
+        groups: list[tuple[int, ...]] = [(number,) for number in numbers] or [()]
 
-    @app.get("/labels", responses=errors(401, 422), tags=["model"])
+        def prepare() -> list[Piece[Any]]:
+            prepared.append(checked(lambda: prepare_row(service, row)))
+            return [Piece(partial(explain_labels, service, prepared[0].X, group), rows) for group in groups]
+
+        def render_all() -> str:
+            each = (one for group in found for one in group)
+            return ",".join(to_text(explanation_json(service, prepared[0], one, body.top)) for one in each)
+
+        client = sender.client.host if sender.client else None
+        pieces: list[Piece[Any]] = [Piece(None, rows) for _ in groups]
+        found = await batcher.submit(pieces, client=client, prepare=prepare)
+        text = await asyncio.get_running_loop().run_in_executor(batcher.second_thread, render_all)
+        return json_text("explanations", [text])
+
+    @app.get("/labels", responses=errors(401, 422, 503), tags=["model"])
     def labels(
         q: Annotated[str, Query(max_length=200, description="A part of the name. The default is all labels.")] = "",
         offset: Annotated[int, Query(ge=0, lt=1 << 31)] = 0,
@@ -170,13 +216,13 @@ def create_app(
         ] = False,
     ) -> LabelsResponse:
         """Returns labels by a part of their names: those that begin with it first, in alphabetical order."""
-        total, found = service.search_labels(q, offset, limit, vocabulary=vocabulary)
+        total, found = checked(lambda: service.search_labels(q, offset, limit, vocabulary=vocabulary))
         return LabelsResponse(total=total, offset=offset, labels=found)
 
-    @app.get("/model", responses=errors(401), tags=["model"])
+    @app.get("/model", responses=errors(401, 503), tags=["model"])
     async def about() -> ModelResponse:
         """Returns what the model is and which rows it takes."""
-        examples = getattr(model, "examples_", [])
+        examples = getattr(service.model, "examples_", [])
         return ModelResponse(
             name=name,
             takes=service.takes,
@@ -185,7 +231,7 @@ def create_app(
             version=__version__,
             examples=[ExampleText(text=one.text, labels=one.labels) for one in examples],
             multiclass=service.multiclass,
-            threshold=service.threshold,
+            threshold=checked(lambda: service.threshold),
             text_columns=list(source.columns),
             numbers=service.width,
             number_columns=list(source.numbers),
@@ -237,26 +283,28 @@ def create_app(
             return HealthResponse(status="ok")
 
     @app.head("/health", include_in_schema=False)
-    @app.get("/health", response_model=HealthResponse, tags=["server"])
+    @app.get("/health", response_model=HealthResponse, responses=errors(503), tags=["server"])
     async def health() -> Response:
         """Returns whether the server works."""
-        check()
-        return json_response({"status": "ok"})
+        service.check()
+        return Response(to_text({"status": "ok"}), media_type="application/json")
 
-    @app.get("/metrics", responses=errors(401), tags=["server"])
+    @app.get("/metrics", response_class=PlainTextResponse, responses=errors(401), tags=["server"])
     async def prometheus() -> Response:
         """Returns the metrics of all worker processes together, in Prometheus's text format."""
         metrics.waiting.set(batcher.rows)
         return Response(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     add_page(app)
-    add_examples(app, service, explained)
+    if settings.token is None:  # else they would show a training text and a label to those who have none
+        add_examples(app, service, explained)
     add_token_to_description(app, settings)
-    return Limits(app, settings, metrics)
+    return Limits(app, settings, metrics, holds=(held_service, held_batcher, held_converters))
 
 
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    return {status: ERRORS[status] for status in statuses}
+    """Returns the descriptions of these refusals, and of the one that every request may meet."""
+    return {status: ERRORS[status] for status in sorted((421, *statuses))}
 
 
 def bytes_described(received: str, sent: str) -> dict[str, Any]:
@@ -280,9 +328,37 @@ def to_json(service: PredictionService, prediction: RowPrediction) -> dict[str, 
     return {"labels": labels, "features": prediction.features}
 
 
-def json_response(value: Any) -> Response:
-    """Returns a response whose value is not validated: that would take longer than the prediction."""
-    return Response(json.dumps(value, allow_nan=False, separators=(",", ":")), media_type="application/json")
+class Rendered(NamedTuple):
+    """Predictions in JSON, and how many labels they have. They are made in the thread of the model, since the one
+    that receives requests must never be busy for long."""
+
+    labels: int
+    text: str  # values with commas between them
+
+
+def render(service: PredictionService, predictions: list[RowPrediction] | Exception) -> Rendered:
+    if isinstance(predictions, Exception):
+        raise predictions
+    text = ",".join(to_text(to_json(service, prediction)) for prediction in predictions)
+    return Rendered(sum(len(prediction.names) for prediction in predictions), text)
+
+
+def attempt(work: Callable[[], Any]) -> Any:
+    """Returns the result, or the error."""
+    try:
+        return work()
+    except Exception as error:
+        return error
+
+
+def to_text(value: Any) -> str:
+    """Returns JSON that is not validated: that would take longer than the prediction."""
+    return json.dumps(value, allow_nan=False, separators=(",", ":"))
+
+
+def json_text(name: str, parts: list[str]) -> Response:
+    """Returns the response {name: [the values of all parts]}."""
+    return Response(f'{{"{name}":[{",".join(parts)}]}}', media_type="application/json")
 
 
 class PageFiles(StaticFiles):
@@ -316,8 +392,8 @@ async def respond_http_error(_: Request, error: Exception) -> Response:
 
 async def respond_invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    kind = request.headers.get("content-type", "")
-    if request.method == "POST" and not kind.partition(";")[0].strip().lower().endswith("json"):
+    kind, of_body = request.headers.get("content-type", ""), any(found["loc"][0] == "body" for found in error.errors())
+    if of_body and not kind.partition(";")[0].strip().lower().endswith("json"):
         return error_response(415, "The body must be JSON: send the header Content-Type: application/json.")
     if any(found["type"] == "json_invalid" for found in error.errors()):
         return error_response(400, "The body is not JSON in UTF-8.")

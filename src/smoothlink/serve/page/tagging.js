@@ -39,7 +39,7 @@ async function tagBatch(table, batch, about, retries = RETRIES) {
     const predictions = await predict(texts, numbers, Math.min(LABELS, about.max_labels), about);
     rows.forEach((row, i) => Object.assign(row, { found: predictions[i], error: undefined }));
   } catch (error) {
-    if (error.status === 503 && retries) {
+    if ([429, 503].includes(error.status) && retries) {
       await new Promise((resolve) => setTimeout(resolve, 1000));
       await tagBatch(table, rows, about, retries - 1);
     } else if (![413, 422, 504].includes(error.status)) {
