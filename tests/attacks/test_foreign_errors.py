@@ -46,6 +46,13 @@ def test_halves_of_surrogate_pairs_are_read_as_replacement_characters(tmp_path):
     json.dumps(found.kept, ensure_ascii=False).encode()
 
 
+def test_halves_of_surrogate_pairs_in_cells_that_spell_lists_are_replacement_characters_too(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text('text,labels\na,"[""x\\ud800"", ""\\ud83d\\ude00""]"\n')
+    found = read_documents(str(path), DocumentSource("csv", separator="list"))
+    assert found.labels == [["x\ufffd", "\U0001f600"]]
+
+
 @pytest.fixture
 def parquet(tmp_path):
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")

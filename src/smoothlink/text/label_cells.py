@@ -21,6 +21,7 @@ LEAST_REPEATED = 0.4  # of the rows with a mark, those whose cell recurs, its pi
 LEAST_MARKED = 0.1  # of the cells, those with a mark that names seldom hold
 LEAST_ASKED = 0.5  # of the cells, those with a rare separator; of these, those whose pieces turn up in other cells
 LEAST_UNIQUE = 0.2  # of the rows, those whose cell no other has: whole cells would teach little
+SURROGATE = re.compile("[\ud800-\udfff]")  # half of a pair, which escapes can spell and no file can hold
 LONGEST_NUMBER = 10_000  # bits of a label that is a number; Python spells no longer ones
 LONGEST_NAME = 100  # characters; lines of a cell that are longer are text
 
@@ -197,7 +198,7 @@ def names_of_list(names: Iterable[Any], where: str) -> list[str]:
         if isinstance(name, bool) or not isinstance(name, str | Integral):
             what = f"the label {name!r:.60} is a {type(name).__name__}"
             raise DataError(f"{where}: {what}.\nLabels are text or whole numbers.")
-    return [text for name in names if (text := str(name).strip())]
+    return [SURROGATE.sub("\ufffd", text) for name in names if (text := str(name).strip())]
 
 
 def text_of(values: Sequence[Any], where: str, remedy: str = "Name columns of text with --text.") -> str:

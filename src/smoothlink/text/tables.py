@@ -22,6 +22,7 @@ from typing import IO, Any, NamedTuple
 from smoothlink.data.files_on_disk import check_archive, expands, is_bomb, load_bytes, replacing
 from smoothlink.data.formats import OLD_EXCEL, TEXT_FORMATS, format_by_suffix
 from smoothlink.errors import DataError, plural
+from smoothlink.text.label_cells import SURROGATE
 
 KINDS = ("csv", "tsv", "jsonl", "parquet", "xlsx")
 NEEDS = {"parquet": "pyarrow", "xlsx": "openpyxl"}
@@ -274,7 +275,7 @@ def without_halves(value: Any) -> Any:
     return SURROGATE.sub("\ufffd", value) if isinstance(value, str) else value
 
 
-SURROGATE_ESCAPE, SURROGATE = re.compile(r"\\u[dD][89a-fA-F]"), re.compile("[\ud800-\udfff]")
+SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def lines_of(text: str) -> Iterator[tuple[int, str]]:
