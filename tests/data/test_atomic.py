@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import stat
+import sys
 from pathlib import Path
 
 import pytest
@@ -176,3 +177,61 @@ def test_temporary_folders_of_killed_processes_go_and_those_in_use_stay(tmp_path
             assert (first / "x").exists()
             assert names(tmp_path) == sorted([first.name, second.name, "mine"])
     assert names(tmp_path) == ["mine"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such locks")
+def test_a_file_or_folder_that_is_taken_for_abandoned_before_it_is_locked_is_made_again(tmp_path, monkeypatch):
+    """As another writer of the same output does that comes between the two steps."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    lock, made = atomic._lock, []
+
+    def come_between(handle):
+        if not made:
+            made.extend(tmp_path.glob(".*.part"))
+            made.extend(tmp_path.glob(f"{atomic.TEMPORARY}*"))
+            for path in made:
+                path.rmdir() if path.is_dir() else path.unlink()
+        return lock(handle)
+
+    monkeypatch.setattr(atomic, "_lock", come_between)
+    for write in (replace_file, replace_folder):
+        made.clear()
+        with write(tmp_path / write.__name__):
+            pass
+        assert made
+    made.clear()
+    with temporary_folder() as folder:
+        assert folder.exists()
+        assert made != [folder]
+    assert names(tmp_path) == ["replace_file", "replace_folder"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such locks")
+def test_a_folder_that_goes_before_it_is_opened_is_made_again(tmp_path, monkeypatch):
+    opened, times = atomic._open_folder, []
+
+    def gone(path):
+        times.append(path)
+        if len(times) == 1:
+            path.rmdir()
+        return opened(path)
+
+    monkeypatch.setattr(atomic, "_open_folder", gone)
+    with replace_folder(tmp_path / "a") as folder:
+        (folder / "x").touch()
+    assert names(tmp_path) == ["a"]
+    assert len(times) == 2
+
+
+def test_a_system_without_an_exchange_of_names_is_told_from_one_that_fails(tmp_path, monkeypatch):
+    if sys.platform == "linux":
+        with pytest.raises(FileNotFoundError):
+            atomic._exchange(tmp_path / "a", tmp_path / "b")
+    monkeypatch.setattr(atomic.ctypes, "CDLL", lambda *_, **__: None)
+    assert not atomic._exchange(tmp_path / "a", tmp_path / "b")
+    monkeypatch.setattr(atomic.sys, "platform", "other")
+    assert not atomic._exchange(tmp_path / "a", tmp_path / "b")
+
+
+def test_an_array_that_was_not_written_whole_is_a_full_disk():
+    assert "disk is full" in atomic.remedy(OSError("12 requested and 3 written"))

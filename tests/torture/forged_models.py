@@ -31,7 +31,6 @@ from small import classes, fixed, multilabel, words
 import smoothlink
 from smoothlink import InputKernel, Joint, ModelFileError, TextSmoothLink
 from smoothlink import safetensors_file as files
-from smoothlink.errors import SmoothLinkError
 
 VALUES: list[Any] = [
     *(None, True, False, 0, -1, 1, 2**31, 2**63, 10**30, 1e308, -1e308, 1e-320, 0.5, "", "x", "\ud800", "../.."),
@@ -149,12 +148,13 @@ def campaign(folder: Path, seconds: float, seed: int, most: int | None = None) -
         begun = time.monotonic()
         try:
             model = smoothlink.load(path)
-            model.predict_proba(rows)
-            model.predict(rows)
+            if isinstance(model, TextSmoothLink) == isinstance(rows, list):
+                model.predict_proba(rows)
+                model.predict(rows)
             outcomes["loaded" if forged else "the same"] += 1
             if not forged and not same(files.load(path, mmap=False), base):
                 wrong["a change went unnoticed"] += 1
-        except SmoothLinkError as error:
+        except ValueError as error:  # that of forged numbers may come from scikit-learn's look at the rows
             outcomes["refused"] += 1
             if not forged and not isinstance(error, ModelFileError):
                 wrong["a change was noticed only at the prediction"] += 1
