@@ -27,6 +27,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from smoothlink.serve.uploads import KINDS
 
+schemathesis.serializer.alias("application/x-ndjson", "text/plain")
 HEADERS = {"Content-Type": "application/json"}
 TABLE_PATHS = *(f"/table?name=a.{kind}" for kind in KINDS), *(f"/table/file?kind={kind}" for kind in KINDS)
 PATHS = (
