@@ -422,6 +422,8 @@ def build_model(arrays: dict[str, Array], meta: dict[str, Any], V: Weights) -> M
     check_arrays(arrays, meta, V)
     if meta["dense"] and "D_values" in arrays:
         raise ModelFileError("it has sparse weights (D) for dense rows. Save the model again.")
+    if not meta["dense"] and "tree_roots" in arrays:
+        raise ModelFileError("it has trees for sparse rows. Save the model again.")
     shift, factor = (arrays[name].astype(np.float64) for name in ("scale_shift", "scale_factor"))
     return Model(
         scaling=Scaling(meta["scale"], shift, factor, meta["dense"]),

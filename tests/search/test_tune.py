@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 import optuna
@@ -17,6 +18,7 @@ from commands import prepared, run, succeed
 from small import classes, words
 
 from smoothlink import SmoothLinkClassifier
+from smoothlink.fitting.memory import VALIDATED_LABELS
 from smoothlink.metrics.names import shown_keys
 from smoothlink.search import Space, tune
 from smoothlink.search.processes import SearchRequest, run_worker, save_array
@@ -366,3 +368,15 @@ def test_the_processes_of_a_killed_search_end_and_leave_no_copy_of_the_data(tmp_
 def started(journal):
     """Returns how many trials have begun."""
     return journal.read_text().count('"op_code":4,') if journal.exists() else 0
+
+
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+def test_a_search_fits_every_label_however_many_there_are(rng, loss):
+    n, c = 60, VALIDATED_LABELS + 20
+    X = sp.csr_array(rng.poisson(0.3, (n, 30)), dtype=np.float32)
+    Y = sp.csr_array((np.ones(3 * n, np.float32), rng.integers(0, c, 3 * n), np.arange(0, 3 * n + 1, 3)), (n, c))
+    Y.sum_duplicates()
+    Y.data[:] = 1
+    result = tune(X, Y, metrics=("p@1",), trials=2, space=replace(QUICK, loss=(loss,)))
+    assert not result.failed
+    assert result.best["p@1"].params["loss"] == loss

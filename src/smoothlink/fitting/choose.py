@@ -203,6 +203,7 @@ class Trials:
     folds: list[Fold]
     settings: Settings  # those that are not searched
     state: FitState | None = None  # of fits at full size; None where few rows are fitted
+    most_labels: int = VALIDATED_LABELS  # by which settings are compared; no others are fitted where rows are few
 
     def loss(self, point: Point) -> float:
         """Returns the calibrated Brier score of held-out rows at (ridge, rank, bandwidth, final ridge)."""
@@ -242,7 +243,7 @@ class Trials:
         rows = fold.train.with_inputs(H)
         features = random_features(rows, settings)
         fold.links.clear()
-        labels = validated_labels(rows.sum(label_counts, out=(rows.c,), dtype=np.float64))
+        labels = validated_labels(rows.sum(label_counts, out=(rows.c,), dtype=np.float64), self.most_labels)
         if self.state is not None:
             sums = saved_sums(self.state, name, rows, features)
         else:

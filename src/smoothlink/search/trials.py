@@ -199,7 +199,7 @@ class TrialRunner:
 
     def links(self, data: ValidationSet, settings: Settings) -> list[Link]:
         """Returns the link of each fold, whose held-out rows are on the host."""
-        trials = Trials(data.folds, settings)
+        trials = Trials(data.folds, settings, most_labels=self.Y.shape[1])  # metrics are those of every label
         for fold in data.folds:
             fold.links.clear()  # of other kernels and sizes
         links = [trials.link(fold, settings) for fold in data.folds]
