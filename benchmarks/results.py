@@ -63,7 +63,7 @@ LOOKS = [
     ),
     (
         "rcv1-topics-28k",
-        "this page twice; flexibility twice; peers: full 6 times, quick 7 times; four more fits on the way to 0.4.0, "
+        "this page twice; flexibility 3 times; peers: full 6 times, quick 7 times; four more fits on the way to 0.4.0, "
         "one to 0.5.0",
         "decision 28: the shared map stays where any top labels are lost",
     ),
@@ -89,7 +89,7 @@ LOOKS = [
     ),
     (
         "citeulike-t",
-        "peers: full 6 times, quick twice; many labels and few rows twice; seconds of `evaluate` (decision 10)",
+        "peers: full 6 times, quick twice; many labels and few rows 3 times; seconds of `evaluate` (decision 10)",
         "decision 12: once, for the rule when negatives are sampled",
     ),
     (
