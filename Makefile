@@ -38,9 +38,9 @@ test-torch: $(VENV)/dev
 test-all: $(VENV)/dev
 	$(BIN)/python -m pytest $(PROCESSES)
 
-# Fails and dies at every step under the writing of files, kills commands, and forges models; an hour on quiet cores.
-torture: $(VENV)/dev
-	$(BIN)/python tests/torture/faults.py --kills 63
+# Loads the server for an hour, fails and dies at every step under the writing of files, kills commands, and forges models.
+torture: torture-serve
+	$(BIN)/python tests/torture/faults.py --kills 72
 	$(BIN)/python tests/torture/forged_models.py --seconds 3600 --files 100000
 
 # Mutated inputs of every reader, of model files and of every route of the server, for an hour: `make fuzz MINUTES=5`.
