@@ -182,3 +182,13 @@ def test_a_copy_to_a_device_is_a_copy_even_of_a_read_only_array(layout, recwarn)
     there += 1
     assert float(there[0, 0]) == A[0, 0] + 1
     assert not recwarn
+
+
+@pytest.mark.parametrize("kinds", [("f4", "f4"), ("f8", "f8"), ("f8", "f4")])
+def test_a_cholesky_factor_solves_for_more_columns_than_one_thread_takes(kinds):
+    rng = np.random.default_rng(0)
+    A = rng.standard_normal((40, 40))
+    A, B = (A @ A.T + 40 * np.eye(40)).astype(kinds[0]), rng.standard_normal((40, 150)).astype(kinds[1])
+    Z = arrays.cholesky_solve(arrays.cholesky(A.copy()), B.copy())
+    assert Z.dtype == np.result_type(A, B)
+    np.testing.assert_allclose(A @ Z, B, atol=1e-4 if kinds[0] == "f4" else 1e-6)

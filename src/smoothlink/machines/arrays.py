@@ -3,9 +3,11 @@ where it is. torch is never imported for an array of the host."""
 
 from __future__ import annotations
 
+import ctypes
 import warnings
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -317,13 +319,31 @@ def cholesky_solve(L: Array, B: Array) -> Array:
     """Returns (LL')^-1 B, in the memory of B where its columns are contiguous."""
     if not on_host(L):
         return B.cholesky_solve(L)
-    out = B if B.T.flags.c_contiguous else np.array(B, order="F")
+    kind = np.result_type(L, B)
+    L, out = np.asfortranarray(L, kind), np.asfortranarray(B, kind)
+    potrs, side, failed = _potrs(kind.char), ctypes.c_int(len(L)), ctypes.c_int()
 
     def solve(columns: slice) -> None:
-        out[:, columns] = scipy.linalg.cho_solve((L, True), out[:, columns], overwrite_b=True, check_finite=False)
+        some = out[:, columns]
+        size, count = ctypes.byref(side), ctypes.byref(ctypes.c_int(some.shape[1]))
+        potrs(b"L", size, count, L.ctypes.data, size, some.ctypes.data, size, ctypes.byref(failed))
 
     in_threads(partial(solve, part) for part in parts(out.shape[1], -(-out.shape[1] // SOLVED_COLUMNS)))
     return out
+
+
+@cache
+def _potrs(kind: str) -> Callable[..., None]:
+    """Returns the function of LAPACK that solves with a Cholesky factor of float32 ("f") or float64 ("d") numbers.
+
+    SciPy's own call of it holds the GIL, so that threads would take turns.
+    """
+    from numba.extending import get_cython_function_address
+
+    size, numbers = ctypes.POINTER(ctypes.c_int), ctypes.c_void_p
+    called = ctypes.CFUNCTYPE(None, ctypes.c_char_p, size, size, numbers, size, numbers, size, size)
+    name = {"f": "spotrs", "d": "dpotrs"}[kind]
+    return called(get_cython_function_address("scipy.linalg.cython_lapack", name))
 
 
 def cholesky_inverse(L: Array) -> Array:
@@ -359,7 +379,7 @@ def full_eigh(A: Array) -> tuple[HostArray, Array]:
 def half_product(A: Array, B: Array | None = None) -> Array:
     """Returns A B in float32, on a GPU from half-precision factors; without B, A rounded to half precision."""
     if on_host(A) or not A.is_cuda:
-        return A if B is None else A @ B
+        return A if B is None else dense_product(A, B)
     import torch
 
     A = A.bfloat16()
