@@ -304,3 +304,16 @@ def test_few_rows_with_many_labels_are_searched_on_fewer_folds_and_calibrated_on
     assert len(search_trials(*few, request()).folds) == 10
     assert len(search_trials(*many, request()).folds) == round(FOLD_WORK / n**3) == 9
     assert len(validation_rows(p.w, request())) == 10
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "laplacian"])
+def test_the_search_embeds_many_labels_up_to_a_rotation_which_no_distance_shows(rng, kernel, monkeypatch):
+    monkeypatch.setattr("smoothlink.fitting.choose.ROTATED_LABELS", 4)
+    asked = request(scale="none", rank=5, oversample=5, kernel=kernel, solver="cholesky")
+    p = sparse_problem(rng, n=80, d=12, c=5)
+    problem, settings = posed(p, asked)
+    trials = search_trials(problem, settings, asked)
+    fold, embedder = trials.folds[0], settings.embedder
+    assert (trials.settings.embedder is embedder) == (kernel == "laplacian")
+    H, other = (e.fit(fold.train, e.prepare(fold.train), 0.5).H for e in (embedder, trials.settings.embedder))
+    np.testing.assert_allclose(H @ H.T, other @ other.T, atol=1e-4)

@@ -48,6 +48,7 @@ DEAREST_LAST = (2, 1, 0)  # of the axes ridge, rank and bandwidth
 SEARCH_TOLERANCE = 1e-2  # of conjugate gradients in the search
 FOLD_WORK = 2e9  # operations of the embeddings of all folds: of few rows with many labels fewer folds are searched
 ROWS_PER_CLASS, MOST_SEARCH_ROWS = 20, 20_000  # that are searched, where each row has one label
+ROTATED_LABELS = 300  # up to which the rotation to eigenvectors costs nothing
 NARROWER = 0.003  # of the loss, which a kernel half as wide may cost: more rows and features want a narrower one
 
 
@@ -253,9 +254,9 @@ class Trials:
 
     def embedded_folds(self, problem: Problem, settings: Settings, ridge: float, count: int) -> list[Fold] | None:
         """Returns the folds with nothing but their embeddings, where fits at full size may go on from them: there are
-        `count` of them, all rows are in them, and the embedding is that of `settings`."""
+        `count` of them, all rows are in them, and the embedding is that of `settings`, in whatever coordinates."""
         whole = all(fold.train.n == problem.rows.n and ridge in fold.embedded for fold in self.folds)
-        same = self.settings.embedder is settings.embedder and problem.state.plan.memory is None
+        same = self.settings.embedder.solver is settings.embedder.solver and problem.state.plan.memory is None
         if not (whole and same and len(self.folds) == count) or problem.rows.remote:
             return None
         return [replace(fold, system=None, embedded={ridge: fold.embedded[ridge]}, links={}) for fold in self.folds]
@@ -354,9 +355,18 @@ def search_trials(
     settings = replace(settings, features=min(settings.features, SEARCH_FEATURES if many else FEW_ROWS_FEATURES))
     if isinstance(settings.embedder.solver, ConjugateGradient):
         settings = with_tolerance(settings, SEARCH_TOLERANCE)
+    if rows.c > ROTATED_LABELS and settings.kernel.name != "laplacian":
+        settings = replace(settings, embedder=without_rotation(settings.embedder, rows.c))
     held_out = holdouts(rows.w, request, groups)[: most_folds or max(1, round(FOLD_WORK / min(rows.n, rows.c) ** 3))]
     folds = [make_fold(rows, Y, held, settings.embedder) for held in held_out]
     return Trials(folds, settings) if folds else None
+
+
+def without_rotation(embedder: Embedder, c: int) -> Embedder:
+    """Returns an embedder with other coordinates, where it keeps all c directions: kernels depend on distances alone
+    (but for the laplacian), which no rotation changes."""
+    chosen = embedder.adaptive or embedder.share is not None or embedder.embedding != "randomized"
+    return embedder if chosen or embedder.rank < c else replace(embedder, embedding="per_label")
 
 
 def with_tolerance(settings: Settings, tolerance: float) -> Settings:
