@@ -16,6 +16,7 @@ from smoothlink.machines.threads import (
     dense_product,
     in_threads,
     limit_threads,
+    loops_in_threads,
     parts,
     single_blas_thread,
     single_thread,
@@ -122,3 +123,16 @@ def test_several_threads_that_limit_blas_at_once_leave_it_as_it_was():
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda _: in_threads([blas] * 3), range(50)))
     assert blas() == before
+
+
+@pytest.mark.parametrize("layer", ["omp", "workqueue"])
+def test_tasks_with_loops_have_one_thread_each_and_take_turns_where_numba_needs_it(layer, monkeypatch):
+    monkeypatch.setattr(numba, "threading_layer", lambda: layer)
+    before, seen = numba.get_num_threads(), []
+    loops_in_threads(partial(lambda i: seen.append((i, numba.get_num_threads(), get_ident())), i) for i in range(9))
+    assert numba.get_num_threads() == before
+    assert sorted(i for i, _, _ in seen) == list(range(9))
+    if layer == "workqueue":
+        assert seen == [(i, before, get_ident()) for i in range(9)]
+    else:
+        assert {threads for _, threads, _ in seen} == {1}

@@ -86,6 +86,11 @@ class Rows:
         """Returns an array of the host, or a named tuple of such, where the blocks are."""
         return self.machine.to_device(A)
 
+    @property
+    def in_memory(self) -> bool:
+        """Whether the blocks are here, and none is loaded when it is used."""
+        return not self.remote and not any(isinstance(block.X, LazyBlock) for block in self.blocks)
+
     def each(self) -> Iterator[Block]:
         """Yields the blocks one after the other, each loaded while it is used."""
         for block in self.blocks:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ from smoothlink.machines.arrays import (
     zeros,
 )
 from smoothlink.machines.rows import Block, Rows
+from smoothlink.machines.threads import loops_in_threads
 from smoothlink.solve.nystrom import Correction, Sketch, correction
 from smoothlink.solve.ridge import diagonal, penalties
 
@@ -29,6 +31,7 @@ HostArray = NDArray[Any]
 LEAST_POSITIVE = np.finfo(np.float64).tiny
 PRECONDITIONERS = ("auto", "diagonal", "nystrom")
 FEW_ITERATIONS = 30  # up to which the diagonal without the correction is as fast
+SHORT_LOOPS = 1 << 22  # numbers of a group, up to which its loops are too short for several threads
 TRIAL_RANK, TRIAL_LEVEL = 16, 10.0  # of a small trial: eigenvalues this large, where all have mean 1, can be removed
 
 
@@ -120,14 +123,28 @@ class GradientSolve:
         """Returns Z (d, m), in the memory of B with `overwrite`; `start` is a guess, such as that of another ridge."""
         if self.rows.remote and start is None:
             return self.rows.solve_columns(self, B)
-        self.iterations, self.products, self.residual, unfinished = 0, 0, 0.0, 0
+        self.iterations, self.products, self.residual = 0, 0, 0.0
         Z, m, width = B if overwrite else empty_as(B), B.shape[1], self.options.group or self.rows.columns(len(B))
-        for c in range(0, m, width):
-            self.precondition(m - c)
-            part = slice(c, c + width)
+        ended: list[ColumnGroup] = []
+
+        def solve(part: slice) -> None:
             begun = self.begin(contiguous(B[:, part], copy=True), None if start is None else start[:, part])
-            unfinished += self._advance(begun, Z[:, part])
-        self._warn(unfinished)
+            self._advance(begun, Z[:, part])
+            ended.append(begun)
+
+        parts, short = [slice(c, c + width) for c in range(0, m, width)], self.rows.in_memory and on_host(B)
+        short = short and (self.rows.n + len(B)) * width <= SHORT_LOOPS
+        for number, part in enumerate(parts):
+            self.precondition(m - part.start)
+            if number and short:  # the first one says which preconditioner there is
+                loops_in_threads(partial(solve, part) for part in parts[number:])
+                break
+            solve(part)
+            self.iterations = max(self.iterations, ended[-1].iterations)
+        self.iterations = max((group.iterations for group in ended), default=0)
+        self.products = sum(group.products for group in ended)
+        self.residual = max((self.residual_of(group) for group in ended), default=0.0)
+        self._warn(sum(len(group.columns) for group in ended))
         return Z
 
     @property
@@ -165,17 +182,14 @@ class GradientSolve:
         root = np.sqrt(self.inverse)
         return correction(self.system.sketch(root, rank), self.rho.astype(np.float32), root)
 
-    def _advance(self, group: ColumnGroup, Z: Array) -> int:
-        """Solves a group of columns into Z; returns how many stopped early."""
+    def _advance(self, group: ColumnGroup, Z: Array) -> None:
+        """Solves a group of columns into Z; those that stop early stay in it."""
         while True:
             if self.some_are_done(group):
                 self.remove_done(group, Z)
             if self.all_are_done(group):
                 break
             self.step(group, self.rows.columnwise(xt_xp, group.p, len(group.p)))
-        self.iterations, self.products = max(self.iterations, group.iterations), self.products + group.products
-        self.residual = max(self.residual, self.residual_of(group))
-        return len(group.columns)
 
     def some_are_done(self, group: ColumnGroup) -> bool:
         """Returns whether to remove columns: half of them or more are done (odd widths are slow), or time is up."""
