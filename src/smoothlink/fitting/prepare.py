@@ -133,7 +133,7 @@ def planned_solver(solver: Any, rows: Rows, columns: int, entries: int, plan: Pl
         solver = "cg"
     found = resolve_solver(solver, rows.n, rows.d, columns, entries, rows.machine.speeds, by_sums=rows.remote)
     if plan.memory is not None and isinstance(solver, str) and isinstance(found, ConjugateGradient):
-        return replace(found, preconditioner="diagonal", group=plan.columns or found.group)
+        return replace(found, preconditioner="diagonal", group=plan.columns or rows.columns(rows.d))
     return found
 
 

@@ -48,7 +48,7 @@ class ConjugateGradient:
     iterations: int = 200
     preconditioner: str = "auto"
     rank: int = 200  # of the correction
-    group: int | None = None  # columns that advance together; None: as many as the rows say
+    group: int | None = None  # columns that advance together; None: as the rows say, and a group in each thread
 
     def __post_init__(self) -> None:
         if self.preconditioner not in PRECONDITIONERS:
@@ -133,7 +133,7 @@ class GradientSolve:
             ended.append(begun)
 
         parts, short = [slice(c, c + width) for c in range(0, m, width)], self.rows.in_memory and on_host(B)
-        short = short and (self.rows.n + len(B)) * width <= SHORT_LOOPS
+        short = short and self.options.group is None and (self.rows.n + len(B)) * width <= SHORT_LOOPS
         for number, part in enumerate(parts):
             self.precondition(m - part.start)
             if number and short:  # the first one says which preconditioner there is
