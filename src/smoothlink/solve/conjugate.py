@@ -125,12 +125,13 @@ class GradientSolve:
             return self.rows.solve_columns(self, B)
         self.iterations, self.products, self.residual = 0, 0, 0.0
         Z, m, width = B if overwrite else empty_as(B), B.shape[1], self.options.group or self.rows.columns(len(B))
-        ended: list[ColumnGroup] = []
+        effort: list[tuple[int, int, float, int]] = []  # of each group: iterations, products, residual, unfinished
 
         def solve(part: slice) -> None:
-            begun = self.begin(contiguous(B[:, part], copy=True), None if start is None else start[:, part])
-            self._advance(begun, Z[:, part])
-            ended.append(begun)
+            group = self.begin(contiguous(B[:, part], copy=True), None if start is None else start[:, part])
+            self._advance(group, Z[:, part])
+            effort.append((group.iterations, group.products, self.residual_of(group), len(group.columns)))
+            self.iterations = max(self.iterations, group.iterations)
 
         parts, short = [slice(c, c + width) for c in range(0, m, width)], self.rows.in_memory and on_host(B)
         short = short and self.options.group is None and (self.rows.n + len(B)) * width <= SHORT_LOOPS
@@ -140,11 +141,10 @@ class GradientSolve:
                 loops_in_threads(partial(solve, part) for part in parts[number:])
                 break
             solve(part)
-            self.iterations = max(self.iterations, ended[-1].iterations)
-        self.iterations = max((group.iterations for group in ended), default=0)
-        self.products = sum(group.products for group in ended)
-        self.residual = max((self.residual_of(group) for group in ended), default=0.0)
-        self._warn(sum(len(group.columns) for group in ended))
+        if effort:
+            iterations, products, residuals, unfinished = zip(*effort, strict=True)
+            self.iterations, self.products, self.residual = max(iterations), sum(products), max(residuals)
+            self._warn(sum(unfinished))
         return Z
 
     @property
