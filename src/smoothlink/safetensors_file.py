@@ -345,7 +345,7 @@ def open_regular(path: Path) -> BinaryIO:
 
 def strict_json(text: bytes | str) -> Any:
     """Returns the content of a JSON text, as strictly as the safetensors library reads it: UTF-8 without a byte order
-    mark, no key twice, no NaN, and no -0 among whole numbers."""
+    mark, no key twice, no NaN, and no -0 among integers."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
@@ -356,11 +356,11 @@ def strict_json(text: bytes | str) -> Any:
     def refuse(number: str) -> Any:
         raise ValueError(f"{number} is no number of JSON")
 
-    def whole(number: str) -> int:
+    def integer(number: str) -> int:
         return refuse(number) if number == "-0" else int(number)
 
     text = text.decode() if isinstance(text, bytes) else text
-    return json.loads(text, object_pairs_hook=unique, parse_constant=refuse, parse_int=whole)
+    return json.loads(text, object_pairs_hook=unique, parse_constant=refuse, parse_int=integer)
 
 
 def _header(file: BinaryIO, path: Path) -> tuple[dict[str, Any], int]:
