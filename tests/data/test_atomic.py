@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from smoothlink.data import atomic
-from smoothlink.data.atomic import replace_file, replace_folder, temporary_folder
+from smoothlink.data.atomic import replace_file, replace_files, replace_folder, temporary_folder
 
 
 def names(folder):
@@ -165,6 +165,49 @@ def test_a_folder_takes_the_place_of_an_older_one_when_it_is_whole(tmp_path):
         (folder / "second").touch()
     assert names(tmp_path / "a") == ["second"]
     assert names(tmp_path) == ["a"]
+
+
+@pytest.mark.parametrize(("last", "left"), [(0, "ooo"), (1, "oo"), (2, "o"), (3, ""), (4, "n"), (5, "nn"), (6, "nnn")])
+def test_files_that_belong_together_are_never_there_as_old_and_new_ones(tmp_path, monkeypatch, last, left):
+    """Whichever step is the last."""
+    paths = [tmp_path / name for name in "abc"]
+
+    def write(text):
+        with replace_files(paths) as folder:
+            for path in paths:
+                (folder / path.name).write_text(text)
+
+    steps = []
+
+    def then(real):
+        def step(self, *given):
+            steps.append(self)
+            if len(steps) > last:
+                raise KeyboardInterrupt
+            return real(self, *given)
+
+        return step
+
+    write("o")
+    with monkeypatch.context() as patched, contextlib.suppress(KeyboardInterrupt):
+        patched.setattr(Path, "unlink", then(Path.unlink))
+        patched.setattr(Path, "rename", then(Path.rename))
+        write("n")
+    assert "".join(path.read_text() for path in paths if path.exists()) == left
+    assert set(names(tmp_path)) <= set("abc")
+
+
+def test_files_that_belong_together_keep_their_permissions_and_stay_if_the_new_ones_fail(tmp_path):
+    (tmp_path / "a").touch(0o600)
+    with pytest.raises(TypeError), replace_files([tmp_path / "a"]) as folder:
+        (folder / "a").write_bytes(None)
+    assert names(tmp_path) == ["a"]
+    (tmp_path / ".a.part").mkdir()  # of a killed writer
+    with replace_files([tmp_path / "a", tmp_path / "b"]) as folder:
+        (folder / "a").touch()
+        (folder / "b").mkdir()
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o600
+    assert names(tmp_path) == ["a", "b"]
 
 
 def test_temporary_folders_of_killed_processes_go_and_those_in_use_stay(tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, TypeVar
@@ -87,6 +87,34 @@ def replace_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
         for opened in handles:
             if opened is not None:
                 os.close(opened)
+
+
+@contextmanager
+def replace_files(paths: Sequence[str | os.PathLike[str]]) -> Iterator[Path]:
+    """Yields a new folder, whose files take the places of `paths`, all in one folder, once they are on disk.
+
+    The old ones go before the first new one comes: a kill may leave some of the old ones or some of the new ones, but
+    never both, which nobody would notice.
+    """
+    parent = Path(os.path.realpath(Path(paths[0]).parent))
+    targets = [parent / Path(path).name for path in paths]
+    temporary, handle = _create(targets[0], _make_folder)
+    try:
+        yield temporary
+        for file in [*temporary.rglob("*"), temporary]:
+            _sync(file)
+        for target in targets:
+            with suppress(FileNotFoundError):
+                shutil.copymode(target, temporary / target.name)
+                target.unlink()
+        _sync(parent)
+        for target in targets:
+            (temporary / target.name).rename(target)
+        _sync(parent)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        if handle is not None:
+            os.close(handle)
 
 
 @contextmanager

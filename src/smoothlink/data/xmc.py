@@ -3,13 +3,13 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from smoothlink.data.atomic import replace_files
 from smoothlink.data.files_on_disk import (
     Text,
     compressed_variants,
@@ -116,27 +116,20 @@ def write(data: Data, path: str) -> None:
 
 
 def write_pair(data: Data, path: str) -> None:
-    """Writes the new form: features to `path`, labels to its other half.
-
-    Both are on disk before the old labels go, and the new ones come last: a kill leaves the old pair, the new one, or
-    features without labels, which are refused; never those of one with the labels of the other.
-    """
+    """Writes the new form: features to `path`, labels to its other half. A kill may leave one of them alone, which
+    `read` refuses, but not the features of one data set with the labels of another."""
     labels_path = other_half(path, HALVES)
     if labels_path is None:
         raise DataError(
             f"{path}: the labels go to a second file, named by putting Y for Xf.\nWrite to trn_X_Xf.txt, say."
         )
     none = csr(np.zeros(data.X.shape[0] + 1, np.int32), np.empty(0, np.int32), None, 0)
-    new = {Path(path): data.X, labels_path: data.Y}
     try:
-        with TemporaryDirectory(".part", f".{Path(path).name}.", Path(path).resolve().parent) as folder:
-            for target, matrix in new.items():
-                with replacing(str(Path(folder, target.name))) as stream:
+        with replace_files([path, labels_path]) as folder:
+            for target, matrix in ((Path(path), data.X), (labels_path, data.Y)):
+                with replacing(str(folder / target.name)) as stream:
                     stream.write(b"%d %d\n" % matrix.shape)
                     write_rows(stream, matrix, none, Style(after_labels=b""))
-            labels_path.unlink(missing_ok=True)
-            for target in new:
-                Path(folder, target.name).replace(target)
     except OSError as error:
         raise not_written(path, error) from error
 
