@@ -185,6 +185,11 @@ def test_parameters_that_json_does_not_know_are_kept_in_its_terms(rng, path, nam
     assert smoothlink.load(path).get_params()[name] == kept
 
 
+def test_a_path_is_kept_as_text(rng, path, tmp_path):
+    fixed(checkpoint=tmp_path / "state").fit(*multilabel(rng)).save(path)
+    assert smoothlink.load(path).checkpoint == str(tmp_path / "state")
+
+
 def test_a_solver_of_ones_own_is_not_kept(rng, path):
     class Own(Cholesky):
         pass
@@ -257,17 +262,38 @@ def test_mapped_arrays_stay_on_disk(rng, path):
 
 
 @pytest.fixture
-def large(rng, path):
-    """A model whose W is larger than what is always verified, with one bit of it flipped, and rows for it."""
+def sound(rng, path):
+    """A model whose W is larger than what is always verified, and rows for it."""
     X, Y = words(rng, n=60, d=70_000)
     fixed(rank=4).fit(X, Y).save(path)
+    return X
+
+
+@pytest.fixture
+def large(sound, path):
+    """The same with one bit of W flipped."""
     W = files.load(path).arrays["W"]
     assert W.nbytes >= files.VERIFIED_BYTES
     whole = bytearray(path.read_bytes())
     place = whole.index(W.tobytes()) + W.nbytes // 2
     whole[place] ^= 1
     path.write_bytes(whole)
-    return X
+    return sound
+
+
+def test_a_sound_large_array_is_compared_in_the_background_and_the_model_can_be_pickled(sound, path):
+    loaded = smoothlink.load(path)
+    copy = pickle.loads(pickle.dumps(loaded))
+    assert not loaded.model_.verification.thread.is_alive()
+    np.testing.assert_array_equal(copy.predict_proba(sound), loaded.predict_proba(sound))
+
+
+def test_arrays_that_there_is_no_memory_to_compare_are_not_taken_for_sound(sound, path):
+    def no_memory(name, values):
+        raise MemoryError("no room")
+
+    with pytest.raises(MemoryError, match="no room"):
+        files.Verification(files.load(path).unchecked, no_memory).wait()
 
 
 @pytest.mark.parametrize("verify", ["now", True])
@@ -324,6 +350,26 @@ def test_shards_of_another_model_under_the_right_names_are_refused(rng, path, tm
     first = files.load(tmp_path / names[0]).arrays["V"]
     write_shard(first[:, :-1], str(tmp_path / names[0]))
     refused(path, "those of another model")
+
+
+def test_shards_of_other_rows_than_the_model_are_refused(rng, path, tmp_path):
+    X, Y = words(rng)
+    names = names_of_a_run("m", "0123abcd")
+    sharded(fixed().fit(X, Y), tmp_path, names).save(path)
+    for name in names:
+        write_shard(files.load(tmp_path / name).arrays["V"][:-1], str(tmp_path / name))
+    crcs = [files.load(tmp_path / name).checksums["V"] for name in names]
+    rewritten(path, shard_crc32=crcs)
+    refused(path, "its arrays do not fit together: V is")
+
+
+def test_what_a_shard_says_of_itself_means_nothing(rng, path, tmp_path):
+    names = names_of_a_run("m", "0123abcd")
+    sharded(fixed().fit(*words(rng)), tmp_path, names).save(path)
+    known = digest(path)
+    for meta in ({"shards": names[:1]}, {"shards": 3, "summary": []}):
+        files.save(tmp_path / names[0], files.load(tmp_path / names[0], mmap=False).arrays, meta)
+        assert digest(path) == known
 
 
 def test_the_shards_of_the_replaced_model_go_when_the_new_file_is_there(rng, path, tmp_path, monkeypatch):
@@ -524,6 +570,15 @@ def test_landmarks_that_make_no_kernel_are_refused(path, damage):
     fixed(input_kernel=InputKernel(bandwidth=2.0, features=12)).fit(X, y).save(path)
     rewritten(path, **damage)
     refused(path)
+    loaded = files.load(path)
+    files.save(path, loaded.arrays, loaded.meta | {"landmarks": None})
+    refused(path)
+
+
+def test_a_model_without_a_sketch_of_its_training_rows_loads_and_is_saved(saved, tmp_path):
+    rewritten(saved, training_rows=None, training_rows_every=None)
+    smoothlink.load(saved).save(tmp_path / "copy")
+    assert smoothlink.load(tmp_path / "copy").training_rows_ is None
 
 
 @pytest.mark.parametrize(

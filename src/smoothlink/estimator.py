@@ -341,6 +341,10 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
             return self.classes_[sets.indices]
         return sets if self._sparse else sets.toarray()
 
+    def score(self, X: Matrix, y: Targets, sample_weight: Weights | None = None) -> float:
+        """The share of rows whose class, or whole set of labels, is predicted."""
+        return float(super().score(X, check_sparse(y, "y"), sample_weight))
+
     def _thresholds(self, threshold: ArrayLike | None) -> Array | None:
         """Returns thresholds (c,) that were given; None where they are the model's own."""
         if threshold is None:

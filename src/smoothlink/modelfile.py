@@ -358,11 +358,10 @@ def digest(path: str | os.PathLike[str]) -> str:
     meta["summary"] = {name: value for name, value in meta.get("summary", {}).items() if name not in MEASURED}
     shapes = {name: [array.dtype.str, *array.shape] for name, array in loaded.arrays.items()}
     found = hashlib.sha256(canonical({"meta": meta, "versions": loaded.versions, "arrays": shapes}).encode())
-    for array in (loaded.arrays[name] for name in sorted(loaded.arrays)):
+    shards = open_shards(Path(path).parent, loaded.meta["shards"]).parts if "shards" in loaded.meta else []
+    for array in [*(loaded.arrays[name] for name in sorted(loaded.arrays)), *shards]:
         for piece in pieces(array.reshape(-1)):
             found.update(piece.data)
-    for name in loaded.meta.get("shards", ()):
-        found.update(digest(Path(path).parent / name).encode())
     return found.hexdigest()
 
 
@@ -637,8 +636,6 @@ def check_arrays(arrays: dict[str, Array], meta: dict[str, Any], V: Weights) -> 
     for name in ("scale_shift", "scale_factor"):  # files before 0.4 have them in float32
         expected[name] = np.float32 if arrays[name].dtype == np.float32 else np.float64, scaled
     optional = {"W", "U"} if meta["landmarks"] is not None else {"W", "U", "input_points"}
-    if "input_points" in arrays and meta["landmarks"] is None:
-        raise ModelFileError("it has landmarks, but not their kernel. Save the model again.")
     if "calibration_labels" not in arrays:  # files before 0.4, and models without calibration
         optional |= {"calibration_labels"}
     elif not knots[0]:

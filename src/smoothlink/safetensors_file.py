@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothlink.data.atomic import remedy, replace_file
+from smoothlink.data.files_on_disk import BOMB_BYTES, BOMB_RATIO
 from smoothlink.errors import ModelFileError
 from smoothlink.machines.rows_in_files import pieces
 
@@ -29,7 +30,6 @@ KEY = "smoothlink"  # the one entry of the safetensors metadata
 FORMAT_VERSION = 8  # that is written, and the newest that is read
 DESCRIBED = 4  # the last version whose description repeats the type and shape of each array
 MAX_HEADER = 100_000_000  # bytes; the safetensors library refuses larger ones too
-MOST_NAME_BYTES = 1 << 31  # of one list of names, decompressed
 VERIFIED_BYTES = 1 << 20  # bytes; smaller arrays are verified even when memory-mapped
 CODES = {
     "F16": "<f2",
@@ -81,7 +81,7 @@ class Verification:
     def __init__(
         self, arrays: Sequence[Unchecked] = (), sound: Callable[[str, Array], bool] = lambda name, values: True
     ) -> None:
-        self.error: ModelFileError | None = None
+        self.error: ModelFileError | MemoryError | None = None
         self.thread = threading.Thread(target=self._compare, args=(arrays, sound), daemon=True)
         self.thread.start()
 
@@ -89,13 +89,13 @@ class Verification:
         try:
             for array in arrays:
                 array.check(sound)
-        except ModelFileError as error:
+        except (ModelFileError, MemoryError) as error:
             self.error = error
 
     def check(self) -> None:
-        """Raises an error if damage was found so far."""
+        """Raises an error if damage was found so far, or nobody can say."""
         if self.error is not None:
-            raise ModelFileError(str(self.error))
+            raise type(self.error)(*self.error.args)
 
     def wait(self) -> None:
         """Raises an error if there is damage, once all arrays were compared."""
@@ -184,7 +184,7 @@ def pack_names(names: Sequence[str], key: str = "names") -> dict[str, Array]:
     return {f"{key}_zlib": np.frombuffer(zlib.compress(lengths.tobytes() + b"".join(encoded)), np.uint8)}
 
 
-def unpack_names(arrays: Mapping[str, Array], key: str = "names", most: int = MOST_NAME_BYTES) -> list[str]:
+def unpack_names(arrays: Mapping[str, Array], key: str = "names", most: int = BOMB_BYTES) -> list[str]:
     """Returns the list of strings that `pack_names`, of this version or before 0.5, packed under this key."""
     raw, ends = _packed_names(arrays, key, most) if f"{key}_zlib" in arrays else _former_names(arrays, key)
     try:
@@ -205,7 +205,7 @@ def _packed_names(arrays: Mapping[str, Array], key: str, most: int) -> tuple[byt
     if packed.dtype != np.uint8 or packed.ndim != 1:
         raise broken
     try:
-        raw = stream.decompress(packed.tobytes(), most)
+        raw = stream.decompress(packed.tobytes(), max(most, BOMB_RATIO * packed.size))
     except zlib.error as error:
         raise broken from error
     if not stream.eof or stream.unused_data or len(raw) < 4:
@@ -345,7 +345,7 @@ def open_regular(path: Path) -> BinaryIO:
 
 def strict_json(text: bytes | str) -> Any:
     """Returns the content of a JSON text, as strictly as the safetensors library reads it: UTF-8 without a byte order
-    mark, no key twice, no NaN, and no -0 among whole numbers."""
+    mark, no key twice, no NaN, and no -0 among integers."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
@@ -356,11 +356,11 @@ def strict_json(text: bytes | str) -> Any:
     def refuse(number: str) -> Any:
         raise ValueError(f"{number} is no number of JSON")
 
-    def whole(number: str) -> int:
+    def integer(number: str) -> int:
         return refuse(number) if number == "-0" else int(number)
 
     text = text.decode() if isinstance(text, bytes) else text
-    return json.loads(text, object_pairs_hook=unique, parse_constant=refuse, parse_int=whole)
+    return json.loads(text, object_pairs_hook=unique, parse_constant=refuse, parse_int=integer)
 
 
 def _header(file: BinaryIO, path: Path) -> tuple[dict[str, Any], int]:

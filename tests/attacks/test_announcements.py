@@ -8,6 +8,7 @@ import pytest
 from commands import succeed
 from hostile import limited
 
+from smoothlink.data.matrices_from_rows import Reach, check_columns
 from smoothlink.data.read import convert, read, write
 from smoothlink.errors import DataError
 
@@ -62,14 +63,26 @@ def test_a_data_folder_that_announces_far_more_columns_than_occur_is_refused(fil
 
 
 def test_many_columns_that_are_reached_are_read(file):
-    path = file(f"1 {MOST} 3\n0 {MOST // 50}:1\n")
-    assert read(path).X.shape == (1, MOST)
+    path = file(f"1 {2**28} 3\n0 {2**28 // 50}:1\n")
+    assert read(path).X.shape == (1, 2**28)
 
 
-def test_info_needs_no_memory_for_labels_that_do_not_occur(file):
-    path = file(f"{MOST} 1:1\n0 2:1\n", "a.svm")
+@pytest.mark.parametrize(("row", "noun"), [(f"{MOST} 1:1", "label"), (f"0 {MOST}:1", "feature")])
+def test_a_few_ids_that_are_far_apart_are_refused_unless_an_option_says_that_they_are_right(file, row, noun):
+    path = file(f"{row}\n", "a.svm")
+    many = f"{MOST + (noun == 'label'):,} {noun}s"
+    with limited(), pytest.raises(DataError, match=f"{many} are very many for the 1 entries") as raised:
+        read(path)
+    option = str(raised.value).split("or pass ")[1].split(" if")[0].split()
     with limited():
-        assert f"{MOST + 1:,}" in succeed("info", path).out
+        assert many.split()[0] in succeed("info", path, *option).out
+
+
+def test_very_many_columns_are_read_where_there_are_as_many_entries():
+    found = Reach(2**28, 2**22).with_more(Reach(2**30, 2**24 - 2**22))
+    assert check_columns("a", "label", 2**30, found, "") == 2**30
+    with pytest.raises(DataError, match="1,073,741,824 labels are very many for the 16,777,215 entries"):
+        check_columns("a", "label", 2**30, found._replace(entries=2**24 - 1), "")
 
 
 @pytest.mark.parametrize("largest", [2**26 - 1, 2**26, MOST])

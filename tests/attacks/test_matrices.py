@@ -59,6 +59,7 @@ def uses(fitted, path):
         (X, lambda A: smoothlink.explain(model, A)),
         (X, lambda A: smoothlink.write(Data(A, Y), path)),
         (Y, lambda A: fixed().fit(X, A)),
+        (Y, lambda A: model.score(X, A)),
         (Y, lambda A: smoothlink.write(Data(X, A), path)),
         (Y, lambda A: smoothlink.stratified_split(A, [0.5, 0.5])),
         (Y, lambda A: smoothlink.evaluate(A, Predictions(sets=Y), **counts)),

@@ -1,6 +1,7 @@
 """A file or a folder is there as it was, or whole and new."""
 
 import contextlib
+import ctypes
 import errno
 import os
 import stat
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from smoothlink.data import atomic
-from smoothlink.data.atomic import replace_file, replace_folder, temporary_folder
+from smoothlink.data.atomic import append_line, replace_file, replace_files, replace_folder, temporary_folder
 
 
 def names(folder):
@@ -90,8 +91,47 @@ def test_a_link_in_place_of_the_temporary_file_is_not_followed(tmp_path):
     assert (tmp_path / "mine").read_text() == "kept"
 
 
-def test_writers_that_have_no_locks_take_names_that_are_free(tmp_path, monkeypatch):
-    monkeypatch.setattr(atomic, "_lock", lambda handle: None)
+@pytest.fixture(params=["a disk without locks", "Windows"])
+def no_locks(request, monkeypatch):
+    if request.param == "Windows":  # where folders cannot be opened either
+        monkeypatch.setattr(atomic, "WINDOWS", True)
+        monkeypatch.setattr(atomic.sys, "platform", "win32")
+    else:
+
+        def fails(handle, how):
+            raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+        monkeypatch.setattr(atomic.fcntl, "flock", fails)
+
+
+def test_what_needs_no_locks_works_without_them(tmp_path, no_locks):
+    for text in ("old", "new"):
+        with replace_folder(tmp_path / "a") as folder:
+            (folder / "x").write_text(text)
+        with replace_files([tmp_path / "b"]) as folder:
+            (folder / "b").write_text(text)
+        with replace_file(tmp_path / "c") as stream:
+            stream.write(text.encode())
+        assert {(tmp_path / name).read_text() for name in ("a/x", "b", "c")} == {text}
+    with temporary_folder() as folder:
+        assert folder.is_dir()
+    assert not folder.exists()
+    assert names(tmp_path) == ["a", "b", "c"]
+
+
+def test_what_cannot_be_removed_stays_and_another_name_is_taken(tmp_path, monkeypatch):
+    def fails(path, **_):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    (tmp_path / ".a.part").mkdir()
+    with monkeypatch.context() as patched:
+        patched.setattr(atomic.shutil, "rmtree", fails)
+        with replace_file(tmp_path / "a") as stream:
+            stream.write(b"new")
+    assert names(tmp_path) == [".a.part", "a"]
+
+
+def test_writers_that_have_no_locks_take_names_that_are_free(tmp_path, no_locks):
     for number in range(12):
         (tmp_path / f".a{f'.{number}' if number else ''}.part").write_text("of somebody")
     with replace_file(tmp_path / "a") as stream:
@@ -167,6 +207,49 @@ def test_a_folder_takes_the_place_of_an_older_one_when_it_is_whole(tmp_path):
     assert names(tmp_path) == ["a"]
 
 
+@pytest.mark.parametrize(("last", "left"), [(0, "ooo"), (1, "oo"), (2, "o"), (3, ""), (4, "n"), (5, "nn"), (6, "nnn")])
+def test_files_that_belong_together_are_never_there_as_old_and_new_ones(tmp_path, monkeypatch, last, left):
+    """Whichever step is the last."""
+    paths = [tmp_path / name for name in "abc"]
+
+    def write(text):
+        with replace_files(paths) as folder:
+            for path in paths:
+                (folder / path.name).write_text(text)
+
+    steps = []
+
+    def then(real):
+        def step(self, *given):
+            steps.append(self)
+            if len(steps) > last:
+                raise KeyboardInterrupt
+            return real(self, *given)
+
+        return step
+
+    write("o")
+    with monkeypatch.context() as patched, contextlib.suppress(KeyboardInterrupt):
+        patched.setattr(Path, "unlink", then(Path.unlink))
+        patched.setattr(Path, "rename", then(Path.rename))
+        write("n")
+    assert "".join(path.read_text() for path in paths if path.exists()) == left
+    assert set(names(tmp_path)) <= set("abc")
+
+
+def test_files_that_belong_together_keep_their_permissions_and_stay_if_the_new_ones_fail(tmp_path):
+    (tmp_path / "a").touch(0o600)
+    with pytest.raises(TypeError), replace_files([tmp_path / "a"]) as folder:
+        (folder / "a").write_bytes(None)
+    assert names(tmp_path) == ["a"]
+    (tmp_path / ".a.part").mkdir()  # of a killed writer
+    with replace_files([tmp_path / "a", tmp_path / "b"]) as folder:
+        (folder / "a").touch()
+        (folder / "b").mkdir()
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o600
+    assert names(tmp_path) == ["a", "b"]
+
+
 def test_temporary_folders_of_killed_processes_go_and_those_in_use_stay(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     (tmp_path / "mine").mkdir()
@@ -229,9 +312,49 @@ def test_a_system_without_an_exchange_of_names_is_told_from_one_that_fails(tmp_p
             atomic._exchange(tmp_path / "a", tmp_path / "b")
     monkeypatch.setattr(atomic.ctypes, "CDLL", lambda *_, **__: None)
     assert not atomic._exchange(tmp_path / "a", tmp_path / "b")
+
+    class Library:
+        def renameat2(self, *_):
+            ctypes.set_errno(errno.EINVAL)  # as file systems answer that have none
+            return -1
+
+    monkeypatch.setattr(atomic.ctypes, "CDLL", lambda *_, **__: Library())
+    assert not atomic._exchange(tmp_path / "a", tmp_path / "b")
     monkeypatch.setattr(atomic.sys, "platform", "other")
     assert not atomic._exchange(tmp_path / "a", tmp_path / "b")
 
 
 def test_an_array_that_was_not_written_whole_is_a_full_disk():
     assert "disk is full" in atomic.remedy(OSError("12 requested and 3 written"))
+
+
+@pytest.mark.parametrize("torn", [b"", b"half of", b"x" * 200_000])
+def test_a_line_is_appended_after_the_last_whole_one(tmp_path, torn):
+    (tmp_path / "a").write_bytes(torn)
+    append_line(tmp_path / "a", b"one\n")
+    with (tmp_path / "a").open("ab") as file:
+        file.write(torn)
+    append_line(tmp_path / "a", b"two\n")
+    assert (tmp_path / "a").read_bytes() == b"one\ntwo\n"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limit of the size of files")
+def test_a_line_for_which_there_is_no_room_leaves_nothing_of_itself(tmp_path):
+    import resource
+
+    append_line(tmp_path / "a", b"one\n")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (7, hard))
+    try:
+        with pytest.raises(OSError, match="No space left"):
+            append_line(tmp_path / "a", b"two\n")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert (tmp_path / "a").read_bytes() == b"one\n"
+
+
+def test_lines_are_appended_where_there_are_no_locks(tmp_path, monkeypatch):
+    monkeypatch.setattr(atomic.sys, "platform", "win32")
+    for line in (b"one\n", b"two\n"):
+        append_line(tmp_path / "a", line)
+    assert (tmp_path / "a").read_bytes() == b"one\ntwo\n"

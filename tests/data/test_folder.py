@@ -221,3 +221,19 @@ def test_a_disk_that_is_full_at_any_byte_is_noticed(tmp_path, monkeypatch):
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert outcomes == {"written", REMEDIES[errno.EFBIG]}
     np.testing.assert_array_equal(read(tmp_path / "a.sl").X.toarray(), data.X.toarray())
+
+
+def test_a_folder_says_whether_it_has_checksums(folder):
+    assert binary.has_checksums(folder)
+    header = json.loads((folder / "header.json").read_text())
+    (folder / "header.json").write_text(json.dumps({k: v for k, v in header.items() if "crc32" not in k}))
+    assert not binary.has_checksums(folder)
+
+
+@pytest.mark.parametrize("letter", ["X", "Y"])
+def test_rows_of_a_folder_that_no_product_may_trust_are_refused(letter):
+    rows = dict(zip("XY", small()[:2], strict=True))
+    binary.check_rows("a.sl", **rows)
+    rows[letter].indices[0] = 99
+    with pytest.raises(DataError, match=f"a.sl: {letter.lower()}_indices or"):
+        binary.check_rows("a.sl", **rows)

@@ -7,6 +7,7 @@ from commands import FIXED, left, prepared, run, succeed
 from paged import small_corpus
 
 import smoothlink
+from smoothlink.data import overwrite
 from smoothlink.data.overwrite import writable
 from smoothlink.errors import DataError
 
@@ -107,3 +108,29 @@ def test_predict_files_overwrites_with_force_too(files, tmp_path):
     with pytest.raises(DataError, match="is there already"):
         smoothlink.predict_files(*args)
     assert smoothlink.predict_files(*args, force=True)[0].rows == 30
+
+
+def test_a_place_where_nothing_can_be_written_is_refused(tmp_path, monkeypatch):
+    places = {
+        tmp_path / "no" / "a": "does not exist",
+        tmp_path: "is a folder",
+        os.devnull: "neither a file nor a folder",
+    }
+    for path, message in places.items():
+        with pytest.raises(DataError, match=message):
+            writable(str(path), kind="data")
+    (tmp_path / "mine").write_text("x")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "access", lambda path, mode: False)
+        with pytest.raises(DataError, match="is not writable"):
+            writable(str(tmp_path / "a"), kind="data")
+
+
+def test_a_file_that_cannot_be_read_is_not_taken_for_an_older_output(tmp_path, monkeypatch):
+    def fails(path):
+        raise PermissionError
+
+    (tmp_path / "m").write_text("x")
+    monkeypatch.setitem(overwrite.OURS, "model", fails)
+    with pytest.raises(DataError, match="is there already and is not a model"):
+        writable(str(tmp_path / "m"), kind="model")

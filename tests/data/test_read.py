@@ -15,8 +15,9 @@ import zstandard
 from scipy import sparse
 from sklearn.datasets import load_svmlight_file
 
+from smoothlink.data.files_on_disk import expanded
 from smoothlink.data.formats import ALL_FORMATS, FORMATS, recognise
-from smoothlink.data.read import Data, align, first_rows, read, sizes, write
+from smoothlink.data.read import Data, align, convert, first_rows, read, sizes, write
 from smoothlink.errors import DataError
 
 REAL = Path(os.environ.get("SMOOTHLINK_DATA", Path(__file__).parents[3] / "shared" / "data"))
@@ -29,6 +30,37 @@ real_data = pytest.mark.skipif(not REAL.is_dir(), reason=f"no real data in {REAL
 def small(**names):
     X = sparse.csr_array(np.array([[0, 1.5, 0], [2, 0, -1]], np.float32))
     return Data(X, sparse.csr_array(np.array([[1, 0], [1, 1]], np.float32)), **names)
+
+
+def test_files_are_named_one_by_one_or_by_a_pattern(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("b1", "b2", "a[1]", "a1"):
+        (tmp_path / name).touch()
+    assert expanded(["b*", Path("a[1]"), "s3://c/*"]) == ["b1", "b2", "a[1]", "s3://c/*"]
+    with pytest.raises(DataError, match=r"No file fits c\*"):
+        expanded("c*")
+    with pytest.raises(DataError, match="No data file was named"):
+        expanded([])
+
+
+@pytest.mark.parametrize("use", [read, lambda path, format: convert(path, f"{path}.sl", format=format)])
+def test_an_empty_file_and_utf_16_are_refused_whole_and_in_pieces(tmp_path, use):
+    for content, message in ((b"", "is empty"), (b"\xef\xbb\xbf", "is empty"), ("1 1".encode("utf-16"), "is UTF-16")):
+        (tmp_path / "a").write_bytes(content)
+        with pytest.raises(DataError, match=message):
+            use(tmp_path / "a", format="xmc")
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path):
+    (tmp_path / "a").write_bytes(b"ab\0cd\n")
+    with pytest.raises(DataError, match="not UTF-8 text"):
+        recognise(tmp_path / "a")
+
+
+def test_only_xmc_text_in_one_file_is_converted_in_pieces(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"2 4\n0:1\n\n")
+    assert convert(tmp_path / "a.txt", tmp_path / "a.sl", format="xmc") is None
+    assert convert(tmp_path / "a.txt", tmp_path / "a.npz", format="xmc") is None
 
 
 LOOKS = {

@@ -106,6 +106,15 @@ def test_a_trial_that_fails_is_recorded_with_its_reason_and_the_search_goes_on(r
     assert result.best["p@1"].params["loss"] == "squared"
 
 
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_an_error_of_a_trial_that_is_not_numerical_ends_the_search(rng, tmp_path, capfd, jobs):
+    wrong = replace(QUICK, kernel=("round",))
+    with pytest.raises(RuntimeError, match="ended with an error") as raised:
+        searched(rng, space=wrong, trials=100, jobs=jobs, study=tmp_path / "study")
+    assert "'round'" in str(raised.value.__cause__) + capfd.readouterr().err
+    assert 1 <= started(tmp_path / "study") <= jobs
+
+
 def test_a_study_goes_on_where_it_ended(rng, tmp_path):
     journal = tmp_path / "study"
     first = searched(rng, study=journal)

@@ -4,11 +4,12 @@ import gzip
 import json
 import lzma
 
+import numpy as np
 import pytest
 
 from smoothlink.data.matching import Reading
 from smoothlink.errors import DataError
-from smoothlink.text.documents import DocumentSource, as_meta, from_meta, read_documents
+from smoothlink.text.documents import DocumentSource, as_meta, from_meta, read_documents, write_documents
 from smoothlink.text.label_cells import guess_separator, names_in
 
 DOCUMENTS = [
@@ -386,3 +387,21 @@ def test_files_of_different_formats_are_recognised_one_by_one(tmp_path):
     paths = [str(tmp_path / name) for name in ("a.txt", "b.svm")]
     how = Reading().recognised(*paths)
     assert [how.format_of(path) for path in paths] == ["xmc", "svmlight"]
+
+
+def test_a_folder_without_documents_and_a_column_of_numbers_that_is_not_there_are_refused(tmp_path):
+    with pytest.raises(DataError, match=r"no folder with \.txt files"):
+        read_documents(str(tmp_path), DocumentSource("folder"))
+    (tmp_path / "a.csv").write_text("text,labels,year\na,b,7\n")
+    with pytest.raises(DataError, match=r"no column age; it has .*year.*\n.*--numbers"):
+        read_documents(str(tmp_path / "a.csv"), DocumentSource("csv", numbers=("age",)))
+
+
+def test_the_objects_of_a_list_become_lines(tmp_path):
+    rows = [{"text": f"é {i}", "labels": ["a"]} for i in range(4)]
+    (tmp_path / "a.json").write_text(json.dumps(rows))
+    targets = [tmp_path / name for name in ("b", "c")]
+    parts = [np.array([0, 3]), np.array([1])]
+    write_documents(str(tmp_path / "a.json"), DocumentSource("jsonl"), parts, list(map(str, targets)))
+    found = [[json.loads(line) for line in target.read_text("utf-8").splitlines()] for target in targets]
+    assert found == [[rows[0], rows[3]], [rows[1]]]

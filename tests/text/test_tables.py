@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smoothlink.errors import DataError
-from smoothlink.text.tables import KINDS, kind_of, read_table, write_table
+from smoothlink.text.tables import KINDS, kind_of, read_table, write_sheet, write_table
 
 COLUMNS = ["id", "Titel", "tags"]
 CELLS = [
@@ -216,3 +216,24 @@ def test_a_library_that_is_missing_is_named(monkeypatch, kind):
     for call in (lambda: read_table(b"x", kind), lambda: write_table(io.BytesIO(), kind, [], [])):
         with pytest.raises(DataError, match=rf"needs {LIBRARIES[kind]}.\nType: pip install 'smoothlink\[text\]'"):
             call()
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv"])
+def test_blank_lines_are_no_rows_and_nothing_else_is_no_table(kind):
+    assert list(read_table(b"a\n\nb\n\n", kind)) == [["b"]]
+    with pytest.raises(DataError, match="has no rows"):
+        read_table(b"\n\n", kind)
+
+
+def test_one_list_of_objects_is_written_as_json():
+    stream = io.BytesIO()
+    write_table(stream, "json", COLUMNS, CELLS)
+    assert json.loads(stream.getvalue()) == [dict(zip(COLUMNS, row, strict=True)) for row in CELLS]
+
+
+def test_more_rows_than_a_sheet_has_room_for_are_refused():
+    pytest.importorskip("openpyxl")
+    for header in (True, False):
+        write_sheet(io.BytesIO(), ["a"], [["x"]] * (4 - header), header=header, most_rows=4)
+        with pytest.raises(DataError, match="room for 4 rows"):
+            write_sheet(io.BytesIO(), ["a"], [["x"]] * (5 - header), header=header, most_rows=4)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -62,8 +61,9 @@ def split(
     targets = targets_of(data, called(names, len(shares)), output_folder)
     reading = reading.recognised(data)
     texts, kind = reading.text_format(data), reading.format
-    for path in (file for target in targets for file in files_of(target, kind)):
-        writable(path, data, kind="data", force=force, folder_too=os.path.isdir(data))
+    files = [file for target in targets for file in files_of(target, kind)]
+    for path in files:
+        writable(path, data, kind="data", force=force)
     screen = Screen(quiet)
     opened = open_text(data, reading, screen) if texts else open_rows(data, reading, screen)
     began = time.perf_counter()
@@ -77,7 +77,7 @@ def split(
     rows = stratified_split(opened.Y, shares, seed, together)
     seconds = time.perf_counter() - began
     with screen.working("writing"):
-        opened.write(rows, targets)
+        opened.write(rows, targets, files)
     found = [facts(opened.Y, part, share) for part, share in zip(rows, shares, strict=True)]
     if as_json:
         parts_found = [{"path": path, **fact} for path, fact in zip(targets, found, strict=True)]
@@ -96,16 +96,25 @@ class Opened(NamedTuple):
     source: DocumentSource | None  # of texts
     texts: list[str] | None = None
 
-    def write(self, parts: list[Any], targets: list[str]) -> None:
-        from smoothlink.data.read import write
+    def write(self, parts: list[Any], targets: list[str], files: list[str]) -> None:
+        """Writes the rows of each part to its target; parts of two splits, which may have rows in common, are never
+        there together."""
+        from smoothlink.data.atomic import replace_files
+        from smoothlink.data.files_on_disk import not_written
+        from smoothlink.data.read import write_for
         from smoothlink.text.documents import write_documents
 
-        if self.source is not None:
-            write_documents(self.path, self.source, parts, targets)
-        elif self.data is not None:
-            for rows, target in zip(parts, targets, strict=True):
-                kept = self.data._replace(X=self.data.X[rows], Y=self.data.Y[rows])
-                write(kept, target, format=self.how.format)
+        try:
+            with replace_files(files) as folder:
+                new = [str(folder / Path(target).name) for target in targets]
+                if self.source is not None:
+                    write_documents(self.path, self.source, parts, new)
+                elif self.data is not None:
+                    for rows, target, path in zip(parts, targets, new, strict=True):
+                        kept = self.data._replace(X=self.data.X[rows], Y=self.data.Y[rows])
+                        write_for(target, kept, path, format=self.how.format)
+        except OSError as error:
+            raise not_written(targets[0], error) from error
 
 
 def open_rows(path: str, how: Reading, screen: Screen) -> Opened:

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import itertools
 import os
 import secrets
 import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
-if sys.platform != "win32":
+if sys.platform != "win32":  # pragma: no branch
     import fcntl
 
 NAMES = 10  # of temporary files of one target, before they get random ones
-ATTEMPTS = 3  # at one name
 TEMPORARY = "smoothlink-fit-"  # how the names of temporary folders begin
 WINDOWS = os.name == "nt"
 
@@ -85,8 +83,34 @@ def replace_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
         raise
     finally:
         for opened in handles:
-            if opened is not None:
-                os.close(opened)
+            _close(opened)
+
+
+@contextmanager
+def replace_files(paths: Sequence[str | os.PathLike[str]]) -> Iterator[Path]:
+    """Yields a new folder, whose files take the places of `paths`, all in one folder, once they are on disk.
+
+    The old ones go before the first new one comes: a kill may leave some of the old ones or some of the new ones, but
+    never both, which nobody would notice.
+    """
+    parent = Path(os.path.realpath(Path(paths[0]).parent))
+    targets = [parent / Path(path).name for path in paths]
+    temporary, handle = _create(targets[0], _make_folder)
+    try:
+        yield temporary
+        for file in [*temporary.rglob("*"), temporary]:
+            _sync(file)
+        for target in targets:
+            with suppress(FileNotFoundError):
+                shutil.copymode(target, temporary / target.name)
+                target.unlink()
+        _sync(parent)
+        for target in targets:
+            (temporary / target.name).rename(target)
+        _sync(parent)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        _close(handle)
 
 
 @contextmanager
@@ -98,15 +122,14 @@ def temporary_folder() -> Iterator[Path]:
         folder = Path(tempfile.mkdtemp(prefix=TEMPORARY))
         with suppress(FileNotFoundError):  # another process took it for abandoned
             handle = _open_folder(folder)
-            if handle is None or (_lock(handle) is not False and _is_at(handle, folder)):
+            if _is_own(handle, folder):
                 break
-            os.close(handle)
+            _close(handle)
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)  # what is still mapped stays until it is not
-        if handle is not None:
-            os.close(handle)
+        _close(handle)
 
 
 FULL = "The disk is full, or your part of it: free some room, or name a file on another disk."
@@ -153,9 +176,8 @@ def cut_torn_line(file: BinaryIO) -> None:
     while end:
         start = max(0, end - (1 << 16))
         file.seek(start)
-        found = file.read(end - start).rfind(b"\n")
-        end = start + found + 1 if found >= 0 else start
-        if found >= 0:
+        end = start + file.read(end - start).rfind(b"\n") + 1
+        if end > start:
             break
     if end < size:
         file.truncate(end)
@@ -170,21 +192,30 @@ def _create(target: Path, make: Callable[[Path], H]) -> tuple[Path, H]:
     Who writes holds a lock on it, which goes with a process that is killed: what nobody holds was left by one, and is
     removed. Where there are no locks (Windows, some network disks) it stays, and another name is taken.
     """
-    for number in itertools.count():
+    number = 0
+    while True:
         unique = "" if not number else f".{number}" if number < NAMES else f".{secrets.token_hex(4)}"
         temporary = target.with_name(f".{target.name}{unique}.part")
-        for _ in range(ATTEMPTS):
-            try:
-                handle = make(temporary)
-            except FileExistsError:
-                if _remove_abandoned(temporary):
-                    continue
-                break
-            locked = None if handle is None else _lock(handle)
-            if handle is None or locked is None or (locked and _is_at(handle, temporary)):
-                return temporary, handle
-            os.close(handle)  # another process took it for abandoned before it was locked
-    raise AssertionError  # never: names do not end
+        try:
+            handle = make(temporary)
+        except FileExistsError:
+            number += not _remove_abandoned(temporary)
+            continue
+        if _is_own(handle, temporary):
+            return temporary, handle
+        _close(handle)
+
+
+def _is_own(handle: int | None, path: Path) -> bool:
+    """Locks what was just made; returns False where another process took it for abandoned before."""
+    if handle is None or (locked := _lock(handle)) is None:
+        return True
+    return locked and _is_at(handle, path)
+
+
+def _close(handle: int | None) -> None:
+    if handle is not None:
+        os.close(handle)
 
 
 def _make_file(path: Path) -> int:

@@ -91,7 +91,7 @@ def shortest(x: np.float32) -> tuple[int, int]:
     lead: Any = np.int64(np.floor(np.log10(wide)))
     mantissa: Any = np.int64(0)
     exponent: Any = np.int64(0)
-    for n in range(1, 11):  # nine are always enough; one more in case log10 rounded up
+    for n in range(1, 11):  # pragma: no branch (nine are always enough; one more in case log10 rounded up)
         exponent = lead + 1 - n
         mantissa = np.int64(np.rint(wide * _POWERS[_REACH - exponent]))
         back, certain = scaled(mantissa, exponent)

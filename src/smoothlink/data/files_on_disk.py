@@ -84,16 +84,20 @@ def load_bytes(path: str) -> NDArray[np.uint8]:
 
 def load(path: str) -> Text:
     """Returns the whole file, decompressed; a byte order mark is left out."""
-    data = load_bytes(path)
+    data = np.asarray(_without_mark(path, load_bytes(path)))
+    data.flags.writeable = False  # always, so that the parsers are compiled once
+    return Text(path, data)
+
+
+def _without_mark(path: str, data: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Returns a file, or its beginning, without a byte order mark; raises an error where there is no UTF-8 text."""
     start = data[:3].tobytes()
     if start[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise DataError(f"{path}: the text is UTF-16, only UTF-8 can be read.\nSave it as UTF-8.")
     data = data[3:] if start == b"\xef\xbb\xbf" else data
     if not len(data):
         raise DataError(f"{path}: the file is empty.\nCheck the path, or make or fetch the file again.")
-    data = np.asarray(data)
-    data.flags.writeable = False  # always, so that the parsers are compiled once
-    return Text(path, data)
+    return data
 
 
 def load_pieces(path: str, size: int) -> Iterator[Text]:
@@ -116,11 +120,7 @@ def load_pieces(path: str, size: int) -> Iterator[Text]:
 
 def _text_of(path: str, content: bytearray, lines: int) -> Text:
     data = np.frombuffer(bytes(content), np.uint8)
-    if not lines and not len(data):
-        raise DataError(f"{path}: the file is empty.\nCheck the path, or make or fetch the file again.")
-    if not lines and bytes(content[:2]) in (b"\xff\xfe", b"\xfe\xff"):
-        raise DataError(f"{path}: the text is UTF-16, only UTF-8 can be read.\nSave it as UTF-8.")
-    return Text(path, data[3:] if not lines and content[:3] == b"\xef\xbb\xbf" else data, lines)
+    return Text(path, data if lines else _without_mark(path, data), lines)
 
 
 def head(path: str, size: int = 1 << 16) -> bytes:

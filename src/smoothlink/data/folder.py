@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 
 from smoothlink.data.atomic import replace_folder
 from smoothlink.data.files_on_disk import STANDARD_INPUT, load_bytes, not_written
-from smoothlink.data.matrices_from_rows import LARGEST_ID, check_announced
+from smoothlink.data.matrices_from_rows import LARGEST_ID, Reach, check_columns
 from smoothlink.data.read import Data, FileSizes, Options
 from smoothlink.errors import DataError
 from smoothlink.machines.rows_in_files import MappedMatrix
@@ -43,7 +43,8 @@ def read(path: str, options: Options) -> Data:
         for name, crc in zip((f"{letter}_indices", f"{letter}_data"), found, strict=True):
             if name in ARRAYS:
                 _compare(path, header, name, crc)
-        check_announced(path, "feature" if letter == "x" else "label", matrix.shape[1], matrix.indices, AGAIN)
+        noun = "feature" if letter == "x" else "label"
+        check_columns(path, noun, matrix.shape[1], Reach.of(matrix.indices), AGAIN)
     return data
 
 

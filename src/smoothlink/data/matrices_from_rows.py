@@ -1,6 +1,8 @@
 """CSR matrices: built from parsed arrays, checked where they come from outside, ids made contiguous."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +13,8 @@ from smoothlink.machines.rows_in_files import check_sparse
 
 LARGEST_ID = np.iinfo(np.int32).max  # ids are 32-bit, so sizes go up to this
 _TABLE = 1 << 20  # ids below this, or below four times their number, are made contiguous with a table, else by sorting
-PLENTY, FAR_MORE = 1 << 24, 64  # columns that any file may announce, or so many times those that its ids reach
+# Columns that any file may announce, and that any may have; or so many times those that its ids reach, or its entries.
+ANNOUNCED_COLUMNS, MOST_COLUMNS, FAR_MORE = 1 << 24, 1 << 28, 64
 
 
 def fits(value: float) -> bool:
@@ -45,15 +48,32 @@ def contiguous(ids: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.in
     return table[ids], np.flatnonzero(seen)
 
 
-def check_announced(path: str, noun: str, announced: int, ids: NDArray[Any], remedy: str) -> int:
-    """Returns how many columns a file announces; raises an error where its ids do not come near.
+class Reach(NamedTuple):
+    """What the ids of a matrix need."""
 
-    A few bytes of a header would otherwise ask for the memory of arrays with a place for each column.
+    columns: int = 0  # one more than the largest id
+    entries: int = 0
+
+    @classmethod
+    def of(cls, ids: NDArray[Any]) -> Reach:
+        return cls(int(ids.max(initial=-1)) + 1, len(ids))
+
+    def with_more(self, other: Reach) -> Reach:
+        return Reach(max(self.columns, other.columns), self.entries + other.entries)
+
+
+def check_columns(path: str, noun: str, columns: int, found: Reach, remedy: str) -> int:
+    """Returns how many columns there are; raises an error where the ids do not come near, or are few and far apart.
+
+    A few bytes of a file would otherwise ask for the memory of arrays with a place for each column.
     """
-    if announced > PLENTY and announced > FAR_MORE * (reached := int(ids.max(initial=-1)) + 1):
-        what = f"{announced:,} {noun}s are announced, and the ids of those that occur are below {reached:,}."
+    if columns > ANNOUNCED_COLUMNS and columns > FAR_MORE * found.columns:
+        what = f"{columns:,} {noun}s are announced, and the ids of those that occur are below {found.columns:,}."
         raise DataError(f"{path}: {what}\n{remedy}")
-    return announced
+    if columns > MOST_COLUMNS and columns > FAR_MORE * found.entries:
+        what = f"{columns:,} {noun}s are very many for the {found.entries:,} entries of the matrix."
+        raise DataError(f"{path}: {what}\n{remedy}")
+    return columns
 
 
 def checked(matrix: Any, what: str, *, binary: bool) -> csr_array:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csc_array, csr_array
 
 from smoothlink.data.files_on_disk import check_archive, load, other_half, replacing
-from smoothlink.data.matrices_from_rows import LARGEST_ID, check_announced, checked
+from smoothlink.data.matrices_from_rows import LARGEST_ID, Reach, check_columns, checked
 from smoothlink.data.read import Data, Options
 from smoothlink.errors import DataError
 
@@ -93,7 +93,8 @@ def _part(path: str, arrays: Arrays, letter: str, binary: bool = False) -> csr_a
         )
     noun = "label" if binary or letter == "Y" else "feature"
     found = checked(matrix, where, binary=noun == "label")
-    check_announced(path, noun, found.shape[1], found.indices, "Save the matrix again with the columns that it has.")
+    remedy = "Save the matrix again with the columns that it has."
+    check_columns(path, noun, found.shape[1], Reach.of(found.indices), remedy)
     return found
 
 

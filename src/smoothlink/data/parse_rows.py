@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from smoothlink.data.decimal_floats import number
 from smoothlink.data.files_on_disk import Text, shown
-from smoothlink.data.matrices_from_rows import LARGEST_ID
+from smoothlink.data.matrices_from_rows import LARGEST_ID, Reach, check_columns
 from smoothlink.data.read import Options
 from smoothlink.errors import DataError
 from smoothlink.machines.compiled import compiled
@@ -43,9 +43,13 @@ class ColumnLimit(NamedTuple):
             return cls(noun, header, "header")
         return cls(noun)
 
-    def count(self, ids: NDArray[np.int32]) -> int:
-        """Returns the number of columns: as given, or one more than the largest id."""
-        return self.size if self.source else int(ids.max(initial=-1)) + 1
+    def columns(self, path: str, found: Reach) -> int:
+        """Returns the number of columns: as given, or as announced, or one more than the largest id."""
+        if self.source == "option":
+            return self.size
+        columns, option = self.size if self.source else found.columns, f"--{self.noun}s"
+        wrong = f"Fix the header, pass {option} auto to count them" if self.source else "Fix the ids"
+        return check_columns(path, self.noun, columns, found, f"{wrong}, or pass {option} {columns} if that is right.")
 
     def outside(self, number: int, lowest: int = 0) -> tuple[str, str]:
         """Returns an id out of range, as a message and its remedy."""

@@ -151,6 +151,11 @@ def write(data: Data, path: FilePath, *, format: str = "auto") -> None:
 
     Names go inside where the format has a place for them, else to labels.txt and features.txt in the same folder.
     """
+    write_for(path, data, path, format=format)
+
+
+def write_for(target: FilePath, data: Data, path: FilePath, *, format: str = "auto") -> None:
+    """Writes a data file that will be moved to `target`, and files of names beside that."""
     from smoothlink.data.files_on_disk import replacing
     from smoothlink.data.matrices_from_rows import checked
 
@@ -165,10 +170,10 @@ def write(data: Data, path: FilePath, *, format: str = "auto") -> None:
         if names is not None and len(names) != count:
             raise DataError(f"{len(names)} {noun} names for {count} {noun}s.\nGive one name each, or None.")
         if names and FORMATS[kind].module in ("xmc", "svmlight"):
-            name_files += _name_file(name, noun, names)
+            name_files += _name_file(fspath(target), noun, names)
     getattr(module, FORMATS[kind].writer)(data._replace(X=X, Y=Y), name)
-    for target, content in name_files:
-        with replacing(str(target)) as stream:
+    for file, content in name_files:
+        with replacing(str(file)) as stream:
             stream.write(content)
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from smoothlink.data.files_on_disk import Text, load, replacing
-from smoothlink.data.matrices_from_rows import csr
+from smoothlink.data.matrices_from_rows import Reach, csr
 from smoothlink.data.parse_rows import ColumnLimit, Grammar, Table, parse
 from smoothlink.data.print_rows import Style, write_rows
 from smoothlink.data.read import Data, Options
@@ -16,8 +16,8 @@ def read(path: str, options: Options) -> Data:
     table, zero_based = _parsed(text, labels, features, options)
     ids = table.ids - np.int32(zero_based is False)
     return Data(
-        csr(table.ptr, ids, table.values, features.count(ids)),
-        csr(table.label_ptr, table.labels, None, labels.count(table.labels)),
+        csr(table.ptr, ids, table.values, features.columns(path, Reach.of(ids))),
+        csr(table.label_ptr, table.labels, None, labels.columns(path, Reach.of(table.labels))),
         zero_based=zero_based,
     )
 

@@ -3,13 +3,12 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from smoothlink.data.atomic import replace_files
 from smoothlink.data.files_on_disk import (
     Text,
     compressed_variants,
@@ -21,7 +20,7 @@ from smoothlink.data.files_on_disk import (
     replacing,
     shown,
 )
-from smoothlink.data.matrices_from_rows import LARGEST_ID, check_announced, csr
+from smoothlink.data.matrices_from_rows import LARGEST_ID, Reach, csr
 from smoothlink.data.parse_rows import ColumnLimit, Grammar, Table, parse
 from smoothlink.data.print_rows import Style, write_rows
 from smoothlink.data.read import Data, FileSizes, Options
@@ -49,8 +48,8 @@ def read(path: str, options: Options) -> Data:
     features = ColumnLimit.of("feature", options.n_features, header.columns)
     table = parse(text, header.end, Grammar(empty_is_row=True), labels, features, options)
     table = _as_announced(text, table, header)
-    X = csr(table.ptr, table.ids, table.values, _columns(path, features, table.ids))
-    return Data(X, csr(table.label_ptr, table.labels, None, _columns(path, labels, table.labels)))
+    X = csr(table.ptr, table.ids, table.values, features.columns(path, Reach.of(table.ids)))
+    return Data(X, csr(table.label_ptr, table.labels, None, labels.columns(path, Reach.of(table.labels))))
 
 
 def sizes(path: str, options: Options) -> FileSizes | None:
@@ -78,13 +77,12 @@ class Stream:
         self.header = _header(self.text)
         self.labels = ColumnLimit.of("label", options.n_labels, self.header.labels)
         self.features = ColumnLimit.of("feature", options.n_features, self.header.columns)
-        self.largest = [0, 0]
+        self.reached = Reach(), Reach()  # by features and labels
 
     def columns(self) -> tuple[int, int]:
         """Returns how many features and labels there are: as given, or as found by now."""
-        found = zip((self.features, self.labels), self.largest, strict=True)
-        d, c = (_columns(self.text.path, limit, np.array([count - 1])) for limit, count in found)
-        return d, c
+        features, labels = self.reached
+        return self.features.columns(self.text.path, features), self.labels.columns(self.text.path, labels)
 
     def parts(self) -> Iterator[tuple[csr_array, csr_array]]:
         """Yields blocks of rows. Blank lines may follow the rows that the header announces, nothing else."""
@@ -104,9 +102,9 @@ class Stream:
 
     def _part(self, table: Table) -> tuple[csr_array, csr_array]:
         ids, labels = table.ids[: table.ptr[-1]], table.labels[: table.label_ptr[-1]]
-        d, c = int(ids.max(initial=-1)) + 1, int(labels.max(initial=-1)) + 1
-        self.largest = [max(self.largest[0], d), max(self.largest[1], c)]
-        return csr(table.ptr, ids, table.values[: len(ids)], d), csr(table.label_ptr, labels, None, c)
+        x, y = Reach.of(ids), Reach.of(labels)
+        self.reached = self.reached[0].with_more(x), self.reached[1].with_more(y)
+        return csr(table.ptr, ids, table.values[: len(ids)], x.columns), csr(table.label_ptr, labels, None, y.columns)
 
 
 def write(data: Data, path: str) -> None:
@@ -116,27 +114,20 @@ def write(data: Data, path: str) -> None:
 
 
 def write_pair(data: Data, path: str) -> None:
-    """Writes the new form: features to `path`, labels to its other half.
-
-    Both are on disk before the old labels go, and the new ones come last: a kill leaves the old pair, the new one, or
-    features without labels, which are refused; never those of one with the labels of the other.
-    """
+    """Writes the new form: features to `path`, labels to its other half. A kill may leave one of them alone, which
+    `read` refuses, but not the features of one data set with the labels of another."""
     labels_path = other_half(path, HALVES)
     if labels_path is None:
         raise DataError(
             f"{path}: the labels go to a second file, named by putting Y for Xf.\nWrite to trn_X_Xf.txt, say."
         )
     none = csr(np.zeros(data.X.shape[0] + 1, np.int32), np.empty(0, np.int32), None, 0)
-    new = {Path(path): data.X, labels_path: data.Y}
     try:
-        with TemporaryDirectory(".part", f".{Path(path).name}.", Path(path).resolve().parent) as folder:
-            for target, matrix in new.items():
-                with replacing(str(Path(folder, target.name))) as stream:
+        with replace_files([path, labels_path]) as folder:
+            for target, matrix in ((Path(path), data.X), (labels_path, data.Y)):
+                with replacing(str(folder / target.name)) as stream:
                     stream.write(b"%d %d\n" % matrix.shape)
                     write_rows(stream, matrix, none, Style(after_labels=b""))
-            labels_path.unlink(missing_ok=True)
-            for target in new:
-                Path(folder, target.name).replace(target)
     except OSError as error:
         raise not_written(path, error) from error
 
@@ -156,13 +147,6 @@ def _header(text: Text) -> XmcHeader:
     if max(columns, labels or 0) > LARGEST_ID:
         raise text.error(0, f"the header announces more than {LARGEST_ID} columns.", "Fix the header: ids are 32-bit.")
     return XmcHeader(rows, columns, labels, min(end + 1, len(text.data)))
-
-
-def _columns(path: str, limit: ColumnLimit, ids: NDArray[Any]) -> int:
-    """Returns the number of columns: as given or announced, or one more than the largest id."""
-    remedy = f"Fix the header, or pass --{limit.noun}s auto to count them."
-    announced = limit.source == "header"
-    return check_announced(path, limit.noun, limit.size, ids, remedy) if announced else limit.count(ids)
 
 
 def _as_announced(text: Text, table: Table, header: XmcHeader) -> Table:
@@ -201,8 +185,8 @@ def _read_pair(text: Text, header: XmcHeader, options: Options) -> Data:
     Y = _half(labels_text, labels_header, labels, options)
     Y = _only_ones(labels_text, Y)
     return Data(
-        csr(X.ptr, X.ids, X.values, _columns(text.path, features, X.ids)),
-        csr(Y.ptr, Y.ids, None, _columns(labels_text.path, labels, Y.ids)),
+        csr(X.ptr, X.ids, X.values, features.columns(text.path, Reach.of(X.ids))),
+        csr(Y.ptr, Y.ids, None, labels.columns(labels_text.path, Reach.of(Y.ids))),
     )
 
 

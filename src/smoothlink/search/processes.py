@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from smoothlink.errors import SmoothLinkError
 from smoothlink.fitting.checkpoint import checksum
 from smoothlink.machines.parent_process import when_parent_ends
 from smoothlink.machines.threads import limit_threads
@@ -24,7 +25,7 @@ from smoothlink.search.space import Space
 from smoothlink.search.study import open_study
 from smoothlink.search.trials import TrialRunner
 
-NUMERICAL = (np.linalg.LinAlgError, FloatingPointError, OverflowError, MemoryError, ValueError)
+NUMERICAL = (np.linalg.LinAlgError, FloatingPointError, OverflowError, MemoryError)
 POLL_SECONDS = 0.5
 
 
@@ -59,7 +60,10 @@ class SearchRequest(NamedTuple):
 def run_in_process(
     X: Any, Y: sp.csr_array, request: SearchRequest, run: Any, trials: int, callbacks: list[Any]
 ) -> None:
-    """Runs trials in this process. One that fails numerically is recorded with its reason."""
+    """Runs trials in this process. One that fails numerically is recorded with its reason; other errors end the search.
+
+    (A ValueError of a trial is no mistake of whoever started the search, whose message would be enough.)
+    """
     given = request.metrics, request.space, request.seed, request.multiclass, request.holdouts, request.device
     runner = TrialRunner.of(X, Y, *given)
 
@@ -71,6 +75,8 @@ def run_in_process(
         except NUMERICAL as error:
             trial.set_user_attr("reason", f"{type(error).__name__}: {error}")
             raise
+        except ValueError as error:
+            raise RuntimeError(f"Trial {trial.number} ended with an error: {error}") from error
 
     run.optimize(objective, n_trials=trials, catch=NUMERICAL, callbacks=callbacks)
 
@@ -94,7 +100,7 @@ def run_in_processes(
         for worker in workers:
             worker.start()
         try:
-            while any(worker.is_alive() for worker in workers):
+            while any(worker.is_alive() for worker in workers) and 1 not in [worker.exitcode for worker in workers]:
                 time.sleep(POLL_SECONDS)
                 notify()
         finally:
@@ -103,8 +109,10 @@ def run_in_processes(
                 worker.join()
     notify()
     lost = [worker.exitcode for worker in workers if worker.exitcode]
+    if 1 in lost:
+        raise RuntimeError("A process of the search ended with an error, whose traceback is printed above.")
     if lost:
-        raise RuntimeError(
+        raise SmoothLinkError(
             f"{len(lost)} of {len(workers)} processes of the search ended early (exit code {lost[0]}; -9 is mostly a "
             "lack of memory).\nFinished trials are kept in the study: go on with --resume and fewer --jobs."
         )

@@ -98,7 +98,6 @@ def outcome(run: Any, metrics: Sequence[str]) -> Tuned:
             if metric in metrics and (metric not in best or is_better(metric, value, best[metric].value)):
                 best[metric] = Best(value, settings_from_former(params), trial.number)
     states = [t.state for t in run.trials]
-    failed = {
-        t.number: t.user_attrs.get("reason", "killed before it ended") for t in run.trials if t.state == TrialState.FAIL
-    }
+    lost = "it was killed, or ended by an error"
+    failed = {t.number: t.user_attrs.get("reason", lost) for t in run.trials if t.state == TrialState.FAIL}
     return Tuned(best, states.count(TrialState.COMPLETE), states.count(TrialState.PRUNED), failed)

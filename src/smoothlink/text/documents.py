@@ -488,10 +488,7 @@ def folder_parts(path: str, source: DocumentSource, parts: Sequence[Array], targ
     """Copies the files to a folder for each part."""
     found = np.array(list(documents_in(path)), dtype=object)
     for rows, target in zip(parts, targets, strict=True):
-        try:
-            Path(target).mkdir()
-        except OSError as error:
-            raise DataError(f"{target}: {error.strerror}.\nRemove it, or name another --output-folder.") from error
+        Path(target).mkdir()
         for file in found[rows].tolist():
             for each in (file, *(key for key in keys_of(file) if key.is_file())):
                 shutil.copyfile(each, Path(target) / each.name)

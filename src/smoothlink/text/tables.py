@@ -327,8 +327,6 @@ def parquet_cells(column: Any) -> list[Any]:
     try:
         return list(column.to_pylist())
     except (ValueError, OverflowError):
-        if not types.is_temporal(column.type):
-            raise
         return list(column.view("int64" if column.type.bit_width == 64 else "int32").to_pylist())
 
 
@@ -482,7 +480,14 @@ def write_parquet(stream: IO[bytes], columns: Sequence[str], rows: Iterable[Sequ
     parquet.write_table(pyarrow.table(found, names=list(columns)), stream)
 
 
-def write_sheet(stream: IO[bytes], columns: Sequence[str], rows: Iterable[Sequence[Any]], *, header: bool) -> None:
+def write_sheet(
+    stream: IO[bytes],
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    *,
+    header: bool,
+    most_rows: int = SHEET_ROWS,
+) -> None:
     from openpyxl import Workbook
     from openpyxl.cell import WriteOnlyCell
 
@@ -504,8 +509,8 @@ def write_sheet(stream: IO[bytes], columns: Sequence[str], rows: Iterable[Sequen
 
     with contextlib.closing(sheet):
         for number, row in enumerate(itertools.chain([columns] if header else [], rows)):
-            if number == SHEET_ROWS:
-                raise DataError(f"A sheet of .xlsx has room for {SHEET_ROWS:,} rows, and there are more.\nWrite .csv.")
+            if number == most_rows:
+                raise DataError(f"A sheet of .xlsx has room for {most_rows:,} rows, and there are more.\nWrite .csv.")
             sheet.append([as_sheet_cell(value, number, name) for value, name in zip(row, columns, strict=True)])
     whole = io.BytesIO()  # zipfile seeks, which a compressed stream cannot
     book.save(whole)
