@@ -45,6 +45,7 @@ class Plan:
     inputs: int = 0  # bytes of X in memory, as expected, as far as it stays there
     whole: bool = True  # whether all of it stays
     disk: int = 0  # bytes of files, as expected
+    table: bool = False  # whether X is an array in memory, for kernels of x and trees
     joint: bool = False  # whether weights are trained jointly
     joint_needs: int = 0  # bytes that this would need, where they are too many
 
