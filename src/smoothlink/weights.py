@@ -276,10 +276,9 @@ def to_half(A: Array, piece_bytes: int = PIECE_BYTES) -> HalfWeights:
         raise ModelFileError("The model has weights that are not finite. Fit it again with a larger ridge.")
     _, exponent = np.frexp(largest)
     scale = np.ldexp(np.float32(1), np.clip(exponent, -120, 120)).astype(np.float32)
-    values, done = scratch(A.shape, np.float16, piece_bytes), 0
-    for part in pieces(A):
-        values[done : done + len(part)] = part / scale
-        done += len(part)
+    values = scratch(A.shape, np.float16, piece_bytes)
+    for part, into in zip(pieces(A), pieces(values, PIECE_BYTES * values.itemsize // A.itemsize), strict=True):
+        into[...] = part / scale
     return HalfWeights(values, scale)
 
 

@@ -1,5 +1,6 @@
 """A plan keeps within its budget by the least costly steps, or says what is needed; what it counts is what is held."""
 
+import dataclasses
 import os
 import re
 import subprocess
@@ -14,7 +15,7 @@ from commands import run
 from small import FIXED, fixed, multilabel, words
 
 import smoothlink
-from smoothlink import SmoothLinkClassifier
+from smoothlink import InputKernel, SmoothLinkClassifier
 from smoothlink.data.read import write
 from smoothlink.fitting.checkpoint import check_disk
 from smoothlink.fitting.memory import USES_X, JointSizes, Plan, Sizes, file_bytes, make_plan, needs, solve_bytes
@@ -115,6 +116,28 @@ def test_a_budget_decides_whether_auto_trains_jointly_and_refuses_joint_training
         stepwise = plan("1G")
         assert not stepwise.joint
         assert re.search(r" Joint training needs [\d.]+G, so training is stepwise\.$", str(stepwise))
+
+
+@pytest.mark.parametrize("given", [{"trees": True}, {"input_kernel": InputKernel(bandwidth=1.0)}])
+def test_trees_and_kernels_of_x_are_fitted_within_a_budget_that_holds_them_or_refused_with_what_they_need(rng, given):
+    X, Y = multilabel(rng, n=300)
+    whole, within = fixed(**given).fit(X, Y), fixed(memory="3G", **given).fit(X, Y)
+    np.testing.assert_allclose(within.predict_proba(X), whole.predict_proba(X), rtol=1e-3, atol=1e-4)
+    with pytest.raises(ValueError, match=r"memory is 50M, and this fit needs at least .*\nAllow memory="):
+        fixed(memory="50M", **given).fit(X, Y)
+
+
+def test_a_table_of_a_budget_without_room_for_kernels_and_trees_is_fitted_without_them(rng):
+    X, Y = multilabel(rng, n=6_000, d=300)
+    request = SmoothLinkClassifier(memory="1G")._request()
+
+    def plan(memory):
+        data = TrainingData(X.astype(np.float32), sp.csr_array(Y, dtype=np.float32), None, False)
+        asked = dataclasses.replace(request, memory=memory)
+        return plan_memory(data, asked, dense=True, table=True, resident=lambda: 200 << 20)
+
+    assert plan("4G").table
+    assert not plan("500M").table
 
 
 def test_a_large_budget_is_spent_on_comfort():

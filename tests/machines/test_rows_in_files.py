@@ -2,6 +2,8 @@
 
 import errno
 import os
+import subprocess
+import sys
 import tracemalloc
 
 import numpy as np
@@ -121,6 +123,16 @@ def test_the_dual_solves_over_rows_in_files(stored, rng):
     np.testing.assert_array_equal(there, here)
 
 
+def test_the_dual_makes_few_of_the_rows_of_very_many_features_dense_together(rng):
+    n, d = 260, 50_000  # 223 rows are made dense together
+    X = sp.random_array((n, d), density=1e-3, format="csr", rng=rng, dtype=np.float32)
+    Y, scaling = sp.csr_array(np.ones((n, 1), np.float32)), choose_scaling(X, "unit")
+    rows = [Rows.of(A, Y) for A in (scaling(X), ScaledRows(X, scaling, 0))]
+    B = rng.standard_normal((d + 1, 2)).astype(np.float32)
+    here, there = (DualCholesky().prepare(r).at(0.3)(B) for r in rows)
+    np.testing.assert_allclose(there, here, rtol=1e-5, atol=1e-6)
+
+
 def test_an_array_in_a_file_is_an_array(rng, tmp_path):
     A = rng.standard_normal((50, 7)).astype(np.float32)
     file = new_file_array(tmp_path / "a", (50, 7))
@@ -153,6 +165,33 @@ def test_pieces_are_the_whole_and_let_mapped_pages_go(tmp_path):
         np.testing.assert_array_equal(np.concatenate(parts), array)
     assert mapped_file(A) is None
     assert mapped_file(mapped.reshape(-1)) is mapped_file(mapped) is not None
+
+
+# In a process of its own, whose peak is its own.
+TOUCHED = """
+import sys
+import numpy as np
+from smoothlink.machines.rows_in_files import new_file_array
+from smoothlink.weights import to_half
+
+def peak_mb():
+    return int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM:")).split()[1]) / 1024
+
+file, A = new_file_array(sys.argv[1], (20_000, 1_000)), np.ones((20_000, 1_000), np.float32)
+before = peak_mb()
+for part in (slice(0, 20), slice(500, 520)):
+    file.put_columns(part, A[:, :20])
+assert file.columns(slice(510, 530)).sum() == file[np.arange(0, 20_000, 5)].sum() * 5 / 4
+half = to_half(A)
+assert half.values.sum(dtype=np.float64) == A.size / 2
+print(peak_mb() - before)
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="the system does not say its peak memory")
+def test_few_rows_or_columns_of_a_file_and_weights_in_half_the_bits_do_not_bring_all_of_it_into_memory(tmp_path):
+    run = [sys.executable, "-c", TOUCHED, str(tmp_path / "array")]
+    assert float(subprocess.run(run, capture_output=True, text=True, check=True).stdout) < 72  # the file has 76 MiB
 
 
 def test_rows_over_embeddings_in_a_file_are_rows_over_embeddings(stored, rng, tmp_path):

@@ -12,6 +12,7 @@ from smoothlink.fitting.calibration import CALIBRATION_ROWS, PAIRS_AT_A_TIME, SC
 from smoothlink.machines.decoder_state import LABEL_MULTIPLE
 from smoothlink.machines.host_and_device import BLOCK_ROWS, HOST, HOST_COLUMNS
 from smoothlink.parameters import UNITS
+from smoothlink.solve.dual import DENSE_BYTES
 from smoothlink.steps.embed import ROTATED_ROWS
 from smoothlink.steps.sgd import default_batch
 from smoothlink.steps.squared import PHI_ROWS, SOLVED_LABELS
@@ -44,6 +45,7 @@ class Plan:
     inputs: int = 0  # bytes of X in memory, as expected, as far as it stays there
     whole: bool = True  # whether all of it stays
     disk: int = 0  # bytes of files, as expected
+    table: bool = False  # whether X is an array in memory, for kernels of x and trees
     joint: bool = False  # whether weights are trained jointly
     joint_needs: int = 0  # bytes that this would need, where they are too many
 
@@ -214,7 +216,7 @@ def solve_bytes(z: Sizes, plan: Plan, rows: int) -> float:
     if factored == "cholesky":
         solve = 16 * d * m + 8 * d * d
     elif factored == "dual":
-        solve = (40 * d + 16 * z.n) * min(HOST_COLUMNS, m) + 8 * z.n * z.n
+        solve = max((40 * d + 16 * z.n) * min(HOST_COLUMNS, m), DENSE_BYTES) + 8 * z.n * z.n
     turn = 4 * d * z.rank if z.ranks > 1 else 0
     return max(4 * d * (m + z.spare) + 8 * c * m + max(products, solve, small, turn), 16 * c * m + small)
 
@@ -260,7 +262,7 @@ def search_bytes(z: Sizes, plan: Plan) -> float:
     if z.solver == "cholesky" and (plan.factors or not z.auto):
         remembered += 8 * z.d * z.d * z.search_folds
     elif z.solver == "dual" and (plan.factors or not z.auto):
-        remembered += 8 * rows * rows * z.search_folds
+        remembered += (8 * rows * rows + 24 * z.d) * z.search_folds
     link = 4 * s * s + 8 * s * max(PHI_ROWS, rows // 10) + 32 * s * labels + 32 * PAIRS_AT_A_TIME + 8 * SCORED_AT_A_TIME
     return block + remembered + 8 * z.rank * rows + max(solve_bytes(z, plan, rows), link, reading)
 

@@ -23,7 +23,6 @@ from smoothlink.fitting.memory import (
     Plan,
     Sizes,
     make_plan,
-    size,
 )
 from smoothlink.fitting.settings import Inputs, Problem, Request, Settings, TrainingData
 from smoothlink.fitting.train_jointly import joint_sizes, wants_joint
@@ -38,7 +37,7 @@ from smoothlink.steps.featurize import parse_kernel
 from smoothlink.steps.scale import Scaling
 from smoothlink.steps.sgd import SGD
 from smoothlink.steps.squared import Smoothing
-from smoothlink.steps.trees import Trees
+from smoothlink.steps.trees import DIRECTIONS, Trees, tree_bytes
 
 Array = NDArray[Any]
 
@@ -48,20 +47,8 @@ FEATURE_FLOPS = 5e12  # that the number of features "auto" may spend, about a mi
 
 
 def scaled_inputs(X: Any, scaling: Scaling, request: Request, plan: Plan) -> Any:
-    """Returns X scaled: as an array, or where memory is counted, a block at a time when a sum reaches it.
-
-    A kernel of x needs the rows in memory.
-    """
-    n, d = X.shape
-    fits = plan.memory is None or kernel_bytes(request, n) + 8 * n * d <= (plan.kept or 0)
-    if request.input_kernel not in (None, "auto") and not fits:
-        raise ValueError(
-            f"input_kernel is {request.input_kernel!r}, which needs the rows in memory, and {size(plan.memory or 0)} "
-            "do not hold them.\nLeave it None, or allow more memory."
-        )
-    table = scaling.dense and scaling.kind == "variance" and kernel_bytes(request, n) <= KERNEL_BYTES
-    kernel = request.input_kernel is not None and (request.input_kernel != "auto" or table)  # or may be tried
-    if plan.memory is None or (kernel and fits):
+    """Returns X scaled: as an array, or where memory is counted, a block at a time when a sum reaches it."""
+    if plan.memory is None or plan.table:
         return scaling(X[:] if isinstance(X, MappedMatrix) else X)
     kept, room = plan.kept or 0, find_machine(request.device).block_bytes()
     return ScaledRows(X, scaling.__call__, kept if room is None else min(kept, room))
@@ -190,11 +177,13 @@ def fit_flops(n: int, s: int, c: int) -> float:
     return n * s * s + (8 * a_pass if a_pass <= LOGISTIC_FLOPS else 0.0)
 
 
-def plan_memory(data: TrainingData, request: Request, *, dense: bool, resident: Callable[[], int]) -> Plan:
+def plan_memory(
+    data: TrainingData, request: Request, *, dense: bool, resident: Callable[[], int], table: bool = False
+) -> Plan:
     """Returns the sizes of parts: no limits, or what the memory of the request has room for, joint training included
     where that is what suits.
 
-    `resident` measures what the process holds before the fit.
+    `resident` measures what the process holds before the fit; of a `table`, kernels and trees may be tried.
     """
     if request.memory is None:
         return Plan(block_rows=request.block_rows or BLOCK_ROWS)
@@ -204,6 +193,14 @@ def plan_memory(data: TrainingData, request: Request, *, dense: bool, resident: 
     live = n if data.w is None else int(np.count_nonzero(data.w))
     joint = wants_joint(request, n, feature_count(request, live, c), c, sp.issparse(data.X) and not dense, weighted)
     sizes = sizes_of(data, request, dense=dense, resident=resident())
+    asked = request.trees is True or request.input_kernel not in (None, "auto")
+    if asked or (table and request.input_kernel == "auto" and kernel_bytes(request, n) <= KERNEL_BYTES):
+        try:
+            whole = make_plan(memory, with_rows_in_memory(sizes, data, request), request.block_rows)
+            return replace(whole, table=True, inputs=0, whole=True)
+        except BudgetError:
+            if asked:
+                raise
     if not joint:
         return make_plan(memory, sizes, request.block_rows)
     try:
@@ -216,6 +213,20 @@ def plan_memory(data: TrainingData, request: Request, *, dense: bool, resident: 
             return replace(make_plan(memory, sizes, request.block_rows), joint_needs=jointly.least)
         except BudgetError as stepwise:
             raise min(jointly, stepwise, key=lambda error: error.least) from None
+
+
+def with_rows_in_memory(z: Sizes, data: TrainingData, request: Request) -> Sizes:
+    """Returns the sizes of a fit that holds X, for the kernel of x and the trees that it may try."""
+    n, d = data.X.shape
+    held, columns = 8 * n * d if z.dense else 24 * z.entries, d
+    if request.trees is not False:
+        held += tree_bytes(n, d, z.c)
+        columns += DIRECTIONS
+    if request.input_kernel is not None:
+        held += 2 * kernel_bytes(request, n)
+        columns = max(columns, kernel_bytes(request, n) // (4 * n))
+    found = solver_sizes(request.solver, n, columns + 1, z.probes, n * (columns + 1))
+    return z._replace(d=columns + 1, entries=n * (columns + 1), dense=True, resident=z.resident + held, **found)
 
 
 def sizes_of(data: TrainingData, request: Request, *, dense: bool, resident: int) -> Sizes:

@@ -112,7 +112,13 @@ def run_on(data: TrainingData, request: Request, notify: Notify | None, note: No
     with open_state(
         request.checkpoint,
         lambda: describe_fit(data.X, data.Y, data.w, data.label_weight, request, data.groups),
-        lambda: plan_memory(data, request, dense=scaling.dense, resident=lambda: loaded_bytes(request, data)),
+        lambda: plan_memory(
+            data,
+            request,
+            dense=scaling.dense,
+            table=scaling.dense and scaling.kind == "variance",
+            resident=lambda: loaded_bytes(request, data, dense=scaling.dense),
+        ),
     ) as state:
         if state.plan.memory is not None and note is not None:
             note(str(state.plan))
@@ -488,6 +494,7 @@ PROBE: dict[str, Any] = {
     "passes": 1,
     "scale": "unit",
     "input_kernel": None,
+    "trees": False,
     "holdout": 0.5,
     "block_rows": 25,
     "batch_rows": None,
@@ -497,9 +504,11 @@ PROBE: dict[str, Any] = {
 }
 
 
-def loaded_bytes(request: Request, data: TrainingData) -> int:
+def loaded_bytes(request: Request, data: TrainingData, *, dense: bool) -> int:
     """Returns the memory of the process after fits to a few rows: libraries and compiled loops count, and differ by
     machine."""
+    if dense and request.trees is not False:
+        import sklearn.ensemble  # noqa: F401
     rng = np.random.default_rng(0)
     X = sp.csr_array(rng.poisson(0.1, (40, 30)), dtype=np.float32)
     Y = sp.csr_array(np.eye(5, dtype=np.float32)[np.arange(40) % 5])

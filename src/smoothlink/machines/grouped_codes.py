@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothlink.errors import ModelFileError
-from smoothlink.machines.rows_in_files import PIECE_BYTES, scratch
+from smoothlink.machines.rows_in_files import PIECE_BYTES, release_pages, scratch
 
 Array = NDArray[Any]
 
@@ -54,6 +54,8 @@ def quantize_groups(A: Array, dtype: str, piece_bytes: int = PIECE_BYTES) -> Cod
         else:
             codes = np.concatenate([codes, np.zeros((len(codes) % 2, b), np.int8)]).astype(np.uint8) + np.uint8(8)
             values[start // 2 : start // 2 + len(codes) // 2] = codes[::2] | codes[1::2] << np.uint8(4)
+        release_pages(A)
+        release_pages(values)
     return Codes(values, scale, a)
 
 

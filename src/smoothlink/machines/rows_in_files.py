@@ -27,7 +27,7 @@ Array = NDArray[Any]
 CHECKED_ENTRIES = 1 << 22  # at a time
 PIECE_BYTES = 16 << 20  # of an array that are read at a time
 COLUMN_ROWS = 4096  # of a file that are read at a time for one column
-TAKEN_ROWS = 65536  # of a file that are taken by number at a time
+MAPPED_ROWS = 256  # that are touched before a mapped file leaves memory: each brings up to 64 KiB around it
 
 
 def mapped_file(array: Array) -> mmap.mmap | None:
@@ -38,14 +38,19 @@ def mapped_file(array: Array) -> mmap.mmap | None:
     return base if isinstance(base, mmap.mmap) else None
 
 
+def release_pages(array: Array) -> None:
+    """Lets what was read or written of a mapped file leave memory; its content stays."""
+    file = mapped_file(array)
+    if file is not None and hasattr(mmap, "MADV_DONTNEED"):
+        file.madvise(mmap.MADV_DONTNEED)
+
+
 def pieces(array: Array, size: int = PIECE_BYTES) -> Iterator[Array]:
     """Yields rows, or entries, in pieces of about `size` bytes; those of a mapped file leave memory again."""
-    file = mapped_file(array)
     step = max(1, size * len(array) // max(1, array.nbytes))
     for start in range(0, len(array), step):
         yield array[start : start + step]
-        if file is not None and hasattr(mmap, "MADV_DONTNEED"):
-            file.madvise(mmap.MADV_DONTNEED)
+        release_pages(array)
 
 
 def scratch(shape: tuple[int, ...], dtype: Any, piece_bytes: int = PIECE_BYTES) -> Array:
@@ -306,12 +311,18 @@ class FileArray:
             start, stop, _ = key.indices(len(self))
             count = max(0, stop - start) * width
             return np.fromfile(self.path, self.dtype, count, offset=4 * start * width).reshape(-1, width)
-        numbers = np.asarray(key)
+        numbers, mapped = np.asarray(key), self.mapped()
         found = np.empty((len(numbers), width), np.float32)
-        for start in range(0, len(numbers), TAKEN_ROWS):
-            part = slice(start, start + TAKEN_ROWS)
-            found[part] = np.memmap(self.path, self.dtype, "r", shape=self.shape)[numbers[part]]  # unmapped right after
+        for rows in self._some_rows(mapped, len(numbers)):
+            found[rows] = mapped[numbers[rows]]
         return found
+
+    @staticmethod
+    def _some_rows(mapped: Array, count: int) -> Iterator[slice]:
+        """Yields a few rows at a time; what was touched of the mapped file then leaves memory."""
+        for start in range(0, count, MAPPED_ROWS):
+            yield slice(start, start + MAPPED_ROWS)
+            release_pages(mapped)
 
     def __setitem__(self, key: slice, rows: Array) -> None:
         start, stop, _ = key.indices(len(self))
@@ -323,11 +334,13 @@ class FileArray:
     def put_columns(self, part: slice, columns: Array) -> None:
         """Writes some columns of every row."""
         mapped = np.memmap(self.path, self.dtype, "r+", shape=self.shape)
-        mapped[:, part] = columns
+        for rows in self._some_rows(mapped, len(self)):
+            mapped[rows, part] = columns[rows]
 
     def columns(self, part: slice) -> Array:
         """Returns some columns of every row."""
-        return np.array(self.mapped()[:, part])
+        mapped = self.mapped()
+        return np.concatenate([np.array(mapped[rows, part]) for rows in self._some_rows(mapped, len(self))])
 
     def mapped(self) -> Array:
         """Returns the array mapped, read-only."""

@@ -17,7 +17,7 @@ from smoothlink.solve.ridge import diagonal, penalties
 
 HostArray = NDArray[Any]
 
-KERNEL_ROWS = 256  # of X that are made dense together
+KERNEL_ROWS, DENSE_BYTES = 256, 1 << 27  # of X that are made dense together, at most, in float32 and in float64
 LEAST_DUAL_RIDGE = 1e-7
 
 
@@ -108,9 +108,10 @@ def kernel_matrix(rows: Rows) -> Array:
 
 def fill_by_dense_rows(K: Array, rows: Rows) -> None:
     """Writes X0 X0' to K (n, n), some rows of X at a time as a dense matrix."""
+    count = max(1, min(KERNEL_ROWS, DENSE_BYTES // (12 * rows.d)))
     for block in rows.each():
-        for first in range(0, len(block.w), KERNEL_ROWS):
-            last = min(first + KERNEL_ROWS, len(block.w))
+        for first in range(0, len(block.w), count):
+            last = min(first + count, len(block.w))
             part = contiguous(astype(block.X.dense_rows(first, last), np.float64).T, copy=True)
             part[-1] = 0
             K[:, block.start + first : block.start + last] = rows.map(xb, part)

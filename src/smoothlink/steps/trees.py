@@ -84,6 +84,12 @@ def grow_trees(X: Array, Y: sp.csr_array, w: Array, part: Array, seed: int) -> t
     return together._replace(values=together.values * np.float32(gain / PARTS)), F * np.float32(gain)
 
 
+def tree_bytes(n: int, d: int, c: int) -> int:
+    """Returns what `grow_trees` holds at its worst moment, about, for n rows of d columns and c labels."""
+    k, nodes = min(DIRECTIONS, c), 2 * min(n, TREE_ROWS) // LEAF_ROWS  # of a tree
+    return nodes * TREES * (2 * (64 + 8 * k) + PARTS * (2 * 16 + 12 * k)) + 8 * n * d + 32 * n * k
+
+
 def label_directions(Y: sp.csr_array, w: Array, seed: int) -> Array:
     """Returns the labels (n, c), or where they are many their leading principal coordinates (n, k)."""
     if Y.shape[1] <= DIRECTIONS:
