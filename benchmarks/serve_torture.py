@@ -7,10 +7,10 @@ Requests of one text come at a steady rate, whether or not earlier ones have the
 of one of the two models. A request whose connection ends without a response, since its worker was killed, is sent once
 more, as clients may; it is lost if that fails too. At the end the server is stopped under load.
 
-It runs on Linux. On a machine without a network, where numpy, scipy, scikit-learn, threadpoolctl and numba are
-installed, these need only be in a folder on PYTHONPATH, besides src: fastapi, starlette, uvicorn, httptools, h11,
-anyio, idna, pydantic, pydantic_core, annotated_types, annotated_doc, typing_extensions, typing_inspection,
-prometheus_client, typer, click, rich, markdown_it, mdurl, pygments, shellingham and zstandard, with their .dist-info.
+It runs on Linux. For a machine without a network that has numpy, scipy, scikit-learn and numba, take a folder along:
+
+    pip install --target FOLDER fastapi uvicorn httptools prometheus_client typer zstandard
+    PYTHONPATH=src:FOLDER python benchmarks/serve_torture.py         # --python-version, where the other Python differs
 """
 
 from __future__ import annotations
@@ -186,12 +186,14 @@ async def attack(port: int, kind: str, seen: Counter[str]) -> None:
 
 
 def worker_processes(pid: int) -> list[int]:
-    """Returns the numbers of the worker processes, of which one may have ended meanwhile."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [int(one) for one in children if "spawn_main" in proc_file(int(one), "cmdline")]
+    """Returns the numbers of the worker processes of a supervisor."""
+    processes = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+    children = [one for one in processes if proc_file(one, "stat").rpartition(")")[2].split()[1:2] == [str(pid)]]
+    return [one for one in children if "spawn_main" in proc_file(one, "cmdline")]
 
 
 def proc_file(pid: int, name: str) -> str:
+    """Returns what the system says of a process; of one that has ended nothing."""
     try:
         return Path(f"/proc/{pid}/{name}").read_text()
     except OSError:
