@@ -6,6 +6,11 @@
 Requests of one text come at a steady rate, whether or not earlier ones have their response. Every response must be that
 of one of the two models. A request whose connection ends without a response, since its worker was killed, is sent once
 more, as clients may; it is lost if that fails too. At the end the server is stopped under load.
+
+It runs on Linux. For a machine without a network that has numpy, scipy, scikit-learn and numba, take a folder along:
+
+    pip install --target FOLDER fastapi uvicorn httptools prometheus_client typer zstandard
+    PYTHONPATH=src:FOLDER python benchmarks/serve_torture.py         # --python-version, where the other Python differs
 """
 
 from __future__ import annotations
@@ -14,6 +19,7 @@ import argparse
 import asyncio
 import json
 import logging
+import multiprocessing
 import os
 import random
 import shutil
@@ -23,12 +29,12 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 from bench.circumstances import RESULTS, Watch
 from bench.serving import circumstances, demo_model, served
 
@@ -37,6 +43,7 @@ from smoothlink.modelfile import load
 TEXTS, LENGTH, K = 200, 300, 5
 CONNECTIONS = 64  # that requests are sent by
 TOLERANCE = 1e-4  # of probabilities: the rounding of products depends on the rows that are predicted together
+P99, FLAT = 50.0, 0.02  # ms, and the share by which memory may grow: what is to be reached on quiet cores
 HOSTILE = ("silent", "slow head", "large head", "large body", "no HTTP", "never reads")
 Answer = list[tuple[str, float]]
 
@@ -47,7 +54,7 @@ class Seen:
 
     counts: Counter[str] = field(default_factory=Counter)
     ms: list[float] = field(default_factory=list)
-    hostile: Counter[str] = field(default_factory=Counter)
+    memory: list[float] = field(default_factory=list)  # MB, each second
 
 
 class Client:
@@ -134,11 +141,26 @@ async def keep_sending(port: int, rate: float, until: Callable[[], bool], send: 
     await asyncio.gather(*running)
 
 
-async def attack(port: int, kind: str, until: Callable[[], bool], seen: Seen) -> None:
+def attack_all(port: int, seconds: float) -> Counter[str]:
+    """Does all hostile things at once, in a process of its own, so that requests are not late for them."""
+    logging.getLogger("asyncio").setLevel(logging.ERROR)  # connections that the server cuts
+    seen: Counter[str] = Counter()
+
+    async def attack_until_the_end() -> None:
+        tasks = [asyncio.create_task(attack(port, kind, seen)) for kind in HOSTILE]
+        await asyncio.wait(tasks, timeout=seconds)
+        for task in tasks:
+            task.cancel()
+
+    asyncio.run(attack_until_the_end())
+    return seen
+
+
+async def attack(port: int, kind: str, seen: Counter[str]) -> None:
     """Does one hostile thing again and again, from an address of its own."""
     large = json.dumps({"texts": ["solve a sparse linear system " * 30] * 1000}).encode()
     head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-    while not until():
+    while True:
         try:
             reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
             if kind == "slow head":
@@ -156,20 +178,30 @@ async def attack(port: int, kind: str, until: Callable[[], bool], seen: Seen) ->
             if kind == "never reads":
                 await asyncio.sleep(20)
             response = await asyncio.wait_for(reader.read(20), 40)
-            seen.hostile[f"{kind}: {response[9:12].decode('latin-1') or 'closed'}"] += 1
+            seen[f"{kind}: {response[9:12].decode('latin-1') or 'closed'}"] += 1
             writer.close()
         except (OSError, EOFError, TimeoutError) as error:
-            seen.hostile[f"{kind}: {type(error).__name__}"] += 1
+            seen[f"{kind}: {type(error).__name__}"] += 1
         await asyncio.sleep(0.2 if kind in ("silent", "no HTTP") else 1)
 
 
-def worker_processes(pid: int) -> list[psutil.Process]:
-    children = psutil.Process(pid).children()
-    return [one for one in children if "spawn_main" in " ".join(one.cmdline())]
+def worker_processes(pid: int) -> list[int]:
+    """Returns the numbers of the worker processes of a supervisor."""
+    processes = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+    children = [one for one in processes if proc_file(one, "stat").rpartition(")")[2].split()[1:2] == [str(pid)]]
+    return [one for one in children if "spawn_main" in proc_file(one, "cmdline")]
+
+
+def proc_file(pid: int, name: str) -> str:
+    """Returns what the system says of a process; of one that has ended nothing."""
+    try:
+        return Path(f"/proc/{pid}/{name}").read_text()
+    except OSError:
+        return ""
 
 
 async def disturb(pid: int, model: Path, others: list[Path], given: Any, until: Callable[[], bool], seen: Seen) -> None:
-    """Replaces the model and kills workers, at their intervals."""
+    """Replaces the model, kills workers and notes their memory, at their intervals."""
     rng, start = random.Random(0), time.monotonic()
     next_reload, next_kill, turn = given.reload, given.kill, 0
     while not until():
@@ -184,56 +216,59 @@ async def disturb(pid: int, model: Path, others: list[Path], given: Any, until: 
             next_kill += given.kill
             alive = worker_processes(pid)
             if len(alive) > 1:
-                rng.choice(alive).kill()
+                os.kill(rng.choice(alive), signal.SIGKILL)
                 seen.counts["workers killed"] += 1
+        if past > len(seen.memory):
+            seen.memory.append(memory(pid))
 
 
 def memory(pid: int) -> float:
     """Returns the MB that the workers have for themselves."""
-    return sum(one.memory_info().rss - one.memory_info().shared for one in worker_processes(pid)) / 1e6
+    pages = [[int(n) for n in proc_file(one, "statm").split()] for one in worker_processes(pid)]
+    return sum(one[1] - one[2] for one in pages if one) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
-async def note_memory(pid: int, noted: list[float], until: Callable[[], bool]) -> None:
-    while not until():
-        await asyncio.sleep(5)
-        try:
-            noted.append(round(memory(pid), 1))
-        except psutil.Error:
-            continue
+def memory_per_minute(noted: list[float]) -> dict[str, Any]:
+    """Returns the median of each minute, since a worker that starts has less and one that changes its model more, and
+    how much the last quarter of them has more than the first."""
+    whole = max(60, len(noted) // 60 * 60)
+    medians = np.array([np.median(noted[i : i + 60]) for i in range(0, min(whole, len(noted)), 60)])
+    quarter = -(-len(medians) // 4)
+    growth = medians[-quarter:].mean() / medians[:quarter].mean() - 1
+    return {
+        "memory_mb_at_first": round(noted[0], 1),
+        "memory_mb": medians.round(1).tolist(),
+        "memory_growth": round(float(growth), 4),
+    }
 
 
 async def run(pid: int, port: int, model: Path, others: list[Path], bodies: Any, answers: Any, given: Any) -> Any:
-    seen, rng, noted = Seen(), random.Random(0), list[float]()
+    seen, rng = Seen(), random.Random(0)
     end = time.monotonic() + given.seconds
     ended = asyncio.Event()
-
-    def past() -> bool:
-        return time.monotonic() > end
 
     async def send(client: Client) -> None:
         await request(client, rng.randrange(len(bodies)), bodies, answers, seen)
 
-    watch = Watch()
-    attacks = [attack(port, kind, past, seen) for kind in HOSTILE] if given.hostile else []
-    load = asyncio.create_task(keep_sending(port, given.rate, ended.is_set, send))
-    hostile = [asyncio.create_task(one) for one in attacks]
-    await asyncio.gather(disturb(pid, model, others, given, past, seen), note_memory(pid, noted, past))
-    before_stop = Counter(seen.counts)
-    os.kill(pid, signal.SIGTERM)
-    await asyncio.sleep(3)
-    ended.set()
-    await load
-    for one in hostile:
-        one.cancel()
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as attacker:
+        hostile = attacker.submit(attack_all, port, given.seconds if given.hostile else 0.0)
+        watch = Watch()
+        load = asyncio.create_task(keep_sending(port, given.rate, ended.is_set, send))
+        await disturb(pid, model, others, given, lambda: time.monotonic() > end, seen)
+        before_stop = Counter(seen.counts)
+        os.kill(pid, signal.SIGTERM)
+        await asyncio.sleep(3)
+        ended.set()
+        await load
     stopped = {key: n - before_stop[key] for key, n in seen.counts.items() if n - before_stop[key]}
     ms = np.sort(seen.ms) if seen.ms else np.zeros(1)
     return {
         "counts": dict(before_stop),
         "counts_after_sigterm": stopped,
-        "hostile": dict(sorted(seen.hostile.items())),
+        "hostile": dict(sorted(hostile.result().items())),
         **{f"p{q}": round(float(np.percentile(ms, q)), 1) for q in (50, 90, 99)},
         "most": round(float(ms[-1]), 1),
-        "memory_mb": noted,
+        **memory_per_minute(seen.memory),
         **watch.seen(),
     }
 
@@ -273,6 +308,7 @@ def main() -> int:
     found["survived"] = not (
         counts["lost"] or counts["of neither model"] or found["counts_after_sigterm"].get("sent again")
     )
+    found["reached"] = found["survived"] and found["p99"] < P99 and abs(found["memory_growth"]) < FLAT
     options = {key: getattr(given, key) for key in ("seconds", "rate", "reload", "kill", "hostile", "workers")}
     given.output.parent.mkdir(exist_ok=True)
     given.output.write_text(json.dumps({**circumstances(), **options, **found}, indent=1) + "\n")

@@ -14,6 +14,8 @@ from smoothlink.serve import ServerSettings
 from smoothlink.serve.connections import Protocol
 from smoothlink.serve.server import Workers, listen
 
+HANGING = 10  # seconds
+
 
 async def app(scope, receive, send):
     await asyncio.sleep(0.02)
@@ -30,7 +32,7 @@ def main():
     )
     with tempfile.TemporaryDirectory() as folder:
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
-        Workers(config, [listening]).run()
+        Workers(config, [listening], hanging=HANGING).run()
 
 
 if __name__ == "__main__":

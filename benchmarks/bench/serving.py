@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -16,11 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from smoothlink import TextSmoothLink
+from smoothlink import TextSmoothLink, __version__
 from smoothlink.demo.corpus import Corpus, build_corpus
 from smoothlink.demo.demo_run import QUICK, SELECTED
 
-LIBRARIES = ("smoothlink", "fastapi", "starlette", "uvicorn", "pydantic", "scikit-learn", "numpy", "numba")
+LIBRARIES = ("fastapi", "starlette", "uvicorn", "pydantic", "scikit-learn", "numpy", "numba")
+ADDRESS = re.compile(r"http://127\.0\.0\.1:(\d+)")
 
 
 def demo_model(path: Path, **changes: Any) -> Corpus:
@@ -38,22 +40,22 @@ def demo_model(path: Path, **changes: Any) -> Corpus:
 
 @contextmanager
 def served(model: Path, *options: str) -> Iterator[tuple[int, int]]:
-    """`smoothlink serve`: the number of its process and its port, once it answers."""
+    """`smoothlink serve`: the number of its process and its port, once it answers.
+
+    Its log is a file: a pipe that nobody reads is full after an hour of reloads, and stops whoever writes to it.
+    """
     line = [sys.executable, "-m", "smoothlink", "serve", str(model), "--port", "0", *options]
-    process = subprocess.Popen(line, stderr=subprocess.PIPE, text=True)
-    try:
-        assert process.stderr is not None
-        address = process.stderr.readline()
-        found = re.search(r"http://127\.0\.0\.1:(\d+)", address)
-        if found is None:
-            raise RuntimeError(address + process.stderr.read())
-        port = int(found.group(1))
-        while not answers(port):
-            time.sleep(0.1)
-        yield process.pid, port
-    finally:
-        process.terminate()
-        process.wait()
+    with tempfile.NamedTemporaryFile("w+") as log:
+        process = subprocess.Popen(line, stderr=log)
+        try:
+            while (found := ADDRESS.search(Path(log.name).read_text())) is None or not answers(int(found.group(1))):
+                if process.poll() is not None:
+                    raise RuntimeError(Path(log.name).read_text())
+                time.sleep(0.1)
+            yield process.pid, int(found.group(1))
+        finally:
+            process.terminate()
+            process.wait()
 
 
 def answers(port: int) -> bool:
@@ -69,5 +71,5 @@ def answers(port: int) -> bool:
 
 def circumstances() -> dict[str, Any]:
     """When, and with what."""
-    versions = {name: version(name) for name in LIBRARIES}
+    versions = {"smoothlink": __version__, **{name: version(name) for name in LIBRARIES}}
     return {"date": datetime.now(UTC).date().isoformat(), "python": sys.version.split()[0], "versions": versions}

@@ -232,3 +232,26 @@ def test_a_server_that_ends_responds_to_the_next_request_of_a_connection():
     response = asyncio.run(ended(work))
     assert response.startswith(b"HTTP/1.1 200 ")
     assert b"connection: close" in response
+
+
+def test_a_server_that_ends_and_may_open_no_more_files_responds_to_the_connections_it_has():
+    resource = pytest.importorskip("resource", reason="Windows has no such limit")
+
+    async def work(port, end):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(GET + b"\r\n")
+        await reader.readuntil(b"ok")
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as waiting:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (waiting.fileno(), limits[1]))
+            try:
+                ending = asyncio.create_task(end())
+                await asyncio.sleep(0.1)
+                writer.write(GET + b"\r\n")
+                response = await reader.read()
+                await ending
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        return response
+
+    assert asyncio.run(ended(work)).startswith(b"HTTP/1.1 200 ")

@@ -55,6 +55,22 @@ def test_labels_appear_as_one_types(page):
     assert page.is_visible("#empty")
 
 
+def test_a_request_whose_connection_ends_without_a_response_is_sent_again(browser, address):
+    page, cut = browser.new_page(), []
+    page.goto(address)
+    page.wait_for_selector("#examples:visible")
+
+    def cut_first(route):
+        cut.append(route.request.url)
+        route.abort() if len(cut) == 1 else route.continue_()
+
+    page.route("**/predict", cut_first)
+    page.fill("#text", "iron copper")
+    expect(page.locator("#labels .label").first).to_have_text("metal")
+    assert len(cut) == 2
+    page.close()
+
+
 def test_only_the_newest_prediction_is_shown(page):
     for word in ("apple", "iron", "red", "rain", "seven eleven"):
         page.locator("#text").press_sequentially(f"{word} ", delay=5)

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -22,12 +23,14 @@ import psutil
 import pytest
 import uvicorn
 from fastapi.testclient import TestClient
+from plain_server import HANGING
 from served import client, listening, text_model
 
 from smoothlink.errors import ModelFileError, SmoothLinkError
 from smoothlink.serve import ServerSettings, create_app
 from smoothlink.serve.prometheus import MULTIPROCESS_FOLDER
 from smoothlink.serve.server import (
+    SHORT_LIFE,
     STOPPING_SIGNALS,
     AppFactory,
     ReloadingApp,
@@ -159,6 +162,29 @@ def test_workers_end_when_their_supervisor_does(number):
         assert not psutil.wait_procs(workers, timeout=20)[1]
         with pytest.raises(OSError, match="refused"):
             send(port, "/")
+
+
+@pytest.mark.slow
+def test_workers_that_were_stopped_with_their_supervisor_go_on_with_it():
+    with plain_server() as (process, workers, port):
+        for one in (process, *workers):
+            one.send_signal(signal.SIGSTOP)
+        time.sleep(HANGING + 1)
+        process.send_signal(signal.SIGCONT)
+        time.sleep(1)  # in which it looks at its workers
+        for one in workers:
+            one.send_signal(signal.SIGCONT)
+        assert send(port, "/") == "ok"
+        assert psutil.Process(process.pid).children() == workers
+
+
+@pytest.mark.slow
+def test_a_worker_that_hangs_is_replaced():
+    with plain_server() as (process, workers, port):
+        time.sleep(SHORT_LIFE)
+        workers[-1].send_signal(signal.SIGSTOP)
+        wait(lambda: workers[-1] not in psutil.Process(process.pid).children())
+        assert send(port, "/") == "ok"
 
 
 class EndsWhileAsked:
@@ -299,6 +325,20 @@ def test_a_process_that_is_started_later_serves_the_same_model_or_none(path, oth
     replace(path, other)
     with pytest.raises(SystemExit, match="changed since the server was started"):
         factory()
+
+
+def test_with_reload_a_process_that_is_started_later_waits_for_a_model(path, other, caplog):
+    factory = AppFactory(str(path), ServerSettings(reload=True), 2, fingerprint(str(path)))
+    path.write_bytes(b"no model")
+    threading.Thread(target=lambda: (wait(lambda: "waits for another" in caplog.text), replace(path, other))).start()
+    assert predict(TestClient(factory())).status_code == 200
+    assert caplog.text.count("waits for another") == 1
+
+
+def test_with_reload_a_server_does_not_start_with_a_broken_file(path):
+    path.write_bytes(b"no model")
+    with pytest.raises(SystemExit, match="is not a safetensors file"):
+        AppFactory(str(path), ServerSettings(reload=True), 2, fingerprint(str(path)))()
 
 
 def test_with_reload_a_changed_file_is_served_and_a_broken_one_is_not(path, other, caplog):

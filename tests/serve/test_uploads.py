@@ -1,12 +1,15 @@
 """Tables that are uploaded, and files that are downloaded and learnt from."""
 
+import contextlib
 import io
 import json
 import random
+import socket
 import threading
 import time
 import zipfile
 
+import httpx
 import openpyxl
 import pytest
 from commands import run
@@ -52,6 +55,21 @@ def test_a_file_becomes_lines_of_json(texts, kind):
     assert rows[1][1] == "=rain()"
     if kind in ("jsonl", "xlsx"):
         assert [row[2] for row in rows] == [3, None, 0.5]
+
+
+def test_a_file_with_a_long_name_is_read(texts):
+    assert upload(texts, f"{'long ' * 50}.csv", file_of("csv")).status_code == 200
+
+
+def test_a_client_that_sends_tables_slowly_leaves_room_for_others():
+    head = b"POST /table?name=a.csv HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n"
+    with listening(text_model()) as address, contextlib.ExitStack() as stack:
+        port = int(address.rsplit(":", 1)[1])
+        for _ in range(3):
+            slow = stack.enter_context(socket.create_connection(("127.0.0.1", port), 20, ("127.0.0.2", 0)))
+            slow.sendall(head)
+        time.sleep(0.2)
+        assert httpx.post(f"{address}/table?name=a.csv", content=file_of("csv"), timeout=5).status_code == 200
 
 
 def test_cells_that_javascript_cannot_hold_are_text_or_nothing(texts):
@@ -129,8 +147,6 @@ def test_others_are_served_while_a_table_is_read():
     rows = [[f"word{i} " * 20, i] for i in range(60_000)]
     content = file_of("csv", ["text", "n"], rows)
     with listening(text_model()) as address:
-        import httpx
-
         times, done = [], threading.Event()
 
         def others():

@@ -45,6 +45,9 @@ RELOAD_INTERVAL = 1.0  # seconds between two looks at the model file
 SHORT_LIFE = 5.0  # seconds: a worker that is killed within them would be killed again
 HANGING = 30  # seconds without a sign of life after which a worker is killed; it gives one before it loads the model
 POLL_SECONDS = 0.2  # between two looks at the workers
+# glibc's M_ARENA_MAX, M_MMAP_THRESHOLD and M_TRIM_THRESHOLD. It holds back what is freed in the heaps of threads, now
+# and then all arrays of the model before (26 of 290 MB). So there is one heap, and large arrays are outside of it.
+HEAP = ((-8, 1), (-3, 1 << 20), (-1, 64 << 20))
 STOPPING_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)]
 FileStamp = tuple[int, int, int, int] | None  # device, inode, size and time of a file; None: it does not exist
 log = logging.getLogger("smoothlink.serve")
@@ -71,6 +74,7 @@ def serve(
         backlog=ACCEPTED_AT_ONCE,
     )
     if workers == 1:
+        limit_heap()
         config.load()  # a model that cannot be served raises before the address is shown
         ready()
         signal.signal(signal.SIGTERM, lambda *_: None)  # uvicorn shuts down, then raises the signal again
@@ -80,6 +84,12 @@ def serve(
         os.environ[MULTIPROCESS_FOLDER] = folder
         ready()
         Workers(config, [listening]).run()
+
+
+def limit_heap() -> None:
+    """Lets the C library return the memory of a model that is replaced; before threads have made heaps of their own."""
+    for option, value in HEAP:
+        call_glibc("mallopt", option, value)
 
 
 @dataclass(frozen=True)
@@ -93,14 +103,20 @@ class AppFactory:
 
     def __call__(self) -> ASGIApp:
         metrics = ServerMetrics()
-        try:
-            if self.settings.reload:
-                return ReloadingApp(lambda: self.make(metrics, verify="now"))
-            return self.make(metrics, self.expected)[0]
-        except SmoothLinkError as error:
-            if self.workers == 1:
-                raise
-            sys.exit(f"smoothlink: {error}")
+        while True:
+            stamp = file_stamp(self.path)
+            try:
+                if self.settings.reload:
+                    return ReloadingApp(lambda: self.make(metrics, verify="now"))
+                return self.make(metrics, self.expected)[0]
+            except SmoothLinkError as error:
+                if self.workers == 1:
+                    raise
+                if not self.settings.reload or fingerprint(self.path) == self.expected:
+                    sys.exit(f"smoothlink: {error}")
+                log.error("A process waits for another model file, while the others serve the former one: %s", error)
+            while file_stamp(self.path) == stamp:
+                time.sleep(RELOAD_INTERVAL)
 
     def make(
         self, metrics: ServerMetrics, expected: str | None = None, verify: str = "background"
@@ -145,7 +161,7 @@ class Server(uvicorn.Server):
         loop = asyncio.get_running_loop()
         protocol: Any = self.config.http_protocol_class
         make = partial(protocol, self.config, self.server_state, self.lifespan.state)
-        with suppress(BlockingIOError, ConnectionError):
+        with suppress(OSError):  # none waits any more, or no more files may be opened
             while True:
                 connection, _ = listening.accept()
                 connection.setblocking(False)
@@ -161,15 +177,19 @@ class Worker:
         self.process = spawn.Process(target=run_worker, args=(config, sockets, theirs), daemon=True)
         self.process.start()
         theirs.close()
-        self.started = self.heard = time.monotonic()
+        self.started = time.monotonic()
+        self.silent = (
+            0  # looks in a row without a sign of life; not seconds, in which all of this may have been stopped
+        )
 
-    def ended(self) -> int | None:
-        """Returns the exit code of a process that ended, or was killed here because it gave no sign of life."""
+    def ended(self, hanging: float) -> int | None:
+        """Returns the exit code of a process that ended, or was killed here: it gave no sign of life for so long."""
+        self.silent += 1
         with suppress(EOFError, OSError):
             while self.beats.poll():
                 self.beats.recv_bytes()
-                self.heard = time.monotonic()
-        if time.monotonic() - self.heard > HANGING:
+                self.silent = 0
+        if self.silent * POLL_SECONDS > hanging:
             self.process.kill()
             self.process.join()
         return self.process.exitcode
@@ -177,11 +197,12 @@ class Worker:
 
 def run_worker(config: uvicorn.Config, sockets: list[socket.socket], beats: Connection) -> None:
     """Serves until SIGTERM, or until the supervisor has ended, and then finishes what has begun."""
+    limit_heap()
     config.configure_logging()
 
     def stop() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep((config.timeout_graceful_shutdown or 0) + HANGING)
+        time.sleep(most_seconds_to_end(config))
         os._exit(1)
 
     def beat() -> None:
@@ -195,14 +216,20 @@ def run_worker(config: uvicorn.Config, sockets: list[socket.socket], beats: Conn
     when_parent_ends(stop)
     threading.Thread(target=beat, name="smoothlink-beat", daemon=True).start()
     with suppress(KeyboardInterrupt):  # Ctrl-C reaches all processes
+        config.load()  # before uvicorn's handlers, so that a signal ends a process that serves nothing yet
         Server(config).run(sockets)
+
+
+def most_seconds_to_end(config: uvicorn.Config) -> int:
+    """Returns how long a worker may take to finish what has begun; after that it hangs."""
+    return (config.timeout_graceful_shutdown or 0) + HANGING
 
 
 class Workers:
     """Several processes. One that is killed is started again; if one cannot start, all are stopped."""
 
-    def __init__(self, config: uvicorn.Config, sockets: list[socket.socket]) -> None:
-        self.config, self.sockets = config, sockets
+    def __init__(self, config: uvicorn.Config, sockets: list[socket.socket], hanging: float = HANGING) -> None:
+        self.config, self.sockets, self.hanging = config, sockets, hanging
         self.workers: list[Worker] = []
         self.stopping = False
         self.failure: str | None = None
@@ -221,7 +248,8 @@ class Workers:
         for worker in self.workers:
             worker.process.terminate()
         for worker in self.workers:
-            worker.process.join()
+            worker.process.join(most_seconds_to_end(self.config))
+            worker.process.kill()
         if self.failure is not None:
             raise SmoothLinkError(self.failure)
 
@@ -231,7 +259,7 @@ class Workers:
     def replace_ended(self) -> None:
         """Starts a process for each one that was killed; one that ended in a way that the next would, too, is not."""
         for i, worker in enumerate(self.workers):
-            code = worker.ended()
+            code = worker.ended(self.hanging)
             if code is None or self.stopping:
                 continue
             mark_process_dead(worker.process.pid)  # type: ignore[no-untyped-call]

@@ -34,7 +34,7 @@ def table_lines(content: bytes, name: str, encoding: str | None, max_size: int) 
     lines: list[bytes] = []
     size = 0
     try:
-        for line in read_lines(content, name[:100], encoding, max_size):
+        for line in read_lines(content, name[-100:], encoding, max_size):
             lines.append(line)
             size += len(line) + 1
             if size > max_size:

@@ -129,6 +129,7 @@ def create_app(
     held_converters = ThreadPoolExecutor(TABLES_AT_ONCE, "smoothlink-tables")
     converters: ThreadPoolExecutor = weakref.proxy(held_converters)
     tables = asyncio.Semaphore(TABLES_AT_ONCE)
+    table_of: weakref.WeakValueDictionary[str | None, asyncio.Lock] = weakref.WeakValueDictionary()  # by client
     source = service.source
 
     @asynccontextmanager
@@ -176,8 +177,7 @@ def create_app(
             count += rendered.labels
             service.check_response(count)
 
-        client = sender.client.host if sender.client else None
-        found = await batcher.submit(pieces, client=client, check=check_size, prepare=prepare)
+        found = await batcher.submit(pieces, client=client_of(sender), check=check_size, prepare=prepare)
         return json_text("predictions", [rendered.text for rendered in found])
 
     @app.post("/explain", response_model=ExplainResponse, responses=errors(*REFUSALS), tags=["model"])
@@ -200,9 +200,8 @@ def create_app(
             each = (one for group in found for one in group)
             return ",".join(to_text(explanation_json(service, prepared[0], one, body.top)) for one in each)
 
-        client = sender.client.host if sender.client else None
         pieces: list[Piece[Any]] = [Piece(None, rows) for _ in groups]
-        found = await batcher.submit(pieces, client=client, prepare=prepare)
+        found = await batcher.submit(pieces, client=client_of(sender), prepare=prepare)
         text = await asyncio.get_running_loop().run_in_executor(batcher.second_thread, render_all)
         return json_text("explanations", [text])
 
@@ -245,8 +244,9 @@ def create_app(
         )
 
     async def convert(request: Request, work: Callable[[bytes], bytes]) -> bytes:
-        """Returns what becomes of a body, in a thread of its own, so that other requests are served meanwhile."""
-        async with tables:
+        """Returns what becomes of a body, in a thread of its own, so that other requests are served meanwhile. A client
+        has one table at a time, so that its slow ones are not all that are received."""
+        async with table_of.setdefault(client_of(request), asyncio.Lock()), tables:
             body = await request.body()
             return await asyncio.get_running_loop().run_in_executor(converters, work, body)
 
@@ -300,6 +300,11 @@ def create_app(
         add_examples(app, service, explained)
     add_token_to_description(app, settings)
     return Limits(app, settings, metrics, holds=(held_service, held_batcher, held_converters))
+
+
+def client_of(request: Request) -> str | None:
+    """Returns the address of a client, by which clients are told apart."""
+    return request.client.host if request.client else None
 
 
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:

@@ -18,7 +18,7 @@ async function send(path, body, signal) {
   const isFile = body instanceof Blob;
   for (;;) {
     const token = sessionStorage.getItem(KEY);
-    const response = await fetch(path, {
+    const options = {
       method: body ? "POST" : "GET",
       headers: {
         ...(body && { "Content-Type": isFile ? "application/octet-stream" : "application/json" }),
@@ -26,7 +26,9 @@ async function send(path, body, signal) {
       },
       body: body && !isFile ? JSON.stringify(body) : body,
       signal,
-    });
+    };
+    // A connection that ends without a response may be that of a process that was killed: another one responds.
+    const response = await fetch(path, options).catch(() => fetch(path, options));
     if (response.ok) return response;
     if (response.status !== 401) {
       const content = await response.json().catch(() => ({}));
