@@ -240,6 +240,9 @@ class Campaign:
             yield from (Fault("size", at, action) for action in ("EFBIG", "die"))
         moments = np.random.default_rng(0).uniform(0, 1e6 * self.seconds, self.kills).astype(int)
         yield from (Fault("time", at, "die") for at in moments.tolist())
+        self.reset()
+        if len(run(self.work, self.args, Fault("step", len(self.steps) + 1, "die")).steps) != len(self.steps):
+            self.failures.append(f"{self.name}: a run with other steps")
 
     def run(self) -> int:
         count = 0
@@ -248,9 +251,6 @@ class Campaign:
             self.reset()
             for problem in self.problems(fault):
                 self.failures.append(f"{self.name}, {fault}: {problem}")
-        self.reset()
-        if len(run(self.work, self.args, Fault("step", len(self.steps) + 1, "die")).steps) != len(self.steps):
-            self.failures.append(f"{self.name}: a run with other steps")
         return count
 
     def problems(self, fault: Fault) -> Iterator[str]:
@@ -289,11 +289,11 @@ def fill(folder: Path, seed: int) -> None:
     assert not ran.code, ran.err
 
 
-def campaigns(names: list[str], short: bool, kills: int) -> Iterator[dict]:
+def campaigns(names: list[str], short: bool, kills: int, kind: type[Campaign] = Campaign) -> Iterator[dict]:
     with tempfile.TemporaryDirectory(prefix="smoothlink-faults-") as folder:
         for name in names:
             begun = time.monotonic()
-            campaign = Campaign(name, Path(os.path.realpath(folder)) / name, short, kills)
+            campaign = kind(name, Path(os.path.realpath(folder)) / name, short, kills)
             faults = campaign.run()
             yield {
                 "command": name,
