@@ -390,7 +390,9 @@ def test_a_search_fits_every_label_however_many_there_are(rng, loss):
         (FloatingPointError("overflow"), r"No trial succeeded\. The first reason: FloatingPointError: overflow\."),
     ],
 )
-def test_a_search_without_a_trial_that_succeeded_says_why(files, tmp_path, monkeypatch, error, said):
+def test_a_search_without_a_trial_that_succeeded_says_why(tmp_path, monkeypatch, error, said):
+    files = prepared(tmp_path, 0)
+
     def fails(*given):
         raise error
 
