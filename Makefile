@@ -38,9 +38,13 @@ test-torch: $(VENV)/dev
 test-all: $(VENV)/dev
 	$(BIN)/python -m pytest $(PROCESSES)
 
-# Loads the server for an hour, fails and dies at every step under the writing of files, kills commands, and forges models.
+# Loads the server for an hour, fails and dies at every step under the writing of files, kills commands, lets memory run
+# out at every large allocation, trains within budgets of memory, kills parts of a cluster, and forges models.
 torture: torture-serve
 	$(BIN)/python tests/torture/faults.py --kills 72
+	$(BIN)/python tests/torture/allocations.py
+	$(BIN)/python benchmarks/memory.py
+	$(BIN)/python tests/torture/cluster.py
 	$(BIN)/python tests/torture/forged_models.py --seconds 3600 --files 100000
 
 # Mutated inputs of every reader, of model files and of every route of the server, for an hour: `make fuzz MINUTES=5`.

@@ -316,7 +316,7 @@ def test_bad_data_gives_one_message_and_no_file(tmp_path, content, said):
     [
         (
             MemoryError("Unable to allocate 3 TiB"),
-            "Memory ran out. Unable to allocate 3 TiB\nFewer random features (--set kernel.features=1000)",
+            "Memory ran out. Unable to allocate 3 TiB\nEnd other programs, or use a machine with more memory.",
         ),
         (OSError(28, "No space left on device", "m.safetensors"), "m.safetensors: No space left on device."),
         (OSError("strange"), "strange."),

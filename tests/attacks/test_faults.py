@@ -1,4 +1,5 @@
-"""The short form of `make torture`: what is left after a step under the writing of a file fails or kills."""
+"""The short form of `make torture`: what is left after a step under the writing of a file fails or kills, or memory
+runs out."""
 
 import json
 import subprocess
@@ -21,6 +22,21 @@ def test_a_command_that_fails_or_dies_at_any_step_leaves_the_old_output_or_the_n
     assert found["failures"] == []
     assert found["steps"] >= 4
     assert found["refused"] > 0 < found["killed"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of the address space are those of Linux")
+@pytest.mark.parametrize("command", ["npz", pytest.param("train", marks=pytest.mark.slow)])
+def test_a_command_whose_memory_runs_out_says_so_and_leaves_the_old_output_or_the_new_one(command):
+    ran = subprocess.run(
+        [sys.executable, TORTURE / "allocations.py", "--short", command], capture_output=True, text=True, check=False
+    )
+    found = json.loads(ran.stdout or "{}")
+    assert found, ran.stderr
+    assert found["failures"] == []
+    assert found["steps"] >= 3
+    assert found["refused"] > 3
+    assert found["passed"] > 0
+    assert "killed" not in found
 
 
 @pytest.mark.slow

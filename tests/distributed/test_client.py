@@ -39,9 +39,18 @@ def test_a_scheduler_without_workers_is_named():
 
     scheduler = SimpleNamespace(address="tcp://a:1")
     client = SimpleNamespace(
-        scheduler=scheduler, scheduler_info=lambda n_workers: {"workers": {}}, wait_for_workers=wait_for_workers
+        scheduler=scheduler,
+        scheduler_info=lambda n_workers: {"workers": {}},
+        wait_for_workers=wait_for_workers,
+        status="running",
     )
     with pytest.raises(ClusterError, match=r"The scheduler at tcp://a:1 has no workers.\nStart some: dask worker"):
+        Cluster(client)
+
+
+def test_a_client_that_has_lost_its_scheduler_says_so():
+    client = SimpleNamespace(scheduler_info=lambda n_workers: {"type": "Scheduler"}, status="connecting")
+    with pytest.raises(ClusterError, match=r"The scheduler of the cluster is lost .*\nStart it again"):
         Cluster(client)
 
 

@@ -1,6 +1,12 @@
 """Workers write the decoder V in shards, from which a model predicts as if it had been fitted in one process."""
 
+import gc
+import os
 import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,7 +30,7 @@ def test_a_model_in_shards_predicts_as_that_of_one_process(workers, rng, tmp_pat
     with smoothlink.cluster(workers.client, shards=tmp_path / "shards" / "a.safetensors"):
         there = fixed(**settings).fit(X, Y)
     count = len(workers.workers)
-    names = sorted(path.name for path in (tmp_path / "shards").iterdir())
+    names = sorted(path.name for path in (tmp_path / "shards").glob("a-*"))
     run = names[0].split("-")[2]
     assert names == [f"a-V-{run}-{i + 1:05d}-of-{count:05d}.safetensors" for i in range(count)]
     np.testing.assert_allclose(there.predict_proba(X), here.predict_proba(X), atol=1e-3)
@@ -61,7 +67,7 @@ def test_a_second_fit_leaves_the_model_file_as_it_is_until_it_is_saved(workers, 
 
 def test_a_fit_that_fails_leaves_no_shards(workers, rng, tmp_path, monkeypatch):
     def fails(folder, names):
-        assert sorted(names) == sorted(path.name for path in folder.iterdir())
+        assert sorted(names) == sorted(path.name for path in folder.glob("m-*"))
         raise ModelFileError("no room")
 
     monkeypatch.setattr("smoothlink.distributed.decoder.open_shards", fails)
@@ -71,6 +77,50 @@ def test_a_fit_that_fails_leaves_no_shards(workers, rng, tmp_path, monkeypatch):
     ):
         fixed().fit(*words(rng))
     assert not list(tmp_path.iterdir())
+
+
+KILLED = """
+import os, signal, sys
+import numpy as np
+import smoothlink
+from small import fixed, words
+from smoothlink.distributed import decoder
+from smoothlink.weights import open_shards
+
+def die(*given):
+    open_shards(*given)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+X, Y = words(np.random.default_rng(0))
+with smoothlink.cluster(sys.argv[1], shards=sys.argv[2]):
+    model = fixed().fit(X, Y)
+    model.save(sys.argv[2])
+    decoder.open_shards = die
+    fixed().fit(X, Y)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no locks")
+def test_shards_of_a_killed_fit_go_with_the_next_one_unless_the_model_names_them(address, workers, rng, tmp_path):
+    path, tests = tmp_path / "m.safetensors", str(Path(__file__).parents[1])
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([tests, os.environ.get("PYTHONPATH", "")])}
+    killed = subprocess.run([sys.executable, "-c", KILLED, address, path], env=environment, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    count = len(workers.workers)
+    assert len(list(tmp_path.glob("m-V-*.safetensors"))) == 2 * count
+    X, Y = words(rng)
+    with smoothlink.cluster(workers.client, shards=path):
+        fitted = fixed().fit(X, Y)
+        named = smoothlink.load(path, verify=True).model_.V.files
+        new = fitted.model_.V.files
+        assert {*tmp_path.glob("m-V-*.safetensors")} == {*named, *new}
+        assert [mark.name for mark in tmp_path.glob(".m-V-????????.part")] == [f".{new[0].name[:12]}.part"]
+        other = fixed().fit(X, Y)  # which leaves the shards of a fit that is not saved yet
+    assert all(shard.exists() for shard in new)
+    fitted.save(path)
+    del fitted, other
+    gc.collect()
+    assert not list(tmp_path.glob(".m-V-????????.part"))
 
 
 def test_a_fit_with_shards_goes_on_from_its_checkpoint(workers, rng, tmp_path):

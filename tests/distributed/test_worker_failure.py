@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -174,3 +175,14 @@ def test_a_scheduler_by_its_address_is_used_and_its_loss_ends_the_fit_with_what_
     model._notify = lambda step, share, words: scheduler.kill() if (step, share) == ("featurize", 0.0) else None
     with smoothlink.cluster(address), pytest.raises(ClusterError, match=r"The scheduler of the cluster is lost"):
         model.fit(X, Y)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are told apart as on Linux")
+@pytest.mark.parametrize("victim", ["worker", "scheduler", "client"])
+def test_a_fit_whose_cluster_loses_a_part_leaves_the_old_model_or_the_new_one(victim):
+    campaign = Path(__file__).parents[1] / "torture" / "cluster.py"
+    ran = subprocess.run([sys.executable, campaign, "--short", victim], capture_output=True, text=True, check=False)
+    found = [json.loads(line) for line in ran.stdout.splitlines()]
+    assert len(found) == 2, ran.stderr
+    assert [one["failures"] for one in found] == [[], []]

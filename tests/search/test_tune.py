@@ -3,6 +3,7 @@
 import copy
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -389,3 +390,23 @@ def test_a_search_fits_every_label_however_many_there_are(rng, loss):
     result = tune(X, Y, metrics=("p@1",), trials=2, space=replace(QUICK, loss=(loss,)))
     assert not result.failed
     assert result.best["p@1"].params["loss"] == loss
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (MemoryError("Unable to allocate 3 TiB"), r"Memory ran out\. No trial succeeded.*3 TiB\.\nEnd other programs"),
+        (FloatingPointError("overflow"), r"No trial succeeded\. The first reason: FloatingPointError: overflow\."),
+    ],
+)
+def test_a_search_without_a_trial_that_succeeded_says_why(tmp_path, monkeypatch, error, said):
+    files = prepared(tmp_path, 0)
+
+    def fails(*given):
+        raise error
+
+    monkeypatch.setattr(TrialRunner, "run", fails)
+    ran = run("tune", files.train, "-o", tmp_path / "t.json", "--trials", 1)
+    assert ran.code == 1
+    assert re.search(said, ran.err)
+    assert not (tmp_path / "t.json").exists()

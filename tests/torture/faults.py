@@ -199,13 +199,13 @@ class Campaign:
         self.outcomes: Counter[str] = Counter()
         for inner in ("tmp", "out"):
             (self.ready / inner).mkdir(parents=True)
-        fill(self.ready, 1)
+        self.fill(1)
         if name != "parquet":  # the threads of pyarrow are not in a fork
             self.warm_up()
         self.expect_success(self.ready)
         self.old = outputs(self.ready)
         shutil.rmtree(self.ready / "state", ignore_errors=True)
-        fill(self.ready, 2)
+        self.fill(2)
         self.reset()
         begun = time.monotonic()
         self.steps = self.expect_success(self.work).steps
@@ -214,6 +214,15 @@ class Campaign:
         if (self.old == self.new and name not in ("synth", "tune")) or not self.new:
             self.failures.append(f"{name}: the outputs are the same before and after")
         self.largest = max(path.stat().st_size for path in self.work.rglob("*") if path.is_file())
+
+    def fill(self, seed: int) -> None:
+        """Puts the inputs of the command into the folder."""
+        rng = np.random.default_rng(seed)
+        write(labelled(rng), str(self.ready / "rows.txt"))
+        (self.ready / "names.tsv").write_text("".join(f"label{j}\tName {seed} {j}\n" for j in range(5)))
+        if "model.safetensors" in self.args:
+            ran = run(self.ready, ["train", "rows.txt", "-o", "model.safetensors", *QUICK])
+            assert not ran.code, ran.err
 
     def warm_up(self) -> None:
         """Runs the command in this process, so that its forks have all modules and compiled functions."""
@@ -242,6 +251,9 @@ class Campaign:
             yield from (Fault("size", at, action) for action in ("EFBIG", "die"))
         moments = np.random.default_rng(0).uniform(0, 1e6 * self.seconds, self.kills).astype(int)
         yield from (Fault("time", at, "die") for at in moments.tolist())
+        self.reset()
+        if len(run(self.work, self.args, Fault("step", len(self.steps) + 1, "die")).steps) != len(self.steps):
+            self.failures.append(f"{self.name}: a run with other steps")
 
     def run(self) -> int:
         count = 0
@@ -250,9 +262,6 @@ class Campaign:
             self.reset()
             for problem in self.problems(fault):
                 self.failures.append(f"{self.name}, {fault}: {problem}")
-        self.reset()
-        if len(run(self.work, self.args, Fault("step", len(self.steps) + 1, "die")).steps) != len(self.steps):
-            self.failures.append(f"{self.name}: a run with other steps")
         return count
 
     def problems(self, fault: Fault) -> Iterator[str]:
@@ -285,20 +294,11 @@ class Campaign:
             yield f"a second run leaves {strays(self.work)} after {at}"
 
 
-def fill(folder: Path, seed: int) -> None:
-    """Puts the inputs of all commands into a folder."""
-    rng = np.random.default_rng(seed)
-    write(labelled(rng), str(folder / "rows.txt"))
-    (folder / "names.tsv").write_text("".join(f"label{j}\tName {seed} {j}\n" for j in range(5)))
-    ran = run(folder, ["train", "rows.txt", "-o", "model.safetensors", *QUICK])
-    assert not ran.code, ran.err
-
-
-def campaigns(names: list[str], short: bool, kills: int) -> Iterator[dict]:
+def campaigns(names: list[str], short: bool, kills: int, kind: type[Campaign] = Campaign) -> Iterator[dict]:
     with tempfile.TemporaryDirectory(prefix="smoothlink-faults-") as folder:
         for name in names:
             begun = time.monotonic()
-            campaign = Campaign(name, Path(os.path.realpath(folder)) / name, short, kills)
+            campaign = kind(name, Path(os.path.realpath(folder)) / name, short, kills)
             faults = campaign.run()
             yield {
                 "command": name,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import os
 import sys
@@ -56,14 +57,14 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
 
 def in_words(error: Exception) -> str:
     """What happened; what smoothlink raises on purpose says what to do about it."""
-    if isinstance(error, SmoothLinkError):
-        return str(error)
-    if isinstance(error, MemoryError):
+    if lacks_memory(error):
         less = (
-            "Fewer random features (--set kernel.features=1000) or a smaller --rank need less; `smoothlink info` says "
-            "how many features and labels the data has."
+            "End other programs, or use a machine with more memory. To train in less: --memory, fewer random features "
+            "(--set kernel.features=1000) or a smaller --rank; `smoothlink info` says how large the data is."
         )
         return f"Memory ran out. {error}\n{less}".replace(". \n", ".\n")
+    if isinstance(error, SmoothLinkError):
+        return str(error)
     if isinstance(error, OSError):
         what = error.strerror or str(error)
         what = f"{error.filename}: {what}." if error.filename else f"{what}."
@@ -71,6 +72,13 @@ def in_words(error: Exception) -> str:
     if isinstance(error, ValueError):
         return str(error)
     return f"{type(error).__name__}: {error}\n{BUG}"
+
+
+def lacks_memory(error: BaseException | None) -> bool:
+    """Returns whether an error is a lack of memory, or was raised because of one."""
+    while error is not None and not isinstance(error, MemoryError) and getattr(error, "errno", None) != errno.ENOMEM:
+        error = error.__cause__
+    return error is not None
 
 
 def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -188,6 +189,7 @@ def on_cluster(
     with ExitStack() as stack:
         with screen.working(f"joining {address}"):
             stack.enter_context(cluster(address, plan or "auto", shards))
+            logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # errors are raised, and put in words
         yield
 
 

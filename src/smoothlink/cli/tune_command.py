@@ -95,7 +95,9 @@ def tune(
             notify=notify,
         )
     if not result.best:
-        raise ValueError(f"No trial succeeded. The first reason: {next(iter(result.failed.values()), 'none was run')}.")
+        reason = next(iter(result.failed.values()), "none was run")
+        kind = MemoryError if reason.startswith("MemoryError") else ValueError
+        raise kind(f"No trial succeeded. The first reason: {reason}.")
     result.save(output)
     if as_json:
         print_json(as_object(result))

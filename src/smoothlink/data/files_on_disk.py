@@ -2,6 +2,7 @@
 
 import bz2
 import difflib
+import errno
 import functools
 import glob
 import gzip
@@ -229,7 +230,9 @@ def _plain(stream: IO[bytes]) -> NDArray[np.uint8]:
         return np.frombuffer(stream.getvalue(), np.uint8)
     try:
         return np.memmap(stream, np.uint8, mode="r")
-    except (OSError, ValueError):  # empty, or a pipe
+    except (OSError, ValueError) as error:  # empty, or a pipe
+        if getattr(error, "errno", None) == errno.ENOMEM:
+            raise MemoryError("The file could not be mapped.") from error
         return np.frombuffer(stream.read(), np.uint8)
 
 

@@ -57,7 +57,7 @@ class Cluster:
     @property
     def workers(self) -> list[str]:
         """The addresses of the workers; where all have just died, those that come within `timeout` seconds."""
-        if not (found := self.client.scheduler_info(n_workers=-1)["workers"]):
+        if not (found := self._known_workers()):
             try:
                 self.client.wait_for_workers(1, timeout=self.timeout)
             except TimeoutError as error:
@@ -65,12 +65,20 @@ class Cluster:
                 raise ClusterError(
                     f"The scheduler at {address} has no workers.\nStart some: dask worker {address}."
                 ) from error
-            found = self.client.scheduler_info(n_workers=-1)["workers"]
+            found = self._known_workers()
         return sorted(found)
+
+    def _known_workers(self) -> dict[str, Any]:
+        """Returns what the scheduler says of each worker, by address."""
+        with self.explain_errors():
+            found: dict[str, Any] | None = self.client.scheduler_info(n_workers=-1).get("workers")
+            if found is None:  # as a client says whose scheduler is lost, until it is closed
+                raise ConnectionError("it knows no workers")
+            return found
 
     def worker_memory(self) -> int:
         """Returns the bytes that the smallest worker may hold; where it has no limit, its part of this machine's."""
-        found = self.client.scheduler_info(n_workers=-1)["workers"].values()
+        found = self._known_workers().values()
         limits = [worker["memory_limit"] for worker in found if worker["memory_limit"]]
         return int(min(limits)) if limits else host_memory() // max(1, len(found))
 

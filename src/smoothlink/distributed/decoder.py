@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import glob
+import os
 import secrets
+import weakref
 from collections.abc import Iterator
 from contextlib import suppress
 from copy import deepcopy
@@ -12,10 +15,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from smoothlink.data.atomic import _create, _make_file, _remove_abandoned
 from smoothlink.distributed import tasks
 from smoothlink.distributed.remote_array import split_evenly
+from smoothlink.errors import ModelFileError
 from smoothlink.machines.arrays import log_sums
 from smoothlink.machines.rows import Block, Rows
+from smoothlink.safetensors_file import load
 from smoothlink.solve.cholesky import GramSystem
 from smoothlink.steps.featurize import Features
 from smoothlink.steps.sgd import SGD, SGDState, sgd_passes, subtract_labels
@@ -150,7 +156,10 @@ def write_decoder_shards(
     writes them beside the model file. V is never whole, and never comes to the client."""
     cluster, parts = rows.cluster, split_evenly(rows.c, len(rows.cluster.workers))
     model_file.parent.mkdir(parents=True, exist_ok=True)
-    names = shard_names(model_file.stem, secrets.token_hex(4), len(parts))
+    remove_abandoned_shards(model_file)
+    fit_id = secrets.token_hex(4)
+    names = shard_names(model_file.stem, fit_id, len(parts))
+    mark, handle = _create(model_file.with_name(f"{model_file.stem}-V-{fit_id}"), _make_file)
 
     def send_and_write() -> None:
         sent = cluster.send(features)
@@ -177,12 +186,40 @@ def write_decoder_shards(
 
     try:
         cluster.retry_lost_arrays(send_and_write)
-        return open_shards(model_file.parent, names)
+        found = open_shards(model_file.parent, names)
     except BaseException:
         for name in names:
             with suppress(OSError):
                 (model_file.parent / name).unlink()
+        release(mark, handle)
         raise
+    weakref.finalize(found, release, mark, handle)  # by then the model file names them, if it was saved
+    return found
+
+
+def release(mark: Path, handle: int) -> None:
+    """Removes the mark of a fit that writes shards, which it holds a lock on."""
+    with suppress(OSError):
+        mark.unlink()
+    os.close(handle)
+
+
+def remove_abandoned_shards(model_file: Path) -> None:
+    """Removes the shards of fits to this model file that were killed before it named them: their marks are there, and
+    no process holds a lock on them."""
+    folder, named = model_file.parent, list[str]()
+    with suppress(ModelFileError):
+        named = load(model_file).meta.get("shards") or []
+    for mark in folder.glob(f".{glob.escape(model_file.stem)}-V-????????.part"):
+        if not _remove_abandoned(mark):
+            continue
+        fit = glob.escape(mark.name[1 : -len(".part")])
+        for shard in folder.glob(f"{fit}-*-of-*.safetensors"):
+            if shard.name not in named:
+                with suppress(OSError):
+                    shard.unlink()
+        for part in folder.glob(f".{fit}-*.part"):
+            _remove_abandoned(part)
 
 
 # On a worker

@@ -70,7 +70,7 @@ def explain_errors(client: Any) -> Iterator[None]:
             "Use more workers or larger ones, a smaller rank or fewer random features."
         ) from error
     except (*CANCELLED, OSError, TimeoutError, dask_module("distributed.comm").CommClosedError) as error:
-        raise lost_scheduler(f"{type(error).__name__}: {error}") from error
+        raise lost_scheduler(f"{type(error).__name__}: {error}".partition("\n")[0]) from error
 
 
 def lost_scheduler(reason: str) -> ClusterError:
