@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 import uvicorn
-from served import listening, text_model
+from served import listening, run_async, text_model
 
 from smoothlink.serve import ServerSettings
 from smoothlink.serve.connections import Protocol
@@ -212,7 +212,7 @@ def test_a_server_that_ends_responds_to_connections_that_were_not_accepted_yet()
             await end()
             return connection.makefile("rb").read()
 
-    response = asyncio.run(ended(work))
+    response = run_async(ended(work))
     assert response.startswith(b"HTTP/1.1 200 ")
     assert b"connection: close" in response
 
@@ -229,7 +229,7 @@ def test_a_server_that_ends_responds_to_the_next_request_of_a_connection():
         await ending
         return response
 
-    response = asyncio.run(ended(work))
+    response = run_async(ended(work))
     assert response.startswith(b"HTTP/1.1 200 ")
     assert b"connection: close" in response
 
@@ -254,4 +254,4 @@ def test_a_server_that_ends_and_may_open_no_more_files_responds_to_the_connectio
                 resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         return response
 
-    assert asyncio.run(ended(work)).startswith(b"HTTP/1.1 200 ")
+    assert run_async(ended(work)).startswith(b"HTTP/1.1 200 ")
