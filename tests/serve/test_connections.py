@@ -105,6 +105,18 @@ def test_a_body_that_is_not_in_chunks_as_announced_is_refused_with_the_reason():
         assert status(connection) == 400
 
 
+def test_a_body_that_an_upgrade_would_pass_over_is_refused_with_the_reason():
+    with served() as connect:
+        connection = connect()
+        connection.sendall(POST + b"Connection: Upgrade\r\nUpgrade: h2c\r\n" + with_length(b'{"texts": ["apple"]}'))
+        response = connection.makefile("rb").read()
+        assert response.startswith(b"HTTP/1.1 400 ")
+        assert b"without the header Upgrade" in response
+        connection = connect()
+        connection.sendall(GET + b"Connection: Upgrade, close\r\nUpgrade: h2c\r\n\r\n")
+        assert status(connection) == 200
+
+
 def test_headers_after_a_chunked_body_are_no_headers_of_the_request():
     with served(token="s3cret") as connect:
         connection = connect()
