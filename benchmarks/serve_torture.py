@@ -7,10 +7,12 @@ Requests of one text come at a steady rate, whether or not earlier ones have the
 of one of the two models. A request whose connection ends without a response, since its worker was killed, is sent once
 more, as clients may; it is lost if that fails too. At the end the server is stopped under load.
 
-It runs on Linux. For a machine without a network that has numpy, scipy, scikit-learn and numba, take a folder along:
+It runs on Linux. To a machine without a network that has numpy, scipy, scikit-learn and numba take a folder along, made
+for the Python that is there:
 
-    pip install --target FOLDER fastapi uvicorn httptools prometheus_client typer zstandard
-    PYTHONPATH=src:FOLDER python benchmarks/serve_torture.py         # --python-version, where the other Python differs
+    pip install --target FOLDER --python-version 3.12 --only-binary=:all: \\
+        fastapi uvicorn httptools prometheus_client typer zstandard
+    PYTHONPATH=src:FOLDER python benchmarks/serve_torture.py
 """
 
 from __future__ import annotations
