@@ -254,7 +254,6 @@ async def run(pid: int, port: int, model: Path, others: list[Path], bodies: Any,
 
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as attacker:
         hostile = attacker.submit(attack_all, port, given.seconds if given.hostile else 0.0)
-        watch = Watch()
         load = asyncio.create_task(keep_sending(port, given.rate, ended.is_set, send))
         await disturb(pid, model, others, given, lambda: time.monotonic() > end, seen)
         before_stop = Counter(seen.counts)
@@ -271,7 +270,6 @@ async def run(pid: int, port: int, model: Path, others: list[Path], bodies: Any,
         **{f"p{q}": round(float(np.percentile(ms, q)), 1) for q in (50, 90, 99)},
         "most": round(float(ms[-1]), 1),
         **memory_per_minute(seen.memory),
-        **watch.seen(),
     }
 
 
@@ -304,8 +302,10 @@ def main() -> int:
         answers = [answers_of(path, texts) for path in others]
         model = folder / "served.safetensors"
         shutil.copyfile(others[0], model)
+        watch = Watch()
         with served(model, "--workers", str(given.workers), "--reload") as (pid, port):
             found = asyncio.run(run(pid, port, model, others, bodies, answers, given))
+    found |= watch.seen()  # of processes that have ended
     counts = Counter(found["counts"]) + Counter(found["counts_after_sigterm"])
     found["survived"] = not (
         counts["lost"] or counts["of neither model"] or found["counts_after_sigterm"].get("sent again")
