@@ -7,10 +7,12 @@ Requests of one text come at a steady rate, whether or not earlier ones have the
 of one of the two models. A request whose connection ends without a response, since its worker was killed, is sent once
 more, as clients may; it is lost if that fails too. At the end the server is stopped under load.
 
-It runs on Linux. For a machine without a network that has numpy, scipy, scikit-learn and numba, take a folder along:
+It runs on Linux. To a machine without a network that has numpy, scipy, scikit-learn and numba take a folder along, made
+for the Python that is there:
 
-    pip install --target FOLDER fastapi uvicorn httptools prometheus_client typer zstandard
-    PYTHONPATH=src:FOLDER python benchmarks/serve_torture.py         # --python-version, where the other Python differs
+    pip install --target FOLDER --python-version 3.12 --only-binary=:all: \\
+        fastapi uvicorn httptools prometheus_client typer zstandard
+    PYTHONPATH=src:FOLDER python benchmarks/serve_torture.py
 """
 
 from __future__ import annotations
@@ -252,7 +254,6 @@ async def run(pid: int, port: int, model: Path, others: list[Path], bodies: Any,
 
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as attacker:
         hostile = attacker.submit(attack_all, port, given.seconds if given.hostile else 0.0)
-        watch = Watch()
         load = asyncio.create_task(keep_sending(port, given.rate, ended.is_set, send))
         await disturb(pid, model, others, given, lambda: time.monotonic() > end, seen)
         before_stop = Counter(seen.counts)
@@ -269,7 +270,6 @@ async def run(pid: int, port: int, model: Path, others: list[Path], bodies: Any,
         **{f"p{q}": round(float(np.percentile(ms, q)), 1) for q in (50, 90, 99)},
         "most": round(float(ms[-1]), 1),
         **memory_per_minute(seen.memory),
-        **watch.seen(),
     }
 
 
@@ -302,8 +302,10 @@ def main() -> int:
         answers = [answers_of(path, texts) for path in others]
         model = folder / "served.safetensors"
         shutil.copyfile(others[0], model)
+        watch = Watch()
         with served(model, "--workers", str(given.workers), "--reload") as (pid, port):
             found = asyncio.run(run(pid, port, model, others, bodies, answers, given))
+    found |= watch.seen()  # of processes that have ended
     counts = Counter(found["counts"]) + Counter(found["counts_after_sigterm"])
     found["survived"] = not (
         counts["lost"] or counts["of neither model"] or found["counts_after_sigterm"].get("sent again")

@@ -6,6 +6,7 @@ import functools
 import os
 import shutil
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -48,6 +49,12 @@ def vector_model(**changes):
     return fixed(**changes).fit(*words(np.random.default_rng(2015)))
 
 
+def run_async(work):
+    """Returns the result of a coroutine, in a thread: playwright, once started, has a loop running in this one."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()
+
+
 def client(model, settings=None, **more):
     """Returns a client of the application without a network."""
     from fastapi.testclient import TestClient
@@ -64,12 +71,12 @@ def listening(model, settings=None, **more):
 
     from smoothlink.serve import create_app
     from smoothlink.serve.connections import Protocol
-    from smoothlink.serve.server import address_of, listen
+    from smoothlink.serve.server import Server, address_of, listen
 
     socket = listen("127.0.0.1", 0)
     app = create_app(model, settings, name="topics", **more)
     protocol = functools.partial(Protocol, settings=settings)
-    server = uvicorn.Server(uvicorn.Config(app, http=protocol, log_level="critical", loop="asyncio", ws="none"))
+    server = Server(uvicorn.Config(app, http=protocol, log_level="critical", loop="asyncio", ws="none"))
     thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[socket])), daemon=True)
     thread.start()
     try:

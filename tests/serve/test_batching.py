@@ -4,6 +4,7 @@ import asyncio
 import threading
 
 import pytest
+from served import run_async
 
 from smoothlink.serve.batching import Batcher, Piece
 from smoothlink.serve.schema import RefusedRequest
@@ -37,7 +38,7 @@ def test_requests_of_one_moment_are_one_batch_and_each_has_its_own_result():
         made = batcher(doubled(seen))
         return await asyncio.gather(*(submit(made, i, 1) for i in range(10)))
 
-    assert asyncio.run(main()) == list(range(0, 20, 2))
+    assert run_async(main()) == list(range(0, 20, 2))
     assert seen == [list(range(10))]
 
 
@@ -46,7 +47,7 @@ def test_a_request_to_an_idle_server_does_not_wait():
         made = batcher(doubled([]), wait=30.0)
         return [await asyncio.wait_for(submit(made, i, 1), 5) for i in range(3)]
 
-    assert asyncio.run(main()) == [0, 2, 4]
+    assert run_async(main()) == [0, 2, 4]
 
 
 def test_requests_that_arrive_during_a_batch_are_the_next_batch():
@@ -67,7 +68,7 @@ def test_requests_that_arrive_during_a_batch_are_the_next_batch():
         go.set()
         return await asyncio.gather(first, *later)
 
-    assert asyncio.run(main()) == list("abcd")
+    assert run_async(main()) == list("abcd")
     assert seen == [["a"], ["b", "c", "d"]]
 
 
@@ -81,7 +82,7 @@ def test_a_busy_server_waits_for_more():
         late = asyncio.create_task(submit(made, 3, 1))
         return await asyncio.gather(*early, late)
 
-    asyncio.run(main())
+    run_async(main())
     assert seen == [[0, 1], [2, 3]]
 
 
@@ -92,7 +93,7 @@ def test_batches_are_of_whole_pieces_up_to_their_size():
         made = batcher(doubled(seen), batch_rows=16)
         await asyncio.gather(*(submit(made, i, rows) for i, rows in enumerate([4, 4, 4, 4, 1, 4])))
 
-    asyncio.run(main())
+    run_async(main())
     assert seen == [[0, 1, 2, 3], [4, 5]]
 
 
@@ -105,7 +106,7 @@ def test_small_requests_take_turns_with_the_pieces_of_large_ones():
         small = [submit(made, i, 2) for i in range(6)]
         return await asyncio.gather(*large, *small)
 
-    assert asyncio.run(main()) == [[20, 22, 24], [40, 42, 44], 0, 2, 4, 6, 8, 10]
+    assert run_async(main()) == [[20, 22, 24], [40, 42, 44], 0, 2, 4, 6, 8, 10]
     assert seen == [[0, 1, 2, 3], [10], [4, 5], [11], [12], [20], [21], [22]]
 
 
@@ -115,7 +116,7 @@ def test_pieces_of_a_request_may_be_in_one_batch():
     async def main():
         return await batcher(doubled(seen), batch_rows=8).submit([Piece(i, 3) for i in range(5)])
 
-    assert asyncio.run(main()) == [0, 2, 4, 6, 8]
+    assert run_async(main()) == [0, 2, 4, 6, 8]
     assert seen == [[0, 1], [2, 3], [4]]
 
 
@@ -126,7 +127,7 @@ def test_large_requests_that_wait_do_not_make_small_ones_refused():
         sent = (made.submit(large, client="a"), made.submit(large, client="b"), submit(made, 1, client="a"))
         return await asyncio.gather(*sent, return_exceptions=True)
 
-    first, second, small = asyncio.run(main())
+    first, second, small = run_async(main())
     assert (first, small) == (list(range(0, 20, 2)), 2)
     assert second.status_code == 503
 
@@ -145,7 +146,7 @@ def test_a_request_ends_with_its_first_error_and_the_rest_of_it_is_not_predicted
         await asyncio.sleep(0.05)
         return made.rows
 
-    assert asyncio.run(main()) == 0
+    assert run_async(main()) == 0
     assert len(seen) <= 4
 
 
@@ -170,7 +171,7 @@ def test_what_is_prepared_does_not_hold_up_others():
         await long
         return made.rows
 
-    assert asyncio.run(main()) == 0
+    assert run_async(main()) == 0
     assert order == [2, [14]]
 
 
@@ -180,7 +181,7 @@ def test_a_client_has_at_most_half_of_the_queue():
         sent = [("a", 3), ("a", 2), ("a", 1), ("b", 5), ("c", 1)]
         return await asyncio.gather(*(submit(made, 1, n, client=who) for who, n in sent), return_exceptions=True)
 
-    results = asyncio.run(main())
+    results = run_async(main())
     assert [getattr(one, "status_code", one) for one in results] == [2, 2, 429, 2, 503]
     assert all(one.headers == {"Retry-After": "1"} for one in results if isinstance(one, RefusedRequest))
 
@@ -195,7 +196,7 @@ def test_an_error_reaches_only_the_request_that_caused_it():
         made = batcher(predict_batch)
         return await asyncio.gather(*(submit(made, q, 1) for q in ("a", "bad", "odd", "b")), return_exceptions=True)
 
-    a, bad, odd, b = asyncio.run(main())
+    a, bad, odd, b = run_async(main())
     assert (a, b) == ("a", "b")
     assert isinstance(bad, ZeroDivisionError)
     assert isinstance(odd, ValueError)
@@ -207,7 +208,7 @@ def test_requests_beyond_the_queue_are_refused():
         sent = (submit(made, i, 2, client=str(i)) for i in range(4))
         return await asyncio.gather(*sent, return_exceptions=True)
 
-    results = asyncio.run(main())
+    results = run_async(main())
     assert results[:2] == [0, 2]
     assert all(isinstance(one, RefusedRequest) and one.status_code == 503 for one in results[2:])
 
@@ -234,5 +235,5 @@ def test_requests_whose_clients_left_are_not_predicted():
         with pytest.raises(asyncio.CancelledError):
             await second
 
-    asyncio.run(main())
+    run_async(main())
     assert seen == [["a"], ["c"]]

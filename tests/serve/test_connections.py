@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 import uvicorn
-from served import listening, text_model
+from served import listening, run_async, text_model
 
 from smoothlink.serve import ServerSettings
 from smoothlink.serve.connections import Protocol
@@ -103,6 +103,18 @@ def test_a_body_that_is_not_in_chunks_as_announced_is_refused_with_the_reason():
         time.sleep(0.1)  # until the application waits for the body
         connection.sendall(b"nonsense\r\n")
         assert status(connection) == 400
+
+
+def test_a_body_that_an_upgrade_would_pass_over_is_refused_with_the_reason():
+    with served() as connect:
+        connection = connect()
+        connection.sendall(POST + b"Connection: Upgrade\r\nUpgrade: h2c\r\n" + with_length(b'{"texts": ["apple"]}'))
+        response = connection.makefile("rb").read()
+        assert response.startswith(b"HTTP/1.1 400 ")
+        assert b"without the header Upgrade" in response
+        connection = connect()
+        connection.sendall(GET + b"Connection: Upgrade, close\r\nUpgrade: h2c\r\n\r\n")
+        assert status(connection) == 200
 
 
 def test_headers_after_a_chunked_body_are_no_headers_of_the_request():
@@ -212,7 +224,7 @@ def test_a_server_that_ends_responds_to_connections_that_were_not_accepted_yet()
             await end()
             return connection.makefile("rb").read()
 
-    response = asyncio.run(ended(work))
+    response = run_async(ended(work))
     assert response.startswith(b"HTTP/1.1 200 ")
     assert b"connection: close" in response
 
@@ -229,7 +241,7 @@ def test_a_server_that_ends_responds_to_the_next_request_of_a_connection():
         await ending
         return response
 
-    response = asyncio.run(ended(work))
+    response = run_async(ended(work))
     assert response.startswith(b"HTTP/1.1 200 ")
     assert b"connection: close" in response
 
@@ -254,4 +266,4 @@ def test_a_server_that_ends_and_may_open_no_more_files_responds_to_the_connectio
                 resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         return response
 
-    assert asyncio.run(ended(work)).startswith(b"HTTP/1.1 200 ")
+    assert run_async(ended(work)).startswith(b"HTTP/1.1 200 ")

@@ -2,6 +2,8 @@
 
 import io
 import json
+import shlex
+import subprocess
 import time
 
 import numpy as np
@@ -450,6 +452,34 @@ def test_corrections_are_stored_where_the_server_says_so(open_page, tmp_path):
             (f"TR-{i}", TEXTS[i], "reports.csv") for i in (1, 2)
         ]
         assert stored[0]["labels"] == first
+
+
+def test_a_correction_that_is_refused_does_not_hold_up_the_others(open_page, tmp_path):
+    rows = [["TR-0", "apple " * 156], ["TR-1", "iron"]]
+    with listening(text_model(), ServerSettings(store=str(tmp_path), max_body=1000)) as address:
+        page = open_page(address)
+        tag(page, table(rows=rows))
+        page.select_option("#order", "file")
+        choose(page, "TR-0")
+        page.keyboard.press("Enter")
+        expect(page.locator("#said.bad")).to_contain_text("larger than 1,000 bytes")
+        with page.expect_response(lambda response: response.url.endswith("corrections") and response.ok):
+            page.keyboard.press("Enter")
+        page.wait_for_timeout(300)
+        assert [json.loads(line)["id"] for line in (tmp_path / FILE).read_text().splitlines()] == ["TR-1"]
+
+
+def test_the_command_that_the_page_shows_runs_nothing_of_the_table(page):
+    columns = ("id", 'it\'s a $(date) `date` "text"')
+    tag(page, table(columns=columns))
+    with page.expect_download():
+        page.click("#download")
+    words = shlex.split(page.text_content("#said code"))
+    assert words[words.index("--text") + 1] == columns[1]
+    shown = subprocess.run(
+        ["sh", "-c", page.text_content("#said code").replace("smoothlink", "echo", 1)], capture_output=True
+    )
+    assert columns[1] in shown.stdout.decode()
 
 
 def test_a_server_without_a_folder_is_sent_no_correction(page):

@@ -72,6 +72,20 @@ def test_a_client_that_sends_tables_slowly_leaves_room_for_others():
         assert httpx.post(f"{address}/table?name=a.csv", content=file_of("csv"), timeout=5).status_code == 200
 
 
+@pytest.mark.parametrize("encoding", ["undefined", "punycode", "IDNA", "hex", "\0", "none"])
+def test_an_encoding_that_is_none_of_texts_is_refused_at_once(texts, encoding):
+    content = b"text\na-" + 500_000 * b"b"  # as punycode it would take minutes
+    assert "is not known" in refused(upload(texts, "a.csv", content, encoding=encoding), 422)
+
+
+def test_a_line_that_would_hold_up_others_is_refused(texts):
+    cell = f"[{','.join(['[]'] * 1_500_000)}]"
+    assert "Line 2 has" in refused(upload(texts, "a.jsonl", f'{{"a": 1}}\n{{"a": {cell}}}'.encode()), 413)
+    content = lines_of(["text", "labels"], [["a", []]]) + f"\n[{cell}, []]".encode()
+    for kind in KINDS:
+        assert "Line 3 has" in refused(texts.post(f"/table/file?kind={kind}", content=content), 413)
+
+
 def test_cells_that_javascript_cannot_hold_are_text_or_nothing(texts):
     content = b'{"id": 12345678901234567890, "n": NaN, "text": "a", "at": [1, {"b": null}]}'
     line = upload(texts, "a.jsonl", content).text.split("\n")[1]

@@ -62,6 +62,15 @@ def test_an_explanation_has_features_words_and_neighbours(texts):
     assert len(texts.post("/explain", json={"text": "snow"}).json()["explanations"]) == 3
 
 
+def test_a_list_is_validated_up_to_its_first_error(vectors):
+    for body, reason in (
+        ({"vectors": [{}] * 100_000}, "vectors.0.indices: Field required; vectors.0.values: Field required"),
+        ({"texts": [1] * 100_000}, "texts.0: Input should be a valid string"),
+        ({"texts": ["a"], "numbers": [[""] * 100_000]}, "numbers.0.0: Input should be a valid number"),
+    ):
+        assert vectors.post("/predict", json=body).json() == {"status": 422, "reason": reason}
+
+
 def test_a_vector_is_explained_too(vectors):
     body = {"vector": {"indices": [1, 3], "values": [1.0, 2.0]}, "labels": ["2"]}
     found = vectors.post("/explain", json=body).json()["explanations"][0]

@@ -15,6 +15,7 @@ from smoothlink.serve import ServerSettings
 
 PROGRESS = 64 << 10  # bytes of a response that a client takes within `timeout`, or the connection is cut
 DRAIN_SECONDS = 1.0  # that a server which ends waits for the next request of a connection
+BODY_HEADERS = (b"content-length", b"transfer-encoding")
 RESERVED_FILES = 128  # descriptors that are not for connections; more are never accepted at once
 
 
@@ -152,6 +153,9 @@ class Protocol(HttpToolsProtocol):
         if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > self.settings.max_head:
             self.refuse_head()
             return
+        if self.parser.should_upgrade() and any(name in BODY_HEADERS and value != b"0" for name, value in self.headers):
+            self.refuse(400, "This server speaks HTTP/1.1 alone. Send the request without the header Upgrade.")
+            return  # httptools would pass over the body
         super().on_headers_complete()
         if self.draining:
             self.cycle.keep_alive = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from starlette.exceptions import HTTPException
@@ -54,9 +54,12 @@ class RequestBody(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
 
+Item = TypeVar("Item")
+# Validated up to the first error: a request of 1 MiB may have 700,000, which took 5 s, and all other requests wait.
+Items = Annotated[list[Item], Field(fail_fast=True)]
 Value = Annotated[float, Field(ge=-MAX_VALUE, le=MAX_VALUE, allow_inf_nan=False)]
-Row = list[Value]
-Numbers = list[Value | None]
+Row = Items[Value]
+Numbers = Items[Value | None]
 
 
 def to_document(text: str, numbers: Numbers | None) -> Document:
@@ -66,7 +69,7 @@ def to_document(text: str, numbers: Numbers | None) -> Document:
 class Vector(RequestBody):
     """A sparse row: the numbers of its features, from 0, and their values."""
 
-    indices: list[Annotated[int, Field(ge=0, lt=1 << 31)]]
+    indices: Items[Annotated[int, Field(ge=0, lt=1 << 31)]]
     values: Row
 
     @model_validator(mode="after")
@@ -79,11 +82,11 @@ class Vector(RequestBody):
 class PredictRequest(RequestBody):
     """Texts, or vectors for a model that was trained on vectors."""
 
-    texts: list[Text] | None = Field(None, min_length=1)
-    numbers: list[Numbers | None] | None = Field(
+    texts: Items[Text] | None = Field(None, min_length=1)
+    numbers: Items[Numbers | None] | None = Field(
         None, description="The numbers beside each text, for a model that was trained with them. null: not known."
     )
-    vectors: list[Vector] | None = Field(None, min_length=1)
+    vectors: Items[Vector] | None = Field(None, min_length=1)
     k: int | None = Field(
         None, ge=1, description="How many labels to return at most. The default is 5, or all where a threshold is set."
     )
@@ -94,7 +97,7 @@ class PredictRequest(RequestBody):
         description="The least probability of a returned label; null: the labels that the model predicts, by its own "
         "thresholds. That is also the default of a model that was trained for an aim (train --aim), without k.",
     )
-    only: list[str] | None = Field(None, min_length=1, description="The labels to choose from.")
+    only: Items[str] | None = Field(None, min_length=1, description="The labels to choose from.")
 
     @model_validator(mode="after")
     def check_rows(self) -> Self:
@@ -120,7 +123,7 @@ class ExplainRequest(RequestBody):
         None, description="The numbers beside the text, if the model was trained with them."
     )
     vector: Vector | None = None
-    labels: list[str] | None = Field(
+    labels: Items[str] | None = Field(
         None, min_length=1, max_length=20, description="The default is the three most probable labels."
     )
     top: int = Field(10, ge=1, le=1000, description="How many features to return per label, the largest first.")
@@ -136,7 +139,7 @@ class CorrectionRequest(RequestBody):
     """A document and the labels that a person gave it."""
 
     text: Text
-    labels: list[Text]
+    labels: Items[Text]
     numbers: Numbers | None = Field(None, description="The numbers beside the text, if the model takes some.")
     id: Text | None = Field(None, description="What the document is called in its table.")
     file: Text | None = Field(None, description="The name of the table.")

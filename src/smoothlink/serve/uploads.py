@@ -10,7 +10,7 @@ import io
 import json
 import zipfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from smoothlink.errors import DataError
@@ -20,6 +20,9 @@ from smoothlink.text.tables import kind_of, read_table, write_table
 
 KINDS = ("csv", "tsv", "jsonl", "xlsx")  # of files that are read and written
 LARGEST_NUMBER = (1 << 53) - 1  # whole numbers up to it are exact in JavaScript
+MAX_LINE = (
+    4 << 20
+)  # bytes of a row in JSON: other requests wait while one is parsed, and it takes twenty times the memory
 UNPACKED = 4  # times the largest upload: the most that an .xlsx file, which is compressed, may become
 MIME = {
     "csv": "text/csv; charset=utf-8",
@@ -58,6 +61,9 @@ def read_lines(content: bytes, name: str, encoding: str | None, max_size: int) -
         raise DataError(f"{name} is not a table that is read here.\nSave it as {endings}.")
     if kind == "xlsx":
         check_unpacked(content, max_size)
+    if kind == "jsonl":
+        for _ in lines_of(content):
+            pass
     table = read_table(content, kind, encoding=encoding, name=name)
     twice = next((column for column, n in Counter(table.columns).items() if n > 1), None)
     if twice is not None:
@@ -103,10 +109,13 @@ def table_file(content: bytes, kind: str, separator: str | None) -> bytes:
     column is a list of labels. `separator` is the model's own, which is taken where it separates them clearly."""
     if kind not in KINDS:
         raise RefusedRequest(422, f"kind is {kind[:20]!r}; possible are {', '.join(KINDS)}.")
-    columns, at, rows = checked_table(content)
+    values = json_lines(content)
+    columns, at = checked_head(next(values, None))
+    rows: Iterable[list[Any]] = checked_rows(values, len(columns), at)
     if kind != "jsonl":
+        rows = [[value if j == at else flat(value) for j, value in enumerate(row)] for row in rows]
         for row, cell in zip(rows, label_cells([row[at] for row in rows], separator), strict=True):
-            row[:] = [cell if j == at else flat(value) for j, value in enumerate(row)]
+            row[at] = cell
     made = io.BytesIO()
     try:
         write_table(made, kind, columns, rows)
@@ -115,29 +124,36 @@ def table_file(content: bytes, kind: str, separator: str | None) -> bytes:
     return made.getvalue()
 
 
-def checked_table(content: bytes) -> tuple[list[str], int, list[list[Any]]]:
-    """Returns the columns, the place of the labels among them, and the rows; raises RefusedRequest where they are
-    something else."""
-    values = json_lines(content)
-    head = next(values, None)
+def checked_head(head: Any) -> tuple[list[str], int]:
+    """Returns the columns and the place of the labels among them; raises RefusedRequest where there are none."""
     columns = head.get("columns") if isinstance(head, dict) else None
     if not isinstance(columns, list) or not all(isinstance(name, str) for name in columns):
         raise RefusedRequest(422, 'The first line must be like {"columns": ["text", "labels"], "labels": "labels"}.')
-    labels = head.get("labels") if isinstance(head, dict) else None
-    if labels not in columns:
-        raise RefusedRequest(422, f"labels: there is no column {str(labels)[:60]!r}.")
-    at = columns.index(labels)
-    rows = list(values)
-    for number, row in enumerate(rows, 2):
-        if not isinstance(row, list) or len(row) != len(columns):
-            raise RefusedRequest(422, f"Line {number} is not a list of {len(columns)} cells.")
+    if head.get("labels") not in columns:
+        raise RefusedRequest(422, f"labels: there is no column {str(head.get('labels'))[:60]!r}.")
+    return columns, columns.index(head["labels"])
+
+
+def checked_rows(values: Iterable[Any], width: int, at: int) -> Iterator[list[Any]]:
+    """Yields rows of so many cells, that of the labels a list of texts; raises RefusedRequest at another one."""
+    for number, row in enumerate(values, 2):
+        if not isinstance(row, list) or len(row) != width:
+            raise RefusedRequest(422, f"Line {number} is not a list of {width} cells.")
         if not isinstance(row[at], list) or not all(isinstance(label, str) for label in row[at]):
             raise RefusedRequest(422, f"Line {number}: the labels are not a list of texts.")
-    return columns, at, rows
+        yield row
+
+
+def lines_of(content: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yields the lines and their numbers; raises RefusedRequest at one that is too long."""
+    for number, line in enumerate(io.BytesIO(content), 1):
+        if len(line) > MAX_LINE:
+            raise RefusedRequest(413, f"Line {number} has more than {MAX_LINE >> 20} MB. Divide the document.")
+        yield number, line
 
 
 def json_lines(content: bytes) -> Iterator[Any]:
-    for number, line in enumerate(io.BytesIO(content), 1):
+    for number, line in lines_of(content):
         try:
             yield json.loads(line)
         except (ValueError, RecursionError) as error:

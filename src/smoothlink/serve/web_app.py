@@ -89,8 +89,8 @@ def create_app(
     """Returns the ASGI application that serves a fitted model under a name. `metrics` may be those of the application
     that it replaces; `check` is called before and after each use of the model and raises where it must not be used."""
     settings, metrics = settings or ServerSettings(), metrics or ServerMetrics()
-    # FastAPI caches the functions of routes for ever, and with them what they refer to: the application alone holds the
-    # model, so that it goes when the application does.
+    # FastAPI caches the functions of hundreds of routes, and with them what they refer to: the application alone holds
+    # the model, so that it goes when the application does.
     held_service = PredictionService(model, settings, check)
     service: PredictionService = weakref.proxy(held_service)
     metrics.model = {"name": name, "takes": service.takes, "labels": str(len(service.names))}

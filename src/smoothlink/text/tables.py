@@ -37,6 +37,7 @@ HEADER_WORDS = re.compile(  # usual names of columns
     "abstract|author|body|categor(y|ies)|class|content|date|description|doc|document|genre|headline|id|keywords?|labels?|"
     "language|name|notes?|question|subjects?|summary|tags?|text|title|topics?|type|url|year"
 )
+DOMAIN_ENCODINGS = ("idna", "punycode")  # of single names; punycode takes the square of a text's length
 BYTE_ORDER_MARKS = {  # UTF-32's before UTF-16's, which it begins with
     codecs.BOM_UTF8: "utf-8-sig",
     codecs.BOM_UTF32_LE: "utf-32",
@@ -121,24 +122,26 @@ def read_table(
 def decode(raw: bytes, name: str, encoding: str | None = None) -> tuple[str, tuple[str, ...]]:
     """Returns the text of a file, and a note where its encoding was recognised."""
     marked = next((known for mark, known in BYTE_ORDER_MARKS.items() if raw.startswith(mark)), None)
+    if encoding is None and marked is None and b"\0" in raw[:64]:
+        raise DataError(
+            f"{name}: not UTF-8 text (UTF-16 without a byte order mark, or a binary file).\n"
+            "If it is UTF-16 pass --encoding utf-16-le or utf-16-be."
+        )
     try:
         if encoding is not None:
+            if codecs.lookup(encoding).name in DOMAIN_ENCODINGS:
+                raise LookupError
             return raw.decode(encoding).removeprefix("\ufeff"), ()
-        if marked is None and b"\0" in raw[:64]:
-            raise DataError(
-                f"{name}: not UTF-8 text (UTF-16 without a byte order mark, or a binary file).\n"
-                "If it is UTF-16 pass --encoding utf-16-le or utf-16-be."
-            )
         return raw.decode(marked or "utf-8"), () if marked in (None, "utf-8-sig") else (f"It is {marked.upper()}.",)
-    except LookupError as error:
-        raise DataError(
-            f"The encoding {encoding!r} is not known.\n"
-            "Possible are utf-8, utf-16, cp1252, latin-1 and other names that Python knows: --encoding cp1252"
-        ) from error
     except UnicodeDecodeError as error:
         used, line = encoding or marked or "UTF-8", raw.count(b"\n", 0, error.start) + 1
         what = f"{name}, line {line}: the byte 0x{raw[error.start]:02x} is not {used}."
         raise DataError(f"{what}\n{other_encoding(raw, error.start, encoding)}") from error
+    except (LookupError, ValueError) as error:  # a name with a zero byte, and the encoding "undefined"
+        raise DataError(
+            f"The encoding {encoding!r} is not known.\n"
+            "Possible are utf-8, utf-16, cp1252, latin-1 and other names that Python knows: --encoding cp1252"
+        ) from error
 
 
 def other_encoding(raw: bytes, place: int, given: str | None) -> str:

@@ -114,12 +114,13 @@ function remove(one) {
 }
 
 // Stores corrections on the server, where it does so, one call after the other, and returns whether it has them all. What
-// it refuses is tried again with the next.
+// it refuses is tried again with the next, and does not hold up the others.
 export const flush = () => (flushing = flushing.then(storeAll));
 
 async function storeAll() {
   clearTimeout(timer);
   const table = access.table();
+  let complete = true;
   for (const one of table?.rows.filter((other) => other.unstored) ?? []) {
     one.unstored = false;
     const correction = { id: nameOf(table, one), file: table.name, text: textOf(table, one) };
@@ -128,13 +129,14 @@ async function storeAll() {
       await request("corrections", { ...correction, labels, numbers: knownNumbers(table, one) });
     } catch (error) {
       one.unstored = true;
+      complete = false;
       access.tell(reason(error), true);
-      return false;
+      if (!(error.status < 500)) break; // it stores nothing at present, or does not respond
     } finally {
       await access.saveRows([one]);
     }
   }
-  return true;
+  return complete;
 }
 
 function go(step) {

@@ -178,7 +178,9 @@ function tableLines(rows) {
 }
 
 function trainCommand(name) {
-  const quote = (text) => (/^[\w.,/-]+$/.test(text) ? text : `"${text}"`);
+  // Between double quotes a shell runs $(...): names of a file from anyone are in single ones where they hold such signs.
+  const single = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+  const quote = (text) => (/^[\w.,/-]+$/.test(text) ? text : /["$`\\!]/.test(text) ? single(text) : `"${text}"`);
   const names = (places) => quote(places.map((j) => table.columns[j]).join(","));
   const numbers = table.numbers?.length ? ` --numbers ${names(table.numbers)}` : "";
   return `smoothlink train ${quote(name)} --text ${names(table.text)}${numbers} --labels ${quote(table.target)} -o new.safetensors`;
