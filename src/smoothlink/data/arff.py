@@ -212,7 +212,7 @@ def _find_xml(path: str) -> str | None:
 def _xml_labels(path: str) -> list[str]:
     content = load(path).data.tobytes()
     try:
-        if b"<!DOCTYPE" in content or b"<!ENTITY" in content:
+        if b"<!DOCTYPE" in (letters := content.replace(b"\0", b"")) or b"<!ENTITY" in letters:  # of UTF-16 too
             raise ValueError("it declares entities, which are not read")
         root = ElementTree.fromstring(content)
     except (ElementTree.ParseError, ValueError, LookupError) as e:
