@@ -92,6 +92,16 @@ def parts(**changed):
     return sound | {f"{name}.npy": content for name, content in changed.items()}
 
 
+def test_arff_that_leaves_out_very_many_ones_is_refused(tmp_path):
+    many = "".join(f"@attribute a{i} {{x,y,z}}\n" for i in range(1500))
+    header = f"@relation 'r: -C 1'\n@attribute a {{0,1}}\n{many}@data\n"
+    (tmp_path / "a.arff").write_text(header + "{0 1}\n" * 10)
+    assert read(tmp_path / "a.arff").X.nnz == 15_000
+    (tmp_path / "a.arff").write_text(header + "{0 1}\n" * 15_000)
+    with limited(), pytest.raises(DataError, match="leave out up to 22,500,000 first values"):
+        read(tmp_path / "a.arff")
+
+
 def test_an_archive_that_becomes_a_large_one_is_refused(tmp_path, ready):
     header = f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({len(ZEROS)},)}}"
     (tmp_path / "a.npz").write_bytes(archive(parts(**{f"more_{i}": npy(header, ZEROS) for i in range(5)})))
