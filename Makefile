@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Tests run in as many processes as there are cores, at most four.
 PROCESSES := -n auto --maxprocesses 4 --dist worksteal
 
-.PHONY: demo test test-torch test-all fuzz torture torture-serve check docs bench clean
+.PHONY: demo test test-torch test-all coverage fuzz torture torture-serve check docs bench clean
 
 $(BIN)/smoothlink: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -37,6 +37,14 @@ test-torch: $(VENV)/dev
 
 test-all: $(VENV)/dev
 	$(BIN)/python -m pytest $(PROCESSES)
+
+# Every branch of what reads files of others, and of what writes. Compiled functions are run as Python first.
+READS := tests/data tests/attacks tests/text tests/test_modelfile.py tests/test_safetensors_file.py tests/test_vocabulary.py \
+	tests/test_cli_info.py tests/test_cli_predict.py tests/test_cli_train.py tests/cli/test_evaluate_command.py
+PARSES := $(addprefix tests/data/test_,parse_rows.py svmlight.py decimal_floats.py malformed_files.py round_trips.py)
+coverage: $(VENV)/dev
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest --cov --cov-report= -m 'not slow' $(PARSES)
+	$(BIN)/python -m pytest --cov --cov-append --cov-fail-under=100 -m 'not slow' $(READS)
 
 # Loads the server for an hour, fails and dies at every step under the writing of files, kills commands, lets memory run
 # out at every large allocation, trains within budgets of memory, kills parts of a cluster, and forges models.

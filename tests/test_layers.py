@@ -17,7 +17,7 @@ LAYERS = [
     {"machines"},
     {"solve"},
     {"steps"},
-    {"joint", "parameters", "choices", "data/atomic", "text/label_cells", "text/data_frames"},
+    {"joint", "parameters", "choices", "data/atomic", "data/files_on_disk", "text/label_cells", "text/data_frames"},
     {"safetensors_file", "labels"},
     {"weights"},
     {"model", "candidates"},

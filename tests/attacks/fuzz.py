@@ -112,13 +112,16 @@ class Target(NamedTuple):
     pack: Callable[[dict[str, bytes]], bytes] | None = None
 
 
+GROWN_BYTES = 400_000  # by which a change may make an input larger
+
+
 def mutated(content: bytes, chance: random.Random) -> bytes:
     """Returns the content with one to four changes."""
     made = bytearray(content)
     for _ in range(chance.choice((1, 1, 1, 2, 4))):
         at = chance.randrange(len(made) + 1)
         size = min(chance.choice((1, 1, 2, 4, 8, 64, 512)), len(made) - at)
-        match chance.randrange(9):
+        match chance.randrange(10):
             case 0 if size:
                 made[at] ^= 1 << chance.randrange(8)
             case 1 if size:
@@ -135,6 +138,11 @@ def mutated(content: bytes, chance: random.Random) -> bytes:
                 made[at : at + size] = chance.choice(TOKENS)
             case 7:
                 made[at:at] = chance.choice(TOKENS) * chance.choice((1, 1, 3, 2000))
+            case 8 if b"\n" in made[at:]:  # very many lines that differ by a number
+                start, end = made.rfind(b"\n", 0, at) + 1, made.index(b"\n", at) + 1
+                before, after = made[start:at], made[at:end]
+                count = min(chance.choice((100, 3000, 30_000)), GROWN_BYTES // (len(before) + len(after) + 5))
+                made[start:start] = b"".join(b"%s%d%s" % (before, i, after) for i in range(count))
             case _:
                 other = chance.randrange(len(made) + 1)
                 made[at : at + size] = made[other : other + size]

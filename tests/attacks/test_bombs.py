@@ -1,6 +1,7 @@
 """Small files that become large ones are refused before they are large."""
 
 import io
+import json
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from smoothlink.cli.train_command import tuned_settings
 from smoothlink.data.formats import recognise
 from smoothlink.data.read import convert, read, sizes
 from smoothlink.errors import DataError
+from smoothlink.text.documents import distinct
 from smoothlink.text.tables import read_table
 
 ZEROS = bytes(32 << 20)
@@ -90,6 +92,16 @@ def parts(**changed):
     return sound | {f"{name}.npy": content for name, content in changed.items()}
 
 
+def test_arff_that_leaves_out_very_many_ones_is_refused(tmp_path):
+    many = "".join(f"@attribute a{i} {{x,y,z}}\n" for i in range(1500))
+    header = f"@relation 'r: -C 1'\n@attribute a {{0,1}}\n{many}@data\n"
+    (tmp_path / "a.arff").write_text(header + "{0 1}\n" * 10)
+    assert read(tmp_path / "a.arff").X.nnz == 15_000
+    (tmp_path / "a.arff").write_text(header + "{0 1}\n" * 15_000)
+    with limited(), pytest.raises(DataError, match="leave out up to 22,500,000 first values"):
+        read(tmp_path / "a.arff")
+
+
 def test_an_archive_that_becomes_a_large_one_is_refused(tmp_path, ready):
     header = f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({len(ZEROS)},)}}"
     (tmp_path / "a.npz").write_bytes(archive(parts(**{f"more_{i}": npy(header, ZEROS) for i in range(5)})))
@@ -124,5 +136,26 @@ def test_a_sheet_with_a_cell_at_the_far_end_of_each_row_is_refused():
     made = io.BytesIO()
     book.save(made)
     assert len(made.getvalue()) < 1 << 15
-    with limited(), pytest.raises(DataError, match=r"of the first 2,[\d,]* cells of the sheet .* are filled"):
+    with limited(), pytest.raises(DataError, match=r"of 2,[\d,]* cells .* are filled.\n.*the far end"):
         read_table(made.getvalue(), "xlsx")
+
+
+@pytest.mark.parametrize("form", ["lines", "list"])
+def test_objects_that_have_each_another_key_are_refused(form):
+    objects = [json.dumps({f"key {i}": 1, "text": "a"}) for i in range(20_000)]
+    content = "\n".join(objects) if form == "lines" else f"[{','.join(objects)}]"
+    with limited(), pytest.raises(DataError, match=r"of 400,020,000 cells 40,000 are filled.\n.*keys"):
+        read_table(content.encode(), "jsonl")
+
+
+def test_a_parquet_file_of_very_many_empty_cells_is_refused(tmp_path):
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    nothing = {f"column {i}": pa.nulls(100_000, pa.int8()) for i in range(200)}
+    parquet.write_table(pa.table({"text": ["a"] * 100_000} | nothing), tmp_path / "a.parquet")
+    with limited(), pytest.raises(DataError, match=r"20,100,000 cells in [\d,]* bytes are no documents"):
+        read_table(tmp_path / "a.parquet", "parquet")
+
+
+def test_very_many_columns_of_one_name_are_told_apart_at_once():
+    with limited():
+        assert distinct(["a"] * 20_000 + ["a 3", "b"])[-4:] == ["a 19999", "a 20000", "a 3 2", "b"]

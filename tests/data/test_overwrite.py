@@ -131,6 +131,6 @@ def test_a_file_that_cannot_be_read_is_not_taken_for_an_older_output(tmp_path, m
         raise PermissionError
 
     (tmp_path / "m").write_text("x")
-    monkeypatch.setitem(overwrite.OURS, "model", fails)
-    with pytest.raises(DataError, match="is there already and is not a model"):
+    monkeypatch.setitem(overwrite.OURS, "model", (fails, ""))
+    with pytest.raises(DataError, match="is there already"):
         writable(str(tmp_path / "m"), kind="model")

@@ -33,6 +33,7 @@ _NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?", re.ASCII)
 _NUMERIC_DENSE = re.compile(rb"[-+.,\d\seE]+")
 _NUMERIC_SPARSE = re.compile(rb"\{\s*\d{1,9}\s+[-+.\deE]+\s*(?:,\s*\d{1,9}\s+[-+.\deE]+\s*)*\}")
 _MEKA = re.compile(r"(?:^|\s)-[Cc]\s+(-?\d{1,9})(?![\d.])")
+IMPLIED_ONES, IMPLIED_ONES_PER_BYTE = 10_000_000, 8  # that sparse rows may leave out: so many, or for each byte
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
 
 
@@ -50,6 +51,11 @@ class Attribute:
         if self.values is None or len(self.values) <= 2:
             return [self.name]
         return [f"{self.name}={value}" for value in self.values]
+
+    @property
+    def starts_with_one(self) -> bool:
+        """Returns whether its first value, which sparse rows leave out, is a 1 in X."""
+        return len(self.columns) > 1 or (self.is_binary and (self.values or ())[0] == "1")
 
     @cached_property
     def places(self) -> dict[str | float, int]:
@@ -74,7 +80,8 @@ class ArffRows(NamedTuple):
 
 def read(path: str, options: Options) -> Data:
     """Returns the data of a file."""
-    lines = load(path).data.tobytes().split(b"\n")
+    content = load(path).data.tobytes()
+    lines = content.split(b"\n")
     relation, attributes, start = _read_header(path, lines)
     labels = _label_attributes(path, relation, attributes, options.labels_path)
     for label in labels:
@@ -85,6 +92,10 @@ def read(path: str, options: Options) -> Data:
                 "Recode it, or pass the right XML with --labels-file."
             )
     rows = _read_rows(path, lines, start, attributes)
+    ones = int(rows.is_sparse.sum()) * sum(attribute.starts_with_one for attribute in attributes)
+    if ones > IMPLIED_ONES and ones > IMPLIED_ONES_PER_BYTE * len(content):
+        what = f"its sparse rows leave out up to {ones:,} first values of attributes that are not 0."
+        raise DataError(f"{path}: {what}\nPut a value first that most rows have, or write rows without braces.")
     is_label = np.zeros(len(attributes), np.bool_)
     is_label[labels] = True
     is_binary = is_label | np.array([attribute.is_binary for attribute in attributes], np.bool_)
@@ -212,7 +223,7 @@ def _find_xml(path: str) -> str | None:
 def _xml_labels(path: str) -> list[str]:
     content = load(path).data.tobytes()
     try:
-        if b"<!DOCTYPE" in content or b"<!ENTITY" in content:
+        if b"<!DOCTYPE" in (letters := content.replace(b"\0", b"")) or b"<!ENTITY" in letters:  # of UTF-16 too
             raise ValueError("it declares entities, which are not read")
         root = ElementTree.fromstring(content)
     except (ElementTree.ParseError, ValueError, LookupError) as e:
@@ -334,19 +345,20 @@ def _matrix(rows: ArffRows, attributes: list[Attribute], wanted: Iterable[int]) 
     names: list[str] = []
     first, is_wanted = np.zeros(len(attributes), np.int64), np.zeros(len(attributes), np.bool_)
     several = np.array([len(attribute.columns) > 1 for attribute in attributes], np.bool_)
-    implied = [np.empty((2, 0), np.int64)]  # ones that sparse rows leave out: an attribute's first value is not 0
     for i in wanted:
         first[i], is_wanted[i] = len(names), True
         names += attributes[i].columns
-        if several[i] or (attributes[i].is_binary and (attributes[i].values or ())[0] == "1"):
-            silent = rows.is_sparse.copy()
-            silent[rows.row[rows.attribute == i]] = False
-            left_out = np.flatnonzero(silent)
-            implied.append(np.stack([left_out, np.full(len(left_out), first[i])]))
+    implied = np.flatnonzero(is_wanted & np.array([attribute.starts_with_one for attribute in attributes], np.bool_))
+    place = np.full(len(attributes), -1)
+    place[implied] = np.arange(len(implied))
+    left_out = np.repeat(rows.is_sparse[:, None], len(implied), axis=1)
+    named = place[rows.attribute] >= 0
+    left_out[rows.row[named], place[rows.attribute[named]]] = False
+    silent, which = np.nonzero(left_out)
     kept = is_wanted[rows.attribute]
     owner, value = rows.attribute[kept], rows.value[kept]
     columns = first[owner] + np.where(several[owner], value, 0).astype(np.int64)
-    places = np.hstack([np.stack([rows.row[kept], columns]), *implied])
+    places = np.hstack([np.stack([rows.row[kept], columns]), np.stack([silent, first[implied[which]]])])
     value = np.where(several[owner], np.float32(1), value)
     value = np.concatenate([value, np.ones(places.shape[1] - len(value), np.float32)])
     matrix = coo_array((value, tuple(places)), shape=(len(rows.lines), len(names))).tocsr()

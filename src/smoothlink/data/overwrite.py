@@ -33,16 +33,12 @@ def begins_with(mark: str) -> Callable[[str], bool]:
     return holds
 
 
-# Data has no entry: a table of rows or predictions does not say who wrote it, so none is replaced.
-OURS: dict[str, Callable[[str], bool]] = {
-    "model": is_model,
-    "page": begins_with(PAGE_GENERATOR),
-    "settings": begins_with(f'"{SETTINGS_KEY}"'),
-}
-WANTED = {
-    "model": " and is not a model of smoothlink",
-    "page": " and is not a page that smoothlink wrote",
-    "settings": " and does not hold settings of `smoothlink tune`",
+# What is replaced, and what is said of others. Data has no entry: a table of rows or predictions does not say who wrote
+# it, so none is replaced.
+OURS: dict[str, tuple[Callable[[str], bool], str]] = {
+    "model": (is_model, " and is not a model of smoothlink"),
+    "page": (begins_with(PAGE_GENERATOR), " and is not a page that smoothlink wrote"),
+    "settings": (begins_with(f'"{SETTINGS_KEY}"'), " and does not hold settings of `smoothlink tune`"),
 }
 
 
@@ -65,18 +61,15 @@ def writable(path: str, *inputs: str, kind: str, force: bool = False, folder_too
     for other in inputs:
         if os.path.exists(path) and os.path.exists(other) and os.path.samefile(path, other):
             raise DataError(f"{path} would be written over what is read.\nName another file.")
-    if os.path.exists(path) and not force and not replaceable(path, kind):
-        raise DataError(
-            f"{path} is there already{WANTED.get(kind, '')}.\nName another one, or pass --force to overwrite it."
-        )
+    is_ours, why = OURS.get(kind, (lambda path: False, ""))
+    if os.path.exists(path) and not force and not replaceable(path, is_ours):
+        raise DataError(f"{path} is there already{why}.\nName another one, or pass --force to overwrite it.")
     return path
 
 
-def replaceable(path: str, kind: str) -> bool:
-    """Returns whether the file is empty or an older output of this kind."""
-    if not os.path.isfile(path):
-        return False
+def replaceable(path: str, is_ours: Callable[[str], bool]) -> bool:
+    """Returns whether the file is empty or an older output of ours."""
     try:
-        return os.path.getsize(path) == 0 or (kind in OURS and OURS[kind](path))
+        return os.path.isfile(path) and (os.path.getsize(path) == 0 or is_ours(path))
     except OSError:  # what cannot be read is not known to be ours
         return False

@@ -90,21 +90,13 @@ class Stream:
         start, rows = self.header.end, 0
         while text is not None:
             table = parse(text, start, Grammar(empty_is_row=True), self.labels, self.features, self.options)
-            filled = np.flatnonzero((np.diff(table.ptr) > 0) | (np.diff(table.label_ptr) > 0))
-            wanted = max(0, min(len(table.starts), self.header.rows - rows))
-            wanted = max(wanted, int(filled[-1]) + 1 if len(filled) else 0)
-            rows += wanted
-            table = table._replace(label_ptr=table.label_ptr[: wanted + 1], ptr=table.ptr[: wanted + 1])
-            yield self._part(table)
+            _, label_ptr, labels, ptr, ids, values = table = _without_blank_end(table, self.header.rows - rows)
+            rows += len(table.starts)
+            x, y = Reach.of(ids), Reach.of(labels)
+            self.reached = self.reached[0].with_more(x), self.reached[1].with_more(y)
+            yield csr(ptr, ids, values, x.columns), csr(label_ptr, labels, None, y.columns)
             text, start = next(self.pieces, None), 0
-        if rows != self.header.rows:
-            raise _other_count(self.text.path, self.header.rows, rows)
-
-    def _part(self, table: Table) -> tuple[csr_array, csr_array]:
-        ids, labels = table.ids[: table.ptr[-1]], table.labels[: table.label_ptr[-1]]
-        x, y = Reach.of(ids), Reach.of(labels)
-        self.reached = self.reached[0].with_more(x), self.reached[1].with_more(y)
-        return csr(table.ptr, ids, table.values[: len(ids)], x.columns), csr(table.label_ptr, labels, None, y.columns)
+        _check_count(self.text.path, self.header.rows, rows)
 
 
 def write(data: Data, path: str) -> None:
@@ -151,20 +143,24 @@ def _header(text: Text) -> XmcHeader:
 
 def _as_announced(text: Text, table: Table, header: XmcHeader) -> Table:
     """Returns the rows that the header announces: blank lines may follow, nothing else."""
+    table = _without_blank_end(table, header.rows)
+    _check_count(text.path, header.rows, len(table.starts))
+    return table
+
+
+def _without_blank_end(table: Table, announced: int) -> Table:
+    """Returns the table without blank lines at its end that are more than the rows announced."""
     filled = np.flatnonzero((np.diff(table.ptr) > 0) | (np.diff(table.label_ptr) > 0))
-    rows = len(table.starts)
-    if rows > header.rows:
-        rows = max(header.rows, int(filled[-1]) + 1 if len(filled) else 0)
-    if rows != header.rows:
-        raise _other_count(text.path, header.rows, rows)
-    return table._replace(label_ptr=table.label_ptr[: rows + 1], ptr=table.ptr[: rows + 1])
+    rows = max(min(len(table.starts), announced), int(filled[-1]) + 1 if len(filled) else 0)
+    starts, label_ptr, ptr = table.starts[:rows], table.label_ptr[: rows + 1], table.ptr[: rows + 1]
+    return table._replace(starts=starts, label_ptr=label_ptr, ptr=ptr)
 
 
-def _other_count(path: str, announced: int, rows: int) -> DataError:
-    remedy = "Fetch the file again if it was cut short" if rows < announced else "Remove the rows too many"
-    return DataError(
-        f"{path}: the header announces {announced} rows, the file has {rows}.\n{remedy}, or fix the header."
-    )
+def _check_count(path: str, announced: int, rows: int) -> None:
+    if rows != announced:
+        remedy = "Fetch the file again if it was cut short" if rows < announced else "Remove the rows too many"
+        what = f"the header announces {announced} rows, the file has {rows}."
+        raise DataError(f"{path}: {what}\n{remedy}, or fix the header.")
 
 
 def _read_pair(text: Text, header: XmcHeader, options: Options) -> Data:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import scipy.sparse as sp
 
+from smoothlink.data.atomic import temporary_folder
 from smoothlink.labels import is_multiclass
 from smoothlink.machines.host_and_device import find_machine
 from smoothlink.metrics.names import check_metric
@@ -60,7 +60,7 @@ def tune(
     with ExitStack() as stack:
         journal = None if study is None else Path(study)
         if jobs > 1 and journal is None:
-            journal = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="smoothlink-"))) / "study"
+            journal = stack.enter_context(temporary_folder()) / "study"
         run = open_study(journal, sampler, seed, metrics[0])
         if study is not None:
             check_same_search(run, study, request.search(X, Y))

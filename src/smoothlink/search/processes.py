@@ -5,11 +5,9 @@ from __future__ import annotations
 import multiprocessing
 import os
 import shutil
-import tempfile
 import time
 import warnings
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from smoothlink.data.atomic import temporary_folder
 from smoothlink.errors import SmoothLinkError
 from smoothlink.fitting.checkpoint import checksum
 from smoothlink.machines.parent_process import when_parent_ends
@@ -86,8 +85,7 @@ def run_in_processes(
 ) -> None:
     """Runs the trials in `jobs` processes; `notify` is called now and then, and at the end."""
     context = multiprocessing.get_context("spawn")  # numba's and BLAS's threads do not survive a fork
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="smoothlink-")))
+    with temporary_folder() as folder:
         save_array(folder / "X", X)
         save_array(folder / "Y", Y)
         counts = [trials // jobs + (j < trials % jobs) for j in range(jobs)]

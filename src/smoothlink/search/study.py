@@ -23,13 +23,14 @@ def check_study(path: Any, resume: bool, sampler: str) -> None:
         raise ValueError(f"sampler is {sampler!r}; possible are 'random' (as in the paper) and 'tpe'.")
     if resume and path is None:
         raise ValueError("resume needs the study to go on with; pass --study FILE.")
-    if path is not None and Path(path).exists() and not resume:
+    if path is None or not Path(path).exists():
+        return
+    if not resume:
         raise ValueError(f"{os.fspath(path)} already holds a study; pass --resume to go on with it, or another name.")
-    if path is not None and Path(path).exists():
-        from smoothlink.search.journal import is_journal
+    from smoothlink.search.journal import is_journal
 
-        if not Path(path).is_file() or not is_journal(path):
-            raise ValueError(f"{os.fspath(path)} is not a study of `smoothlink tune`.\nPass another name with --study.")
+    if not Path(path).is_file() or not is_journal(path):
+        raise ValueError(f"{os.fspath(path)} is not a study of `smoothlink tune`.\nPass another name with --study.")
 
 
 def open_study(path: Any, sampler: str, seed: int, metric: str) -> Any:

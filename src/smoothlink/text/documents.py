@@ -234,11 +234,14 @@ def read_documents(
 
 def distinct(names: list[str]) -> list[str]:
     """Returns the names of columns, the second of one name with a 2 behind it and so on."""
-    found: list[str] = []
+    found: dict[str, None] = {}
+    numbers = {name: itertools.count(2) for name in names}
     for name in names:
-        numbered = (f"{name} {number}" for number in itertools.count(2))
-        found.append(next(one for one in itertools.chain([name], numbered) if one not in found))
-    return found
+        one = name
+        while one in found:
+            one = f"{name} {next(numbers[name])}"
+        found[one] = None
+    return list(found)
 
 
 def find_columns(

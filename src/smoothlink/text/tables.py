@@ -28,8 +28,8 @@ KINDS = ("csv", "tsv", "jsonl", "parquet", "xlsx")
 NEEDS = {"parquet": "pyarrow", "xlsx": "openpyxl"}
 SHEET_ROWS, SHEET_CELL = 1 << 20, 32_767  # rows, and characters in a cell, that a sheet has room for
 NOT_IN_SHEETS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")  # no sheet may hold them
-EMPTY_CELLS, EMPTY_CELLS_EACH = 2_000_000, 200  # of a sheet: so many, or so many for each that is filled
-PARQUET_ROWS, PARQUET_ROWS_PER_BYTE = 1_000_000, 16  # of a file: so many, or so many for each byte
+EMPTY_CELLS, EMPTY_CELLS_EACH = 2_000_000, 200  # of a sheet or of JSON: so many, or so many for each that is filled
+PARQUET_LIMITS, PARQUET_PER_BYTE = {"rows": 1_000_000, "cells": 10_000_000}, 16  # so many, or so many for each byte
 BLOCK_ROWS = 1 << 16  # rows at a time that become columns of Parquet
 ROWS_SAMPLED = 1000  # rows that say whether the first one is a header
 WORDS_OF_TEXT = 4  # in the cells of a column, or more, where it holds texts
@@ -222,7 +222,7 @@ def separated_rows(text: str, kind: str, name: str) -> Iterator[Row]:
         raise DataError(f"{name}, line {reader.line_num}: {error}.\nMend the quotes of the line.") from error
 
 
-SEPARATOR_LINE = re.compile(r"sep=(.)\r?\n")  # the first line of some CSV files that Excel wrote
+SEPARATOR_LINE = re.compile(r'sep=([^"\r\n])\r?\n')  # the first line of some CSV files that Excel wrote
 
 
 def delimiter_of(text: str, kind: str) -> str:
@@ -250,6 +250,8 @@ def json_table(text: str, name: str, notes: tuple[str, ...]) -> Table:
             kind = type(entry).__name__
             raise DataError(f'{name}, {where}: an object is wanted, such as {{"text": ...}}, and a {kind} came.')
         columns |= dict.fromkeys(entry)
+    filled = sum(len(entry) for _, entry in found)
+    check_filled(name, len(found) * len(columns), filled, "Leave keys out that are rare.")
     return Table(
         name, list(columns), (Row(where, [as_cell(entry.get(c)) for c in columns]) for where, entry in found), notes
     )
@@ -298,9 +300,11 @@ def parquet_table(raw: Any, name: str) -> Table:
         file = parquet.ParquetFile(BufferReader(py_buffer(raw)), read_dictionary=texts)
     except (ArrowException, OSError, ValueError) as error:
         raise unreadable(name, "Parquet", error) from error
-    if file.metadata.num_rows > PARQUET_ROWS and file.metadata.num_rows > PARQUET_ROWS_PER_BYTE * len(raw):
-        what = f"{file.metadata.num_rows:,} rows in {len(raw):,} bytes are no documents."
-        raise DataError(f"{name}: {what}\nMake the file again, or pass another one.")
+    counts = {"rows": file.metadata.num_rows, "cells": file.metadata.num_rows * len(columns)}
+    for noun, most in PARQUET_LIMITS.items():
+        if counts[noun] > most and counts[noun] > PARQUET_PER_BYTE * len(raw):
+            what = f"{counts[noun]:,} {noun} in {len(raw):,} bytes are no documents."
+            raise DataError(f"{name}: {what}\nMake the file again without empty columns, or pass another one.")
 
     def rows() -> Iterator[Row]:
         numbers, size = itertools.count(1), 0
@@ -360,22 +364,22 @@ def sheet_rows(raw: Any, name: str) -> tuple[Iterator[Row], tuple[str, ...]]:
 
 
 def filled_cells(name: str, rows: Iterable[Sequence[Any]]) -> list[list[Any]]:
-    """Returns the cells of each row up to its last one with a value; raises an error for a sheet that is nearly empty.
-
-    One cell at the far end of a row takes a few bytes of the file, and 16,384 cells of memory.
-    """
-    found, filled, empty = [], 0, 0
+    """Returns the cells of each row up to its last one with a value. (One cell at the far end of a row takes a few
+    bytes of the file, and 16,384 cells of memory.)"""
+    found, filled, cells = [], 0, 0
     for values in rows:
         count = max((j for j, value in enumerate(values, 1) if value not in (None, "")), default=0)
         found.append([as_cell(value) for value in values[:count]])
         filled += sum(value not in (None, "") for value in values)
-        empty += len(values)
-        if empty > EMPTY_CELLS and empty > EMPTY_CELLS_EACH * filled:
-            raise DataError(
-                f"{name}: of the first {empty:,} cells of the sheet {filled:,} are filled.\n"
-                "Delete what stands at its far end, or save it as .csv."
-            )
+        cells += len(values)
+        check_filled(name, cells, filled, "Delete what stands at the far end of the sheet, or save it as .csv.")
     return found
+
+
+def check_filled(name: str, cells: int, filled: int, remedy: str) -> None:
+    """Raises an error for a table that is nearly empty, which takes far more memory or time than its file has bytes."""
+    if cells > EMPTY_CELLS and cells > EMPTY_CELLS_EACH * filled:
+        raise DataError(f"{name}: of {cells:,} cells {filled:,} are filled.\n{remedy}")
 
 
 def unreadable(name: str, kind: str, error: Exception) -> DataError:
