@@ -16,6 +16,8 @@ def test_a_feature_0_in_one_svmlight_file_settles_where_all_count_from(tmp_path)
     assert Reading().settled(*paths[:2]).zero_based is True
     assert Reading().settled(paths[0]).zero_based is False
     assert Reading().settled(*paths).zero_based is None
+    (tmp_path / "b.svm").write_text(f"1 0:1 {2**30}:1\n")
+    assert Reading(features=2**30 + 1).settled(*paths[:2]).zero_based is True
     assert Reading(zero_based=False).settled(*paths[:2]).zero_based is False
 
 

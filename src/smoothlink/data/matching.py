@@ -63,7 +63,8 @@ class Reading(NamedTuple):
 
         if self.zero_based is not None or any(self.format_of(path) != "svmlight" for path in paths):
             return self
-        return self._replace(zero_based=any(read(path, format="svmlight").zero_based for path in paths))
+        options = self._replace(format="svmlight").options()
+        return self._replace(zero_based=any(read(path, **options).zero_based for path in paths))
 
     def for_model(self, model: FittedModel, path: str) -> Reading:
         """Returns the same with the format of a file for a model; for one of texts a .txt file may be lines of text."""
