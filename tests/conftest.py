@@ -1,9 +1,13 @@
 """Random data comes from one seed: `pytest --seed 7` runs every test on other data."""
 
+import hypothesis
 import numpy as np
 import pytest
 
 from smoothlink.machines.host_and_device import find_machine
+
+hypothesis.settings.register_profile("smoothlink", deadline=None)  # on busy cores an example may take any time
+hypothesis.settings.load_profile("smoothlink")
 
 
 def pytest_addoption(parser):

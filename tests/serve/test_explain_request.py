@@ -38,7 +38,7 @@ def test_a_word_is_found_where_it_stands():
     assert spans_of[names.index("apple iron")] == [(9, 19)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.text(max_size=60))
 def test_any_text_has_spans_within_it(text):
     features = text_model().features_

@@ -41,7 +41,6 @@ def test_every_response_is_as_described_and_none_is_an_error_of_the_server(opera
     @seed(0)
     @settings(
         max_examples=30,
-        deadline=None,
         database=None,
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),

@@ -697,8 +697,8 @@ def test_another_file_waits_until_the_documents_are_tagged(page):
     waiting = []
     page.route("**/predict", lambda route: waiting.append(route))
     upload(page, table())
-    page.click("#tag")
-    page.wait_for_selector("#tagging:visible")
+    with page.expect_request("**/predict"):
+        page.click("#tag")
     page.set_input_files("#file", {**table("jsonl"), "name": "other.jsonl"})
     expect(page.locator("#said.bad")).to_contain_text("before you open another file")
     assert page.is_visible("#tagging")

@@ -201,7 +201,7 @@ def test_formulas_in_cells_are_text(texts):
     assert [cell.data_type for cell in sheet[2]] == ["s", "s"]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(
         st.lists(st.sampled_from(["a", "b", "c, d", "e; f", "g|h", "[i]", "1,2", "k l"]), unique=True, max_size=4),
