@@ -290,7 +290,7 @@ def test_the_peak_stays_within_the_least_budget_and_the_model_is_the_same(data, 
     X = sp.random_array((50, a.n_features_in_), density=1e-3, rng=np.random.default_rng(0), format="csr")
     some = np.arange(0, len(a.classes_), 10)
     P, Q = (model.predict_proba(X, labels=some) for model in (a, b))
-    assert np.corrcoef(P.ravel(), Q.ravel())[0, 1] > 0.99
+    assert np.corrcoef(P.ravel(), Q.ravel())[0, 1] > 0.97  # conjugate gradients end at a residual of 1e-3
 
 
 @pytest.mark.slow
