@@ -47,8 +47,8 @@ LOOKS = [
     ),
     (
         "aloi",
-        "this page once; section 7.3 3 times, Algorithm 3 there twice more, compressed sensing and the squared loss once "
-        "more; GPU twice; peers 4 times",
+        "this page once; section 7.3 3 times, Algorithm 3 there twice more, compressed sensing and the squared loss "
+        "once more; GPU twice; peers 4 times",
         "a rule behind the defaults; which one was not written down (decision 30: training rows alone)",
     ),
     ("mediamill-reduced", "this page 6 times; Table 2 4 times; trees once", "none is known"),
