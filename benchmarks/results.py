@@ -47,9 +47,10 @@ LOOKS = [
     ),
     (
         "aloi",
-        "this page once; section 7.3 3 times, Algorithm 3 there twice more, compressed sensing and the squared loss "
+        "this page once; section 7.3 3 times, Algorithm 3 and compressed sensing there 3 times more, the squared loss "
         "once more; GPU twice; peers 4 times",
-        "a rule behind the defaults; which one was not written down (decision 30: training rows alone)",
+        "a rule behind the defaults; which one was not written down (decision 30: training rows alone, but its ridge "
+        "of the softmax was mended after an error of 28 % on test rows)",
     ),
     ("mediamill-reduced", "this page 6 times; Table 2 4 times; trees once", "none is known"),
     ("scene", "this page 6 times; trees once", "none is known"),

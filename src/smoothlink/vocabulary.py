@@ -424,7 +424,8 @@ def read_skos(path: str, content: bytes, kind: str, found: Found) -> None:
         from rdflib.namespace import OWL, RDF, SKOS
     except ImportError as error:
         raise DataError("Reading SKOS needs rdflib.\nType: pip install 'smoothlink[vocabulary]'") from error
-    entities = [part.partition(b">")[0] for part in content.split(b"<!ENTITY")[1:]]
+    letters = content.replace(b"\0", b"")  # of UTF-16 too
+    entities = [part.partition(b">")[0] for part in letters.split(b"<!ENTITY")[1:]]
     if kind == "xml" and any(re.search(rb"&[^#]", entity) for entity in entities):  # a few lines can make gigabytes
         raise DataError(f"{path} defines entities by other entities, which is not read.\nSave it as Turtle.")
     others = (SKOS.ConceptScheme, SKOS.Collection, SKOS.OrderedCollection)

@@ -89,11 +89,14 @@ def test_xml_is_refused_at_once(tmp_path, content):
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le", "utf-16-be"])
-def test_entities_of_names_are_refused_in_every_encoding(tmp_path, encoding):
+def test_entities_of_entities_are_refused_in_every_encoding(tmp_path, encoding):
     text = f'<?xml version="1.0" encoding="{encoding.removesuffix("-le").removesuffix("-be")}"?>'
     text += '<!DOCTYPE a [<!ENTITY x "xxxxxxxxxx"><!ENTITY y "&x;&x;&x;">]><labels><label name="&y;"></label></labels>'
     (tmp_path / "a.xml").write_bytes(text.encode(encoding))
     (tmp_path / "a.arff").write_text("@relation r\n@attribute a {0,1}\n@data\n1\n")
+    (tmp_path / "names.rdf").write_bytes(text.encode(encoding))
+    with pytest.raises(DataError, match="defines entities by other entities"):
+        read_vocabulary(tmp_path / "names.rdf")
     with pytest.raises(DataError, match="it declares entities"):
         read(tmp_path / "a.arff")
 

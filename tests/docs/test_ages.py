@@ -4,7 +4,7 @@ import json
 
 import pytest
 from blocks import ROOT
-from generate.ages import BEGIN, END, PAGES, with_age, without_age
+from generate.ages import BEGIN, END, PAGES, WITHOUT_EFFECT, with_age, without_age
 
 from smoothlink_paper.record import circumstances, source
 
@@ -48,3 +48,11 @@ def test_figures_measured_again_within_an_older_record_are_not_named(tmp_path):
     again = {"value": 0.1, "date": "2026-01-02", "source": "new"}
     stored(tmp_path, "odp/2026-01-01", date="2026-01-01", sets={"aloi": {"methods": {"ours": again, "other": {}}}})
     assert noted(tmp_path, "docs/results/odp.md").endswith("- 2026-01-01: odp")
+
+
+def test_figures_before_a_change_that_none_of_them_shows_are_not_named(tmp_path):
+    (before, after), why = next(iter(WITHOUT_EFFECT.items()))
+    stored(tmp_path, "peers/yeast/smoothlink", date="2026-01-02", versions={"smoothlink": "1", "source": before})
+    assert why.endswith(".")
+    assert noted(tmp_path, "README.md", now=after) == ""
+    assert noted(tmp_path, "README.md", now="another").startswith("All figures of smoothlink here are older")

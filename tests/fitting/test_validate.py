@@ -21,6 +21,7 @@ from smoothlink.fitting.validate import (
     fit_folds,
     held_out,
     validate,
+    with_loss,
 )
 from smoothlink.steps.calibrate import Histogram, fit_multiclass
 from smoothlink.steps.embed import label_means
@@ -102,6 +103,20 @@ def test_auto_tries_squared_and_where_a_pass_is_cheap_the_loss_of_the_task(rng, 
     assert candidate_losses(v.problem, v.settings, v.request) == ["squared", sgd]
     assert candidate_losses(v.problem, v.settings, v.request, affordable=1.0) == ["squared"]
     assert candidate_losses(v.problem, v.settings, complete(loss="logistic")) == ["logistic"]
+
+
+def test_the_ridge_of_a_softmax_over_few_directions_weighs_as_much_as_that_of_the_squared_loss(rng):
+    v = Validated(rng, multiclass=True, kernel="linear", final_ridge="auto")
+    p = label_means(v.problem.rows)
+    for loss, factor in (("squared", 1.0), ("softmax", float(np.mean(p * (1 - p))))):
+        found = with_loss(v.settings, loss, v.problem, v.request)
+        assert (found.loss, found.final_ridge) == (loss, pytest.approx(v.settings.final_ridge * factor))
+    given = complete(final_ridge=0.5, kernel="linear")
+    assert with_loss(v.settings, "softmax", v.problem, given).final_ridge == v.settings.final_ridge
+    gaussian = Validated(rng, multiclass=True, final_ridge="auto")
+    assert with_loss(gaussian.settings, "softmax", gaussian.problem, gaussian.request).final_ridge == (
+        gaussian.settings.final_ridge
+    )
 
 
 @pytest.mark.parametrize("multiclass", [False, True])

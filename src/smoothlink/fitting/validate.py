@@ -64,7 +64,8 @@ def validate(
     held = [] if complete and not request.calibrate else validation_rows(problem.rows.w, request, problem.groups)
     if not held:
         passes = 0 if losses[0] == "squared" else DEFAULT_PASSES if request.passes == "auto" else int(request.passes)
-        return Validation(replace(settings, loss=losses[0], passes=passes), not_calibrated(problem.rows.c), {})
+        settings = with_loss(settings, losses[0], problem, request)
+        return Validation(replace(settings, passes=passes), not_calibrated(problem.rows.c), {})
     most, folds = state.plan.held_rows, choice.folds
     if folds is None:
         folds = [make_fold(problem.rows, problem.Y, h, settings.embedder, most=most, prepared=False) for h in held]
@@ -87,9 +88,9 @@ def validate(
     fits: dict[str, ValidationFit] = {}
     for loss in losses:
         to_beat = min((f.criterion for f in fits.values()), default=None)
-        tried = replace(settings, loss=loss)
+        tried = with_loss(settings, loss, problem, request)
         fits[loss] = fit_folds(folds[:few], links[:few], tried, problem, request, work, to_beat)
-    settings = replace(settings, loss=min(fits, key=lambda loss: fits[loss].criterion))
+    settings = with_loss(settings, min(fits, key=lambda loss: fits[loss].criterion), problem, request)
     fit = fits[settings.loss]
     if few < len(folds):
         work.expected += len(folds) * fits_expected[settings.loss]
@@ -118,6 +119,21 @@ def validate(
         {loss: f.criterion for loss, f in fits.items()},
         fitted,
     )
+
+
+def with_loss(settings: Settings, loss: str, problem: Problem, request: Request) -> Settings:
+    """Returns the settings with a loss, and the softmax over few directions with a ridge of its own.
+
+    Ridges are compared by the squared loss, whose curvature is 1. That of the softmax is p (1 - p), of 1,000 classes
+    1/1,000 on average, so that the same ridge would weigh 1,000 times as much: of aloi's 50 directions 28 % of the test
+    rows were wrong, and not 10.
+    """
+    settings = replace(settings, loss=loss)
+    if loss != "softmax" or settings.kernel.name != "linear" or request.final_ridge != "auto":
+        return settings
+    p = np.clip(label_means(problem.rows), 0, 1)
+    ridge = settings.final_ridge * float(np.mean(p * (1 - p)))
+    return replace(settings, final_ridge=max(LINEAR_FINAL_RIDGES[0], ridge))
 
 
 @dataclass

@@ -71,12 +71,12 @@ def in_threads(tasks: Iterable[Callable[[], object]]) -> None:
     """
     import numba
 
-    threads, todo, lock = numba.get_num_threads(), iter(tasks), Lock()
+    threads, todo, lock = numba.get_num_threads(), [iter(tasks)], Lock()
 
     def work() -> None:
         while True:
             with lock:
-                task = next(todo, None)
+                task = next(todo[0], None) if todo else None
             if task is None:
                 return
             task()
@@ -88,6 +88,7 @@ def in_threads(tasks: Iterable[Callable[[], object]]) -> None:
         finally:
             running = [other for other in others if not other.cancel()]  # one that has not begun has nothing left to do
             wait(running)
+            todo.clear()  # what was cancelled may be in the queue for a while, and would keep the arrays of the tasks
     for other in running:
         other.result()
 
