@@ -142,7 +142,12 @@ def test_sigterm_stops_all_workers(model):
 def plain_server():
     """Two workers that serve: the supervisor, its workers and the port."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    process = subprocess.Popen([sys.executable, str(PLAIN_SERVER)], stdout=subprocess.PIPE, text=True, env=environment)
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored, and a process inherits that
+    try:
+        started = [sys.executable, str(PLAIN_SERVER)]
+        process = subprocess.Popen(started, stdout=subprocess.PIPE, text=True, env=environment)
+    finally:
+        signal.signal(signal.SIGHUP, before)
     try:
         port = int(process.stdout.readline())
         assert send(port, "/") == "ok"
