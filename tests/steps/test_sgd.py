@@ -277,6 +277,30 @@ def test_rotated_coordinates_take_the_same_steps(rng, machine, multiclass, momen
     assert np.abs(found[0][:-1]).max() > 0.1  # it went somewhere
 
 
+@pytest.mark.parametrize("multiclass", [False, True])
+def test_rotated_features_that_are_kept_take_the_same_steps(rng, multiclass):
+    e = Embedded(rng, multiclass=multiclass)
+    sgd = SGD(batch=32)
+    found = [e.fitted(4, 0.1, sgd._replace(kept=kept), softmax=multiclass, rotated=True) for kept in (0, 4 * 150 * 26)]
+    np.testing.assert_array_equal(*found)
+
+
+def test_features_are_made_once_where_they_are_kept_and_in_every_pass_where_they_are_too_many(rng):
+    e, calls = Embedded(rng), []
+
+    class Counted(type(e.features)):
+        def __call__(self, H):
+            calls.append(len(H))
+            return super().__call__(H)
+
+    features, rows, sums = Counted(*e.features), e.rows(), e.sums()
+    for kept, passes in ((4 * 150 * 26, 1), (4 * 150 * 26 - 1, 3)):
+        calls.clear()
+        run = sgd_passes(rows, features, sums, 0.1, softmax=False, sgd=SGD(batch=32, kept=kept), rotated=True)
+        next(islice(run, 2, None))
+        assert sum(calls) == passes * np.count_nonzero(rows.w > 0)
+
+
 @pytest.mark.parametrize(("kernel", "kappa"), [("gaussian", 1.0), ("linear", 1.0), ("gaussian", 0.2)])
 def test_rotated_coordinates_describe_the_same_system(rng, machine, kernel, kappa):
     e = Embedded(rng, machine=machine, kernel=kernel)

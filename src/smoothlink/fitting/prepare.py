@@ -35,7 +35,7 @@ from smoothlink.solve import Cholesky, ConjugateGradient, DualCholesky, Solver, 
 from smoothlink.steps.embed import rank_for_share
 from smoothlink.steps.featurize import parse_kernel
 from smoothlink.steps.scale import Scaling
-from smoothlink.steps.sgd import SGD
+from smoothlink.steps.sgd import KEPT_FEATURES, SGD
 from smoothlink.steps.squared import Smoothing
 from smoothlink.steps.trees import DIRECTIONS, Trees, tree_bytes
 
@@ -108,7 +108,13 @@ def start_settings(problem: Problem, request: Request, entries: int) -> Settings
         final_ridge=START["final_ridge"],
         loss="squared" if request.loss == "auto" else request.loss,
         passes=0,
-        sgd=SGD(request.learning_rate, request.momentum, request.decay, request.batch_rows),
+        sgd=SGD(
+            request.learning_rate,
+            request.momentum,
+            request.decay,
+            request.batch_rows,
+            kept=KEPT_FEATURES if problem.state.plan.memory is None else 0,
+        ),
         smoothing=Smoothing.of(request.label_smoothing, rows.c, multiclass=problem.multiclass),
         seed=request.seed,
     )

@@ -81,6 +81,14 @@ class DecoderState:
         M is a matrix (s + 1, s + 1), or where it is diagonal a column, or one for each label.
         """
         V = self.V[:, labels]
+        diagonal = self.by_label or M.shape[1] == 1
+        if isinstance(V, np.ndarray) and diagonal and self.velocity is not None:
+            from smoothlink.machines.kernels import sgd_advance
+
+            own = M[:, labels] if self.by_label else M
+            rate, velocity = eta * (1 - momentum), self.velocity[:, labels]
+            sgd_advance(V, velocity, self.targets[:, labels], G, own, rho, rate, momentum)
+            return
         step = self.targets[:, labels] - G
         step -= rho * V
         if self.by_label:

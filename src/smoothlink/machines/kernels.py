@@ -1,4 +1,4 @@
-"""Numba kernels: sparse @ dense on all cores, the vector updates of conjugate gradients, hashes of rows.
+"""Numba kernels: sparse @ dense on all cores, the updates of conjugate gradients and of SGD, hashes of rows.
 
 Every parallel loop is over rows and no two write to one output row, so results repeat exactly. Imported at the first
 product, never by `import smoothlink`.
@@ -233,6 +233,23 @@ def cg_direction(P: Array, R: Array, M: Array, beta: Array) -> None:
     for i in prange(d):
         for j in range(m):
             P[i, j] = M[i] * R[i, j] + beta[j] * P[i, j]
+
+
+@compiled(parallel=True, fastmath=True)
+def sgd_advance(
+    V: Array, velocity: Array, targets: Array, G: Array, M: Array, rho: Array, eta: float, momentum: float
+) -> None:
+    """Writes momentum velocity + eta M (targets - G - rho V) to the velocity, and adds it to V.
+
+    M is diagonal: a column, or one for each label. In one loop, since six NumPy ones took a third of a pass.
+    """
+    s, m = V.shape
+    for i in prange(s):
+        for j in range(m):
+            step = np.float32(M[i, j] if M.shape[1] > 1 else M[i, 0]) * (targets[i, j] - G[i, j] - rho[i, 0] * V[i, j])
+            moved = np.float32(momentum) * velocity[i, j] + np.float32(eta) * step
+            velocity[i, j] = moved
+            V[i, j] += moved
 
 
 @compiled()

@@ -23,6 +23,7 @@ from smoothlink.machines.arrays import (
     zeros,
 )
 from smoothlink.machines.decoder_state import DecoderState, decoder_state, padded_shape, placed
+from smoothlink.machines.host_and_device import HOST
 from smoothlink.machines.rows import Rows, stack
 from smoothlink.machines.threads import dense_product
 from smoothlink.steps.featurize import Features
@@ -38,6 +39,7 @@ ROTATED_LABELS = 8192  # at a time
 LEAST_STEPS = 64  # of a pass, where rows are very many
 FEW_FEATURES = 256  # up to which features are always rotated, so that labels may have steps of their own
 PROBE_ROWS = 1000  # that tell whether V predicts most classes
+KEPT_FEATURES = 640 << 20  # bytes of rotated features that stay in memory after the first pass
 
 
 class SGD(NamedTuple):
@@ -47,6 +49,7 @@ class SGD(NamedTuple):
     momentum: float = 0.9
     decay: float = 0.9  # of the learning rate, per pass
     batch: int | None = None  # rows per step; None: as `default_batch` says
+    kept: int = KEPT_FEATURES  # bytes; rotated features of more rows, or on a device, are made anew in every pass
 
 
 @dataclass
@@ -192,10 +195,20 @@ def sgd_passes(
     Y = stack([block.Y.csr for block in rows.blocks]) if softmax and gradients is None else None
     probe = None if Y is None else rows.take(rows.sample(PROBE_ROWS, seed))
     latest = None if Y is None else coordinates.unrotate(run.V, stays=stays)
+    # Rotating features takes as many operations as all the rest of a pass, if there are as many features as labels.
+    keep = rotated and gradients is None and machine is HOST and 4 * rows.n * s <= sgd.kept
+    kept, first = np.empty((rows.n, s), np.float32) if keep else None, run.passes
+
+    def rotated_features(batch: HostArray) -> Array:
+        if kept is not None and run.passes > first:  # a pass takes every row once
+            return kept[batch]
+        Phi = coordinates.rotate(features(rows.to_device(take_rows(rows.table, batch))))
+        if kept is not None:
+            kept[batch] = Phi
+        return Phi
 
     def batch_gradients(batch: HostArray, weights: HostArray, state: DecoderState) -> Iterator[tuple[slice, Array]]:
-        H, weights = rows.to_device(take_rows(rows.table, batch)), rows.to_device(weights)
-        Phi = state.prepare(coordinates.rotate(features(H)))
+        Phi, weights = state.prepare(rotated_features(batch)), rows.to_device(weights)
         blocks = list(state.blocks(len(batch)))
         total = state.normalisers(Phi) if softmax and len(blocks) > 1 else None
         for labels in blocks:
