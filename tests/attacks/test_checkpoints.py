@@ -53,3 +53,10 @@ def test_a_state_of_other_arrays_is_refused(saved):
     np.savez(saved.folder / "x.npz", meta=text, b=np.zeros(3))
     with pytest.raises(ValueError, match="not those that were saved"):
         saved.load("x")
+
+
+def test_a_compressed_state_is_refused_before_it_is_unpacked(saved):
+    text = np.frombuffer(json.dumps({"meta": {}, "arrays": ["a"]}).encode(), np.uint8)
+    np.savez_compressed(saved.folder / "x.npz", meta=text, a=np.zeros(1000))
+    with pytest.raises(ValueError, match="it is compressed"):
+        saved.load("x")

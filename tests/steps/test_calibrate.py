@@ -421,3 +421,12 @@ def test_few_rows_leave_top_labels_nearly_as_they_are(rng):
     assert abs(a) < 1
     assert abs(b - 1) < 1
     assert no_calibration()._replace(top1=(0.0, 1.0)).recalibrates_top1 is False
+
+
+def test_classes_that_are_all_predicted_keep_a_row_of_doubt(rng):
+    n, c = 60, 3
+    labels = np.arange(n) % c
+    scores = (5 * np.eye(c)[labels] + 0.1 * rng.standard_normal((n, c))).astype(np.float32)
+    _, calibration = fit_multiclass(scores, labels, np.ones(n), np.full(c, 1 / c), loss="softmax")
+    wrong = 1 - softmax(calibration.log_odds(scores, slice(None), loss="softmax"), axis=1)[np.arange(n), labels]
+    assert 0.2 / (n + 1) < wrong.mean() < 1 / (n + 1)

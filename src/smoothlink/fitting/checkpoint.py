@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import time
+import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -63,6 +64,9 @@ class FitState:
         if not self.saves or self.folder is None or not (self.folder / f"{name}.npz").exists():
             return None
         try:
+            with zipfile.ZipFile(self.folder / f"{name}.npz") as archive:
+                if any(part.compress_type != zipfile.ZIP_STORED for part in archive.infolist()):
+                    raise ValueError("it is compressed, and would take any amount of memory")
             with np.load(self.folder / f"{name}.npz", allow_pickle=False) as found:
                 arrays = {key: found[key] for key in found.files}
             saved = json.loads(arrays.pop("meta").tobytes())

@@ -413,6 +413,8 @@ def fit_multiclass(
 
     g rises in straight pieces, and is fitted in turn with a, b and e. The isotonic map of pairs would not do: it knows
     nothing of the other classes of a row, and its softmax says too much of likely classes and too little of others.
+    One row more, whose label may be any, keeps probabilities from 0 and 1 where all held-out rows are predicted: of 106
+    rows of wine they were, and 1.4 % of others were not, at a mean probability of 1.000.
     """
     c = scores.shape[1]
     trained = np.ones(c, bool) if frequencies is None else frequencies > 0
@@ -425,6 +427,8 @@ def fit_multiclass(
     stretched = stretch(scores[:fitted].astype(np.float64), loss)
     knots = curve_knots(stretched[:, trained])
     widths = np.diff(knots)
+    anything = 1 / (float(w[:fitted].sum()) + 1)  # the share of that row
+    any_class = trained / np.count_nonzero(trained)  # (c,) its label
 
     def softmax_fit(terms: Callable[[slice], Array], others: Callable[[slice], Any], prior: Prior) -> Array:
         """Returns the weights (k,) of terms (b, c, k) of some rows; `others` are log-odds (b, c) to add to them."""
@@ -437,8 +441,8 @@ def fit_multiclass(
                 Z -= log_sums(Z)
                 P, at = np.exp(Z), (np.arange(len(y)), y)
                 M, flat = np.einsum("nc,nck->nk", P, A), A.reshape(-1, len(theta))
-                value -= float(weights @ Z[at])
-                gradient += weights @ (M - A[at])
+                value -= float(weights @ ((1 - anything) * Z[at] + anything * Z[:, trained].mean(axis=1)))
+                gradient += weights @ (M - (1 - anything) * A[at] - anything * np.einsum("c,nck->nk", any_class, A))
                 hessian += (flat.T * (P * weights[:, None]).ravel()) @ flat - (M.T * weights) @ M
             return value, gradient, hessian
 
