@@ -541,6 +541,15 @@ PARAMETERS = (
         common=True,
     ),
     Parameter(
+        "conformal",
+        0.0,
+        Values(number=Interval(0, 0.5)),
+        "Share of the rows that is used for nothing but guarantees: neither for choosing, calibration and thresholds nor "
+        "for the final fit. `predict_set` and `review` need them; 0: none. `recalibrate_sets` takes other rows instead.",
+        RUN,
+        common=True,
+    ),
+    Parameter(
         "device",
         "cpu",
         Values(objects="'cpu', 'cuda', 'cuda:1' and so on, 'auto' or 'torch'", accepts=lambda value: True),
@@ -652,6 +661,7 @@ CLUSTER = Limit(
         "device": ONLY_CPU,
         "training": Values(("auto", "stepwise", "joint"), objects="Joint(...)", accepts=is_choice("Joint")),
         "memory": ONLY_NONE,
+        "conformal": Values(objects="0", accepts=lambda value: value == 0),
         "trees": NO_TREES,
         "input_kernel": X_ITSELF,
         "embedding": WITHOUT_CLASSIFIER,
