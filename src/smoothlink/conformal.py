@@ -15,13 +15,12 @@ from scipy.special import bdtr
 
 from smoothlink.errors import plural
 from smoothlink.model import Model
-from smoothlink.parameters import Interval, Values, check_value
+from smoothlink.parameters import LEVEL, check_value
 from smoothlink.predict import checked_sets
 from smoothlink.steps.infer import RunningTopK, TopK
 
 Array = NDArray[Any]
 
-LEVEL = Values(number=Interval(0, 1, with_low=False, with_high=False))
 RELEASED_SHARES = 20  # of the rows that a release may consist of: 5 %, 10 %, ..., 100 %
 DELTA = 0.05  # probability that a release may miss its precision
 MISSING = (

@@ -506,14 +506,18 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
         X, truth = self._validated_rows(X), self._true_labels(y)
         if truth.shape[0] != X.shape[0]:
             raise ValueError(f"X has {X.shape[0]} rows and y has {truth.shape[0]}; they must be as many.")
-        hashes, given = row_hashes(X), group_numbers(groups, X.shape[0])
+        return self._recalibrate(X, truth, group_numbers(groups, X.shape[0]))
+
+    def _recalibrate(self, X: Any, truth: sp.csr_array, given: Array | None = None) -> Self:
+        """Computes guarantees anew from checked rows, their labels (n, >= c) and perhaps groups."""
+        hashes = row_hashes(X)
         known = self._count_training_rows(hashes)
         if known:
             warnings.warn(
                 f"{known:,} of {X.shape[0]:,} rows are among those that the model was trained on: guarantees need rows "
                 "that were used for nothing else.",
                 UserWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
         if given is not None:
             used = one_of_each(given, hashes)

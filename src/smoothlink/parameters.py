@@ -597,6 +597,7 @@ PARAMETERS = (
 
 
 RANK_BY = Values(("probability", "psp"))  # of a prediction: "psp" favours rare labels by their inverse propensity
+LEVEL = Values(number=Interval(0, 1, with_low=False, with_high=False))  # of a guarantee
 DTYPES = Values(("float32", "float16", "int8", "int4"), none=True)  # of the weights in a model file
 
 
