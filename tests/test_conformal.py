@@ -218,7 +218,7 @@ def test_sets_hold_the_labels_at_the_threshold(rng, sparse):
     sets = fitted.predict_set(X, coverage=0.8)
     assert sp.issparse(sets) == sparse
     q = coverage_threshold(fitted.conformal_, 0.8)
-    np.testing.assert_array_equal(sets.toarray() if sparse else sets, P >= q)
+    np.testing.assert_array_equal(sets.toarray() if sparse else sets, q <= P)
     groups = [0, 0, 1, 1, 1, 1]
     by_group = set_thresholds(fitted.conformal_, 6, recall=0.8, groups=groups)
     found = fitted.predict_set(X, recall=0.8, label_groups=groups)

@@ -185,7 +185,9 @@ def set_thresholds(
     (c,), so that the promise holds for each group's labels among the rows that have some."""
     if (coverage is None) == (recall is None):
         given = "both" if recall is not None else "neither"
-        raise ValueError(f"A set has one guarantee, and {given} of coverage and recall came: pass one, as coverage=0.9.")
+        raise ValueError(
+            f"A set has one guarantee, and {given} of coverage and recall came: pass one, as coverage=0.9."
+        )
 
     def threshold(rows: Conformal, who: str) -> float:
         if coverage is not None:

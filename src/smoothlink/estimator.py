@@ -256,9 +256,7 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
         self._keep(trained, targets.classes, indicator=targets.indicator, sparse=targets.sparse, **named)
         return self._set_conformal(*apart) if self.conformal else self
 
-    def _conformal_rows(
-        self, X: Any, contents: RowContents, request: Request, groups: Array | None
-    ) -> ConformalRows:
+    def _conformal_rows(self, X: Any, contents: RowContents, request: Request, groups: Array | None) -> ConformalRows:
         """Returns the rows that are taken out before anything is computed from them."""
         if isinstance(X, MappedMatrix):
             raise ValueError(

@@ -99,7 +99,13 @@ def save(
     arrays, meta = model_arrays(classifier, dtype, prune), {**model_meta(classifier), "dtype": dtype}
     conformal = conformal_to_save(classifier, dtype, prune)
     if conformal is not None:
-        values = (conformal.indptr, conformal.labels, conformal.probabilities, conformal.confidence, conformal.precision)
+        values = (
+            conformal.indptr,
+            conformal.labels,
+            conformal.probabilities,
+            conformal.confidence,
+            conformal.precision,
+        )
         arrays |= dict(zip(CONFORMAL_ARRAYS, values, strict=True))
         meta["conformal"] = {"void": conformal.void}
     if text is not None:

@@ -56,10 +56,9 @@ class LabelRequest(NamedTuple):
     def resolved(self, model: SmoothLinkClassifier) -> LabelRequest:
         """Returns the same with positions for the names in `only`. Where nothing else is requested, a model that was
         trained for an aim gives its sets."""
+        from smoothlink.conformal import checked_conformal, coverage_threshold, recall_threshold, release_threshold
         from smoothlink.data.matching import label_names
         from smoothlink.vocabulary import display_names
-
-        from smoothlink.conformal import checked_conformal, coverage_threshold, recall_threshold, release_threshold
 
         self.check()
         threshold = self.threshold
@@ -72,7 +71,7 @@ class LabelRequest(NamedTuple):
                 release_threshold(checked_conformal(model.conformal_), self.precision)
         except ValueError as error:
             raise DataError(str(error)) from error
-        own = self.k is None and (not self.wants_sets and model.model_.has_aim or self.precision is not None)
+        own = self.k is None and ((not self.wants_sets and model.model_.has_aim) or self.precision is not None)
         names = [str(name) for name in label_names(model)]
         place = {name: j for known in (display_names(model), names) for j, name in reversed(list(enumerate(known)))}
         found = [j for text in self.only for j in positions(text, place, len(names))]
@@ -317,9 +316,7 @@ def with_review(review: Review, kept: KeptColumns | None) -> KeptColumns:
     n = len(review.released)
     names, rows = (["row"], [[i] for i in range(n)]) if kept is None or not kept.names else kept
     place = {int(row): i for i, row in enumerate(review.queue, 1)}
-    added = [
-        [bool(review.released[i]), six_digits(float(review.confidence[i])), place.get(i)] for i in range(n)
-    ]
+    added = [[bool(review.released[i]), six_digits(float(review.confidence[i])), place.get(i)] for i in range(n)]
     new = [new_name(name, names) for name in ("released", "confidence", "review")]
     return KeptColumns([*names, *new], [[*row, *more] for row, more in zip(rows, added, strict=True)])
 
