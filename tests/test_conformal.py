@@ -331,9 +331,9 @@ def test_large_groups_are_taken_as_often_as_small_ones(rng):
 
 def test_a_share_that_takes_no_row_is_refused(rng):
     X, Y = multilabel(rng, n=90)
-    with pytest.raises(ValueError, match="conformal is 0.001, and of 90 rows that takes none"):
+    with pytest.raises(ValueError, match=r"conformal is 0\.001, and of 90 rows that takes none"):
         fixed(conformal=0.001).fit(X, Y)
-    with pytest.raises(ValueError, match="conformal is 0.6; possible are"):
+    with pytest.raises(ValueError, match=r"conformal is 0\.6; possible are"):
         fixed(conformal=0.6).fit(X, Y)
 
 
@@ -400,7 +400,7 @@ def test_weights_of_fewer_bits_void_the_guarantee(rng, tmp_path):
         smoothlink.load(path).predict_set(X, coverage=0.9), loaded.predict_set(X, coverage=0.9)
     )
     fitted.save(path, dtype="float16")
-    assert smoothlink.load(path).predict_set(X, coverage=0.9).shape == X.shape[:1] + (6,)
+    assert smoothlink.load(path).predict_set(X, coverage=0.9).shape == (*X.shape[:1], 6)
 
 
 def test_a_file_of_format_8_still_loads_and_has_no_guarantee(rng, tmp_path, monkeypatch):

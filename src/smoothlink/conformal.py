@@ -260,8 +260,8 @@ def release_threshold(conformal: Conformal, precision: float, delta: float = DEL
     needed = math.ceil(math.log(each) / math.log1p(-alpha))  # without a single error
     if conformal.n < needed:
         raise ValueError(
-            f"precision is {precision:g} with delta {delta:g}, which needs {needed:,} conformal rows, and the model has "
-            f"{conformal.n:,}: pass more to recalibrate_sets, train with a larger `conformal`, or ask for less."
+            f"precision is {precision:g} with delta {delta:g}, which needs {needed:,} conformal rows, and the model "
+            f"has {conformal.n:,}: pass more to recalibrate_sets, train with a larger `conformal`, or ask for less."
         )
     ranked = np.append(-np.sort(-conformal.confidence), 0.0)
     for part in range(RELEASED_SHARES, 0, -1):

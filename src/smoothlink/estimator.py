@@ -107,8 +107,8 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
     label_names_ : names of the labels, of a data frame y its columns; or None.
     n_features_in_, feature_names_in_ : as usual.
     training_rows_ : hashes of the rows it was trained on, which tell how many test rows are among them.
-    conformal_ : what guarantees are computed from (`conformal`, `recalibrate_sets`); None: there are none. Its `void` says
-        why they hold no more, if so.
+    conformal_ : what guarantees are computed from (`conformal`, `recalibrate_sets`); None: there are none. Its
+        `void` says why they hold no more, if so.
     zero_based_ : whether the svmlight files it was trained on count features from 0; None for other data.
     vocabulary_ : names of the labels in a controlled vocabulary (`set_vocabulary`), or None.
     """
@@ -260,8 +260,8 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
         """Returns the rows that are taken out before anything is computed from them."""
         if isinstance(X, MappedMatrix):
             raise ValueError(
-                f"conformal is {self.conformal:g}, which needs rows in memory, and these are mapped. Hold rows out with "
-                "`smoothlink split`, and pass them to recalibrate_sets (`smoothlink recalibrate`)."
+                f"conformal is {self.conformal:g}, which needs rows in memory, and these are mapped. Hold rows out "
+                "with `smoothlink split`, and pass them to recalibrate_sets (`smoothlink recalibrate`)."
             )
         return conformal_rows(contents, float(self.conformal), request.seed, groups)
 

@@ -163,7 +163,7 @@ def check_columns(form: str, how: Reading, *, long: bool, all_columns: bool, rev
     """Raises an error for options of tables where the format has no columns, or no row for some documents."""
     if review and long:
         raise DataError(
-            "--long has no row for documents without predicted labels, which --guarantee-precision leaves to a person.\n"
+            "--long has no row for documents without predicted labels, which --guarantee-precision is to list.\n"
             "Leave --long out."
         )
     given = {"--long": long, "--all-columns": all_columns, "--id": how.id is not None, "--guarantee-precision": review}

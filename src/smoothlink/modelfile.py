@@ -424,7 +424,8 @@ def training_rows_of(arrays: dict[str, Array], meta: dict[str, Any]) -> Training
 
 def conformal_of(arrays: dict[str, Array], meta: dict[str, Any], c: int) -> Conformal:
     """Returns the conformal rows; raises an error where they do not fit together."""
-    found = Conformal(*(arrays[name] for name in CONFORMAL_ARRAYS), void=meta["conformal"]["void"])
+    indptr, labels, probabilities, confidence, precision = (arrays[name] for name in CONFORMAL_ARRAYS)
+    found = Conformal(indptr, labels, probabilities, confidence, precision, meta["conformal"]["void"])
     void, m, shares = found.void, len(found.labels), (found.probabilities, found.confidence, found.precision)
     fits = all(arrays[name].dtype == kind and arrays[name].ndim == 1 for name, kind in CONFORMAL_ARRAYS.items())
     fits = fits and len(found.probabilities) == m and len(found.confidence) == len(found.precision) == found.n

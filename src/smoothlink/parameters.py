@@ -544,8 +544,8 @@ PARAMETERS = (
         "conformal",
         0.0,
         Values(number=Interval(0, 0.5)),
-        "Share of the rows that is used for nothing but guarantees: neither for choosing, calibration and thresholds nor "
-        "for the final fit. `predict_set` and `review` need them; 0: none. `recalibrate_sets` takes other rows instead.",
+        "Share of the rows that is used for nothing but guarantees (`predict_set`, `review`): neither for choosing, "
+        "calibration and thresholds nor for the final fit. 0: none; `recalibrate_sets` takes other rows later.",
         RUN,
         common=True,
     ),

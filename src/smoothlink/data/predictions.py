@@ -47,8 +47,8 @@ class LabelRequest(NamedTuple):
         """Raises an error for what a guarantee does not go with: other sets, and parts of a set."""
         given = {"coverage": self.coverage, "recall": self.recall, "precision": self.precision}
         named = [f"--guarantee-{name}" for name, level in given.items() if level is not None]
-        others = {"--top": self.k, "--threshold": self.threshold, "--f1": self.f1, "--sets": self.sets}
-        others |= {"--only": self.only}
+        others: dict[str, Any] = {"--top": self.k, "--threshold": self.threshold, "--f1": self.f1, "--sets": self.sets}
+        others["--only"] = self.only
         wrong = [*named[1:], *(name for name, value in others.items() if value not in (None, False, ()))]
         if named and wrong:
             raise DataError(f"{named[0]} is a promise of whole sets of its own: {wrong[0]} does not go with it.")

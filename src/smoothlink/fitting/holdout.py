@@ -120,12 +120,12 @@ def conformal_rows(contents: RowContents, share: float, seed: int, groups: Array
     n = len(contents.features)
     groups = notable(contents.first_copies(), 0.0) if groups is None else groups
     unit = np.arange(n) if groups is None else np.unique(groups, return_inverse=True)[1]
-    key = row_hash(contents.features, 0) ^ row_hash(contents.labels, 1)
+    key: Array = row_hash(contents.features, 0) ^ row_hash(contents.labels, 1)
     order = np.argsort(key, kind="stable")
     begins = np.append(True, key[order][1:] != key[order][:-1]) if n else np.zeros(0, bool)
     nth = np.empty(n, np.int64)  # of the rows that are the same and are no group
     nth[order] = np.arange(n) - np.flatnonzero(begins)[np.cumsum(begins) - 1]
-    key += nth.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    key = key + nth.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     least = np.full(int(unit.max(initial=-1)) + 1, np.iinfo(np.uint64).max)
     np.minimum.at(least, unit, key)
     taken = (row_hash(least, seed) < np.uint64(share * 2.0**64))[unit]

@@ -102,8 +102,8 @@ class PredictRequest(RequestBody):
         None,
         gt=0,
         lt=1,
-        description="Return sets that hold all labels of a row with this probability (docs/guarantees.md). It goes with "
-        "neither k, threshold, only nor recall.",
+        description="Return sets that hold all labels of a row with this probability (docs/guarantees.md). It goes "
+        "with neither k, threshold, only nor recall.",
     )
     recall: float | None = Field(
         None, gt=0, lt=1, description="Return sets that hold this share of a row's labels on average, in the same way."

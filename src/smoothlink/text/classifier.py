@@ -141,8 +141,8 @@ class TextSmoothLink(ShortHtml, BaseEstimator):
             held = conformal_rows(contents, float(self.conformal), seed, near)
             weighted = np.ones(len(texts)) if sample_weight is None else np.asarray(sample_weight)
             used, kept = held.used[weighted[held.used] > 0], np.flatnonzero(~held.taken)
-            apart = [texts[i] for i in used], given.Y[used]
-            texts, given = [texts[i] for i in kept], given._replace(Y=given.Y[kept])
+            apart = [texts[i] for i in used.tolist()], given.Y[used]
+            texts, given = [texts[i] for i in kept.tolist()], given._replace(Y=given.Y[kept])
             groups = None if groups is None or near is None else near[kept]
             sample_weight = None if sample_weight is None else weighted[kept]
         features = TextFeatures(**{name: getattr(self, name) for name in _options(TextFeatures)})
