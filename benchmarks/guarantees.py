@@ -169,8 +169,9 @@ def section() -> list[str]:
         lines += [
             "",
             f"Calibrating the sets of a model with {one['labels']:,} labels by {one['rows']:,} rows "
-            f"(`python benchmarks/guarantees.py --cost`) takes {one['seconds']:.1f} s ({one['processor_seconds']:.1f} s of processor time on "
-            f"two cores that other programs shared, at a load of {one['load']:.0f}), and the process "
+            f"(`python benchmarks/guarantees.py --cost`) takes {one['seconds']:.1f} s "
+            f"({one['processor_seconds']:.1f} s of processor time, on two cores that other programs shared: a load of "
+            f"{one['load']:.0f}), and the process "
             f"{one['process_mb']:.0f} MB at most, {one['process_mb_before']:.0f} MB of which it had before, model and "
             f"rows included; a threshold takes {1000 * one['threshold_seconds']:.1f} ms.",
         ]
