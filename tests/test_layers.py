@@ -22,7 +22,7 @@ LAYERS = [
     {"weights"},
     {"model", "candidates"},
     {"metrics", "device_model"},
-    {"predict", "data", "synth"},
+    {"predict", "data", "synth", "conformal"},
     {"fitting"},
     {"distributed"},
     # Each model file knows its class, and each class its file.

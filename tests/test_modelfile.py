@@ -37,7 +37,16 @@ from smoothlink import (
     Softmax,
 )
 from smoothlink import safetensors_file as files
-from smoothlink.modelfile import SCALES, SPARSE_ARRAYS, TREE_ARRAYS, default_dtype, digest, model_arrays, model_meta
+from smoothlink.modelfile import (
+    CONFORMAL_ARRAYS,
+    SCALES,
+    SPARSE_ARRAYS,
+    TREE_ARRAYS,
+    default_dtype,
+    digest,
+    model_arrays,
+    model_meta,
+)
 from smoothlink.steps.featurize import Features
 from smoothlink.weights import ArrayWeights, open_shards, write_shard
 
@@ -773,8 +782,10 @@ def test_every_array_and_key_is_documented_and_nothing_else():
     names = {"label_names", "feature_names", "class_names"}
     arrays = {name.removesuffix("_zlib") for name in [*ARRAYS, *model_arrays(numbers, "float32")]}
     whole = {"R", "input_R", "input_points"}  # where they are stored, not drawn
-    assert documented("Arrays of a model") == arrays | names | whole | {*SCALES, *SPARSE_ARRAYS, *TREE_ARRAYS}
-    assert documented("Meta of a model") == set(META) | {"first", "threshold", "zero_based", "vocabulary", "dtype"}
+    optional = {*SCALES, *SPARSE_ARRAYS, *TREE_ARRAYS, *CONFORMAL_ARRAYS}
+    assert documented("Arrays of a model") == arrays | names | whole | optional
+    keys = {"first", "threshold", "zero_based", "vocabulary", "dtype", "conformal"}
+    assert documented("Meta of a model") == set(META) | keys
 
 
 # Half precision

@@ -61,6 +61,7 @@ CHANGES = {
     "holdout": Change([0.05, 0.3], {"calibrate": True}),
     "calibrate": Change([False], {"calibrate": True}),
     "aim": Change([]),  # test_aim.py
+    "conformal": Change([0.2, 0.5]),
     "device": Change([]),  # test_device.py
     "memory": Change([]),  # below
     "block_rows": Change([]),  # below

@@ -30,9 +30,19 @@ from smoothlink.choices import (
     Squared,
     check_names,
 )
+from smoothlink.conformal import (
+    DELTA,
+    Conformal,
+    Review,
+    checked_conformal,
+    observe,
+    release_threshold,
+    set_thresholds,
+)
 from smoothlink.device_model import DeviceCopy
 from smoothlink.distributed import current
 from smoothlink.fitting.checks import check_task, check_weights, few_rows_notes
+from smoothlink.fitting.holdout import ConformalRows, conformal_rows, one_of_each
 from smoothlink.fitting.prepare import feature_count
 from smoothlink.fitting.run import run
 from smoothlink.fitting.settings import Notify, Request, TrainingData
@@ -51,6 +61,7 @@ from smoothlink.predict import (
     predict_sets,
     predict_topk,
     predictions,
+    sets_above,
 )
 from smoothlink.scikit_learn import (
     BaseEstimator,
@@ -96,11 +107,14 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
     label_names_ : names of the labels, of a data frame y its columns; or None.
     n_features_in_, feature_names_in_ : as usual.
     training_rows_ : hashes of the rows it was trained on, which tell how many test rows are among them.
+    conformal_ : what guarantees are computed from (`conformal`, `recalibrate_sets`); None: there are none. Its
+        `void` says why they hold no more, if so.
     zero_based_ : whether the svmlight files it was trained on count features from 0; None for other data.
     vocabulary_ : names of the labels in a controlled vocabulary (`set_vocabulary`), or None.
     """
 
     vocabulary_: Vocabulary | None = None
+    conformal_: Conformal | None = None
 
     def __init__(
         self,
@@ -124,6 +138,7 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
         holdout: float = 0.1,
         calibrate: bool = True,
         aim: str = "half",
+        conformal: float = 0.0,
         device: str = "cpu",
         memory: int | str | None = None,
         block_rows: int | None = None,
@@ -150,6 +165,7 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
         self.holdout = holdout
         self.calibrate = calibrate
         self.aim = aim
+        self.conformal = conformal
         self.device = device
         self.memory = memory
         self.block_rows = block_rows
@@ -213,10 +229,17 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
             raise ValueError(f"X has {X.shape[0]} rows and y has {targets.Y.shape[0]}; they must be as many.")
         check_task(request, multiclass=targets.multiclass)
         w = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        given = group_numbers(groups, X.shape[0])
+        contents = RowContents.of(X, targets.Y) if cluster is None else None
+        if self.conformal and contents is not None:
+            held = self._conformal_rows(X, contents, request, given)
+            used, kept = held.used[w[held.used] > 0], np.flatnonzero(~held.taken)
+            given = None if given is None else given[kept]
+            apart, contents = (X[used], targets.Y[used]), RowContents(*(part[kept] for part in contents))
+            X, targets, w = X[kept], targets._replace(Y=targets.Y[kept]), w[kept]
         w, label_weight = weigh(targets, w, self.class_weight)
         check_weights(w, targets.Y, label_weight, request)
         notify = getattr(self, "_notify", None) or (_to_stderr if self.verbose else None)
-        given = group_numbers(groups, X.shape[0])
         if cluster is not None:
             from smoothlink.distributed.distributed_fit import fit_partitioned, partition_arrays
 
@@ -224,13 +247,29 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
             reports: dict[str, Any] = {"groups": given, "notify": notify, "note": self._noted()}
             trained = fit_partitioned(rows, w.astype(np.float32), request, task, label_weight, **reports)
             return self._keep(trained, targets.classes, indicator=targets.indicator, sparse=targets.sparse, **named)
-        contents = RowContents.of(X, targets.Y)
+        assert contents is not None
         first = notable(contents.first_copies())
         self._say_copies(contents, first)
         data = TrainingData(X, targets.Y, w, targets.multiclass, label_weight, given).merged(first, request)
         with single_thread(_largest_product(data.X, targets.Y.shape[1], request)):
             trained = with_contents(self._train(data, request, notify), contents, first)
-        return self._keep(trained, targets.classes, indicator=targets.indicator, sparse=targets.sparse, **named)
+        self._keep(trained, targets.classes, indicator=targets.indicator, sparse=targets.sparse, **named)
+        return self._set_conformal(*apart) if self.conformal else self
+
+    def _conformal_rows(self, X: Any, contents: RowContents, request: Request, groups: Array | None) -> ConformalRows:
+        """Returns the rows that are taken out before anything is computed from them."""
+        if isinstance(X, MappedMatrix):
+            raise ValueError(
+                f"conformal is {self.conformal:g}, which needs rows in memory, and these are mapped. Hold rows out "
+                "with `smoothlink split`, and pass them to recalibrate_sets (`smoothlink recalibrate`)."
+            )
+        return conformal_rows(contents, float(self.conformal), request.seed, groups)
+
+    def _set_conformal(self, X: Any, Y: sp.csr_array) -> Self:
+        """Computes what guarantees need from checked rows and their labels (m, >= c)."""
+        self.conformal_ = self._run_prediction(X, Conformal.of, Y)
+        self.summary_["conformal_rows"] = self.conformal_.n
+        return self
 
     def _train(self, data: TrainingData, request: Request, notify: Notify | None) -> Fitted:
         """Fits a model to checked arrays; subclasses fit models of other kinds."""
@@ -279,6 +318,7 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
         self.summary_ = {**trained.summary, "date": datetime.date.today().isoformat()}
         self.label_names_ = names
         self.vocabulary_ = None
+        self.conformal_ = None
         self.zero_based_ = None
         self.training_rows_ = trained.training_rows
         self._indicator, self._sparse = indicator, sparse
@@ -415,6 +455,72 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
         """
         sets = self._run_prediction(self._validated_rows(X), predict_f1, over=over)
         return sets if self._sparse or not self._indicator else sets.toarray()
+
+    def predict_set(
+        self,
+        X: Matrix,
+        *,
+        coverage: float | None = None,
+        recall: float | None = None,
+        label_groups: ArrayLike | None = None,
+    ) -> LabelMatrix:
+        """Sets of labels with a guarantee: with the probability `coverage` a set holds all labels of its row, or on
+        average it holds the share `recall` of them, for rows that are exchangeable with the conformal ones
+        (docs/guarantees.md).
+
+        label_groups: one value for each label (c,), to have the promise for the labels of each group, among the rows
+        that have some of it. The sets are as `predict` returns them; for class ids too the result is a 0/1 matrix.
+        """
+        X = self._validated_rows(X)
+        thresholds = self._guaranteed_thresholds(coverage, recall, label_groups)
+        sets = self._run_prediction(X, sets_above, thresholds)
+        return sets if self._sparse or not self._indicator else sets.toarray()
+
+    def _guaranteed_thresholds(
+        self, coverage: float | None, recall: float | None, label_groups: ArrayLike | None = None
+    ) -> Array:
+        """Returns the threshold (c,) of each label for a guarantee; infinite for labels without training rows."""
+        conformal, c = checked_conformal(self.conformal_), self.model_.n_labels
+        return self.model_.for_trained_labels(set_thresholds(conformal, c, coverage, recall, label_groups))
+
+    def review(self, X: Matrix, *, precision: float = 0.95, delta: float = DELTA) -> Review:
+        """Which rows may be released without a person, and a queue of the others, the least certain first.
+
+        Released rows have on average this precision: the share of their predicted labels (`predict`) that is true, with
+        a probability of at least 1 - delta over the draw of the conformal rows. Rows for which no label is predicted
+        are always in the queue.
+        """
+        X = self._validated_rows(X)
+        bound = release_threshold(checked_conformal(self.conformal_), precision, delta)
+        nothing = sp.csr_array((X.shape[0], self.model_.n_labels), dtype=np.float32)
+        return Review.of(self._run_prediction(X, observe, nothing).confidence, bound)
+
+    def recalibrate_sets(self, X: Matrix, y: Targets, groups: RowGroups | None = None) -> Self:
+        """Computes guarantees anew from labelled rows that were used for nothing else, in place of what there was.
+
+        y: as in `evaluate`. groups: as in `fit`; one row of each is used. A warning says how many rows the model was
+        trained on: with them nothing is guaranteed.
+        """
+        X, truth = self._validated_rows(X), self._true_labels(y)
+        if truth.shape[0] != X.shape[0]:
+            raise ValueError(f"X has {X.shape[0]} rows and y has {truth.shape[0]}; they must be as many.")
+        return self._recalibrate(X, truth, group_numbers(groups, X.shape[0]))
+
+    def _recalibrate(self, X: Any, truth: sp.csr_array, given: Array | None = None) -> Self:
+        """Computes guarantees anew from checked rows, their labels (n, >= c) and perhaps groups."""
+        hashes = row_hashes(X)
+        known = self._count_training_rows(hashes)
+        if known:
+            warnings.warn(
+                f"{known:,} of {X.shape[0]:,} rows are among those that the model was trained on: guarantees need rows "
+                "that were used for nothing else.",
+                UserWarning,
+                stacklevel=3,
+            )
+        if given is not None:
+            used = one_of_each(given, hashes)
+            X, truth = X[used], truth[used]
+        return self._set_conformal(X, truth)
 
     def evaluate(
         self,

@@ -87,6 +87,9 @@ def predict_files(
     sets: bool = False,
     only: Sequence[Any] = (),
     rank_by: str = "probability",
+    coverage: float | None = None,
+    recall: float | None = None,
+    precision: float | None = None,
     output_format: str = "jsonl",
     long: bool = False,
     all_columns: bool = False,
@@ -104,13 +107,14 @@ def predict_files(
     of predictions appears when it is complete.
 
     model, paths: a model file; one data file or several, * in a name fitting anything. k, threshold, f1, sets, only,
-    rank_by, output_format, long, all_columns, strict, device, force: as for the command `smoothlink predict`. how:
+    rank_by, output_format, long, all_columns, strict, device, force: as for the command `smoothlink predict`; coverage,
+    recall, precision: as its options --guarantee-coverage and so on, each file with a review queue of its own. how:
     `smoothlink.Reading`, where files do not speak for themselves. vocabulary: `smoothlink.Vocabulary` of names for the
     labels, in place of that in the model. notify: called with each file that was written.
     """
     check_value("output_format", output_format, Values(tuple(OUTPUT_SUFFIXES)))
     check_library(output_format)
-    check_columns(output_format, how or Reading(), long=long, all_columns=all_columns)
+    check_columns(output_format, how or Reading(), long=long, all_columns=all_columns, review=precision is not None)
     check_value("rank_by", rank_by, RANK_BY)
     request, inputs = file_request(model, paths, rank_by, how, strict, device)
     request = request._replace(vocabulary=vocabulary)
@@ -121,7 +125,8 @@ def predict_files(
     for path in outputs if os.path.isdir(folder) else ():  # a new folder holds nothing to be overwritten
         writable(path, request.model, *inputs, kind="data", force=force)
     names = tuple(str(name) for name in only)
-    labels = LabelRequest(k, threshold, f1, sets, names, rank_by).resolved(request.classifier())
+    asked = LabelRequest(k, threshold, f1, sets, names, rank_by, coverage, recall, precision)
+    labels = asked.resolved(request.classifier())
     if cluster is not None:
         check_workers(cluster, request, inputs)
     try:
@@ -154,9 +159,14 @@ def label_separator(model: SmoothLinkClassifier | TextSmoothLink) -> str | None:
     return None if source is None else source.separator
 
 
-def check_columns(form: str, how: Reading, *, long: bool, all_columns: bool) -> None:
-    """Raises an error for options of tables where the format has no columns."""
-    given = {"--long": long, "--all-columns": all_columns, "--id": how.id is not None}
+def check_columns(form: str, how: Reading, *, long: bool, all_columns: bool, review: bool = False) -> None:
+    """Raises an error for options of tables where the format has no columns, or no row for some documents."""
+    if review and long:
+        raise DataError(
+            "--long has no row for documents without predicted labels, which --guarantee-precision is to list.\n"
+            "Leave --long out."
+        )
+    given = {"--long": long, "--all-columns": all_columns, "--id": how.id is not None, "--guarantee-precision": review}
     wrong = [option for option, value in given.items() if value]
     if form == "xmc" and wrong:
         raise DataError(f"The format xmc has labels by number only: {wrong[0]} means nothing.\nLeave it out.")

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from smoothlink import vocabulary
 from smoothlink.choices import from_former, from_json, to_json
+from smoothlink.conformal import Conformal
 from smoothlink.device_model import DeviceCopy
 from smoothlink.errors import ModelFileError
 from smoothlink.machines.copies import TrainingRows
@@ -61,6 +62,13 @@ EXACT_BYTES = 16 << 20  # of weights in float32, up to which those of a fitted m
 SPARSE_ARRAYS = ("D_indptr", "D_labels", "D_values")  # present where labels have sparse weights
 FREQUENCIES = {"R": "b", "input_R": "input_b"}  # of random features, and their phases
 MEASURED = ("seconds", "peak_memory_mb", "plan")  # in the summary of a fit, other in each run of it
+CONFORMAL_ARRAYS = {  # where a model has conformal rows
+    "conformal_indptr": np.int64,
+    "conformal_labels": np.int32,
+    "conformal_probabilities": np.float32,
+    "conformal_confidence": np.float32,
+    "conformal_precision": np.float32,
+}
 TREE_ARRAYS = ("tree_roots", "tree_feature", "tree_threshold", "tree_children", "tree_values")  # where there are trees
 
 
@@ -89,6 +97,17 @@ def save(
     replaced = shards_of(path)
     dtype = dtype or classifier._stored_dtype or default_dtype(model)
     arrays, meta = model_arrays(classifier, dtype, prune), {**model_meta(classifier), "dtype": dtype}
+    conformal = conformal_to_save(classifier, dtype, prune)
+    if conformal is not None:
+        values = (
+            conformal.indptr,
+            conformal.labels,
+            conformal.probabilities,
+            conformal.confidence,
+            conformal.precision,
+        )
+        arrays |= dict(zip(CONFORMAL_ARRAYS, values, strict=True))
+        meta["conformal"] = {"void": conformal.void}
     if text is not None:
         arrays, meta = {**arrays, **text.arrays}, {**meta, "text": text.meta}
     check_sound(arrays, path)
@@ -98,6 +117,15 @@ def save(
     for name in replaced - set(V.meta.get("shards", ())):
         with suppress(OSError):  # Windows removes no file that is mapped
             (path.parent / name).unlink()
+
+
+def conformal_to_save(classifier: SmoothLinkClassifier, dtype: str, prune: float) -> Conformal | None:
+    """Returns the conformal rows, void where the file's weights give other probabilities than theirs."""
+    conformal, coarse = classifier.conformal_, dtype in ("int8", "int4") and dtype != classifier._stored_dtype
+    if conformal is None or conformal.void is not None or not (coarse or prune):
+        return conformal
+    what = f"{100 * prune:g} % of the sparse weights were left out" if prune else f"the weights were saved in {dtype}"
+    return Conformal.voided(f"{what}, which changes probabilities.")
 
 
 def int4_decoder(model: Model) -> bool:
@@ -343,6 +371,7 @@ def classifier_of(
     classifier.classes_ = unpack_classes(loaded, model.n_labels)
     classifier.label_names_ = unpack_count(arrays, "label_names", model.n_labels)
     classifier.vocabulary_ = vocabulary.from_file(arrays, meta["vocabulary"]) if "vocabulary" in meta else None
+    classifier.conformal_ = conformal_of(arrays, meta, model.n_labels) if "conformal" in meta else None
     features = unpack_count(arrays, "feature_names", classifier.n_features_in_)
     if features is not None:
         classifier.feature_names_in_ = np.array(features, dtype=object)
@@ -391,6 +420,21 @@ def training_rows_of(arrays: dict[str, Array], meta: dict[str, Any]) -> Training
     if not fits or every & (every - 1):
         raise ModelFileError("its sketch of the training rows does not fit (training_rows). Save the model again.")
     return TrainingRows(hashes.view(np.uint32), every)
+
+
+def conformal_of(arrays: dict[str, Array], meta: dict[str, Any], c: int) -> Conformal:
+    """Returns the conformal rows; raises an error where they do not fit together."""
+    indptr, labels, probabilities, confidence, precision = (arrays[name] for name in CONFORMAL_ARRAYS)
+    found = Conformal(indptr, labels, probabilities, confidence, precision, meta["conformal"]["void"])
+    void, m, shares = found.void, len(found.labels), (found.probabilities, found.confidence, found.precision)
+    fits = all(arrays[name].dtype == kind and arrays[name].ndim == 1 for name, kind in CONFORMAL_ARRAYS.items())
+    fits = fits and len(found.probabilities) == m and len(found.confidence) == len(found.precision) == found.n
+    fits = fits and found.n >= 0 and found.indptr[0] == 0 and found.indptr[-1] == m
+    fits = fits and bool((np.diff(found.indptr) >= 0).all()) and (void is None or isinstance(void, str))
+    fits = fits and all(not len(each) or (each.min() >= 0 and each.max() <= 1 + 1e-6) for each in shares)
+    if not fits or (m and not (found.labels.min() >= 0 and found.labels.max() <= c)):
+        raise ModelFileError("its conformal rows do not fit the model. Save the model again.")
+    return found
 
 
 def unpack_count(arrays: dict[str, Array], key: str, count: int) -> list[str] | None:

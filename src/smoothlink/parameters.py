@@ -541,6 +541,15 @@ PARAMETERS = (
         common=True,
     ),
     Parameter(
+        "conformal",
+        0.0,
+        Values(number=Interval(0, 0.5)),
+        "Share of the rows that is used for nothing but guarantees (`predict_set`, `review`): neither for choosing, "
+        "calibration and thresholds nor for the final fit. 0: none; `recalibrate_sets` takes other rows later.",
+        RUN,
+        common=True,
+    ),
+    Parameter(
         "device",
         "cpu",
         Values(objects="'cpu', 'cuda', 'cuda:1' and so on, 'auto' or 'torch'", accepts=lambda value: True),
@@ -588,6 +597,7 @@ PARAMETERS = (
 
 
 RANK_BY = Values(("probability", "psp"))  # of a prediction: "psp" favours rare labels by their inverse propensity
+LEVEL = Values(number=Interval(0, 1, with_low=False, with_high=False))  # of a guarantee
 DTYPES = Values(("float32", "float16", "int8", "int4"), none=True)  # of the weights in a model file
 
 
@@ -652,6 +662,7 @@ CLUSTER = Limit(
         "device": ONLY_CPU,
         "training": Values(("auto", "stepwise", "joint"), objects="Joint(...)", accepts=is_choice("Joint")),
         "memory": ONLY_NONE,
+        "conformal": Values(objects="0", accepts=lambda value: value == 0),
         "trees": NO_TREES,
         "input_kernel": X_ITSELF,
         "embedding": WITHOUT_CLASSIFIER,

@@ -114,14 +114,15 @@ def predict_sets(model: Model, rows: ModelRows, thresholds: Array | None = None)
 
 
 def sets_above(model: Model, rows: ModelRows, thresholds: Array) -> sp.csr_array:
-    """Returns labels of multilabel rows whose probability is at least their threshold (c,)."""
+    """Returns labels whose probability is at least their threshold (c,)."""
     found = []
     for part in model.feature_blocks(len(rows)):
         inputs = model.featurize(rows[part])
+        normalisers = model.all_normalisers(inputs) if model.multiclass else None
         sets, top1 = [], RunningTopK(len(inputs.without_features), 1)
         for labels in model.label_blocks(len(inputs.without_features)):
             S = model.score(inputs, labels)
-            sets.append(checked_sets(model.probabilities(S), thresholds[labels]))
+            sets.append(checked_sets(model.probabilities(S, normalisers), thresholds[labels]))
             top1.add(S)
         found.append(add_top1(model, side_by_side(sets), top1.best(), thresholds))
     return one_below_another(found)

@@ -104,6 +104,24 @@ def test_the_text_and_the_marks_behind_it_have_the_same_lines(page):
     assert widths[0] == widths[1]
 
 
+def test_a_guarantee_shows_its_set(browser, page):
+    assert page.is_hidden("#promises")
+    model = text_model(calibrate=True, conformal=0.4)
+    with listening(model) as address:
+        made = browser.new_page()
+        made.goto(address)
+        made.wait_for_selector("#promises:visible")
+        type_text(made, "apple iron")
+        made.select_option("#guarantee", label="hold all labels, 90 % of the time")
+        shown = made.locator("#labels li:not(.below) .label")
+        (expected,) = model.predict_set(["apple iron"], coverage=0.9)
+        assert sorted(shown.all_text_contents()) == sorted(expected)
+        assert "such sets hold all labels, 90 % of the time" in made.text_content("#count")
+        made.click("#own")
+        assert made.input_value("#guarantee") == ""
+        made.close()
+
+
 def test_the_threshold_slides(page):
     type_text(page, "apple iron")
     for cut in ("0.1", "0.9"):

@@ -406,6 +406,44 @@ def test_thresholds_that_were_chosen_for_an_aim_decide_what_is_predicted(aim):
     assert own == (pytest.approx(model.thresholds_[0], abs=1e-6) if len(set(model.thresholds_)) == 1 else None)
 
 
+@pytest.fixture(scope="module")
+def guaranteed():
+    model = text_model(calibrate=True, conformal=0.4)
+    with client(model) as made:
+        yield model, made
+
+
+@pytest.mark.parametrize("promise", [{"coverage": 0.9}, {"recall": 0.8}])
+def test_sets_with_a_guarantee_are_those_of_predict_set(guaranteed, promise):
+    model, made = guaranteed
+    given = ["apple iron", "rain", "apple plum red", "nothing", ""]
+    found = made.post("/predict", json={"texts": given, **promise}).json()["predictions"]
+    names = [sorted(one["label"] for one in row["labels"]) for row in found]
+    assert names == [sorted(row) for row in model.predict_set(given, **promise)]
+    (level,) = promise.values()
+    known = made.get("/model").json()["guarantees"]
+    (own,) = (one["threshold"] for one in known if one["promise"] in promise and one["level"] == level)
+    for text, row in zip(given, names, strict=True):
+        assert row == sorted(name for name, p in model.predict_topk([text], k=5)[0] if p >= own)
+
+
+def test_a_guarantee_that_cannot_be_given_is_refused_in_a_sentence(guaranteed, texts):
+    model, made = guaranteed
+    for body, status, reason in (
+        ({"coverage": 0.9, "k": 3}, 422, 'leave "k" out'),
+        ({"coverage": 0.9, "recall": 0.9}, 422, 'leave "recall" out'),
+        ({"coverage": 0.9, "threshold": None}, 422, 'leave "threshold" out'),
+        ({"recall": 1}, 422, "recall: "),
+        ({"coverage": 0.999}, 422, "needs 999 conformal rows"),
+    ):
+        check_error(made.post("/predict", json={"texts": ["a"], **body}), status, reason)
+    check_error(texts.post("/predict", json={"texts": ["a"], "coverage": 0.9}), 422, "no conformal rows")
+    assert texts.get("/model").json()["guarantees"] == []
+    with client(model, ServerSettings(max_labels=1)) as few:
+        sent = {"texts": ["apple pear plum cherry iron copper zinc nickel"], "recall": 0.95}
+        check_error(few.post("/predict", json=sent), 422, "more than 1 labels")
+
+
 def test_long_texts_and_large_requests_get_what_each_row_gets_alone(texts):
     rows = ["apple iron " * 2_000, "rain", "", "red tin " * 3_000, *(f"{word} snow" for word in ("plum", "zinc") * 100)]
     together = texts.post("/predict", json={"texts": rows, "k": 5}).json()["predictions"]

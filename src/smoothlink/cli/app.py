@@ -15,6 +15,7 @@ from smoothlink.cli.explain_command import explain
 from smoothlink.cli.info_command import info
 from smoothlink.cli.parameter_options import TrainCommand
 from smoothlink.cli.predict_command import predict
+from smoothlink.cli.recalibrate_command import recalibrate
 from smoothlink.cli.report_command import report
 from smoothlink.cli.reproduce_command import reproduce
 from smoothlink.cli.serve_command import serve
@@ -41,6 +42,7 @@ for command in (
     predict,
     evaluate,
     explain,
+    recalibrate,
     report,
     compare,
     tune,

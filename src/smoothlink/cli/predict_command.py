@@ -28,6 +28,7 @@ from smoothlink.data.matching import Reading, RowsToPredict, inside, matched
 from smoothlink.data.overwrite import writable
 from smoothlink.data.predictions import OUTPUT_SUFFIXES, LabelRequest, OutputForm, format_of, write
 from smoothlink.errors import DataError, plural
+from smoothlink.parameters import LEVEL
 
 if TYPE_CHECKING:
     from smoothlink.data.read import Data
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
 
 def option(*names: str, **more: Any) -> Any:
     return typer.Option(*names, show_default=False, rich_help_panel="Which labels", **more)
+
+
+def guarantee(**more: Any) -> Any:
+    return typer.Option(show_default=False, metavar="P", rich_help_panel="Sets with a guarantee", **more)
 
 
 def asked(
@@ -65,11 +70,34 @@ def asked(
         list[str] | None, option(metavar="LABELS", help="Only these labels, by name or number: --only numpy,scipy.")
     ] = None,
     rank_by: RankBy = "probability",
+    guarantee_coverage: Annotated[
+        float | None,
+        guarantee(help="Sets that hold all labels of a row with probability P (train --conformal)."),
+    ] = None,
+    guarantee_recall: Annotated[
+        float | None, guarantee(help="Sets that hold the share P of a row's labels on average.")
+    ] = None,
+    guarantee_precision: Annotated[
+        float | None,
+        guarantee(
+            help="--sets, with the columns released (rows whose labels are right to the share P on average, with "
+            "probability 0.95), confidence, and review: the place of the other rows in a queue, least certain first."
+        ),
+    ] = None,
 ) -> LabelRequest:
     """Which labels are wanted of each row."""
     if (threshold is not None) + f1 + sets > 1:
         raise typer.BadParameter("these exclude each other; pass one.", param_hint="--threshold, --f1, --sets")
-    return LabelRequest(k, threshold, f1, sets, tuple(only or ()), rank_by)
+    promised = {"coverage": guarantee_coverage, "recall": guarantee_recall, "precision": guarantee_precision}
+    for name, level in promised.items():
+        if level is not None and level not in LEVEL:
+            raise typer.BadParameter(f"{level:g} is not {LEVEL.number}.", param_hint=f"--guarantee-{name}")
+    asked = LabelRequest(k, threshold, f1, sets, tuple(only or ()), rank_by, **promised)
+    try:
+        asked.check()
+    except DataError as error:
+        raise typer.BadParameter(str(error), param_hint="--guarantee-...") from error
+    return asked
 
 
 def table_option(*names: str, **more: Any) -> Any:
@@ -150,7 +178,7 @@ def predict(
     output = None if output == "-" else output
     check_target(paths, output, output_folder, cluster)
     form = format_of(output, asked_format)
-    check_columns(form, reading, long=long, all_columns=all_columns)
+    check_columns(form, reading, long=long, all_columns=all_columns, review=ask.precision is not None)
     if output is not None:
         writable(output, model, *paths, kind="data", force=force)
     screen = Screen(quiet)
@@ -159,6 +187,8 @@ def predict(
     try:
         resolved = ask.resolved(loaded)
     except DataError as error:
+        if ask.guarantees:
+            raise
         raise typer.BadParameter(str(error), param_hint="--only") from error
     if output_folder is None:
         if document:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from smoothlink.errors import DataError, printable
 
 if TYPE_CHECKING:
+    from smoothlink.conformal import Review
     from smoothlink.estimator import SmoothLinkClassifier
     from smoothlink.text.documents import KeptColumns
 
@@ -28,23 +29,53 @@ class LabelRequest(NamedTuple):
     sets: bool = False  # those at the model's own thresholds
     only: tuple[Any, ...] = ()  # names or numbers; resolved: positions
     rank_by: str = "probability"
+    coverage: float | None = None  # sets that hold all labels of a row with this probability; resolved: `threshold` too
+    recall: float | None = None  # sets that hold this share of them on average; resolved: `threshold` too
+    precision: float | None = None  # `sets`, and which rows have this precision on average
 
     @property
     def wants_sets(self) -> bool:
         """Returns whether all labels of a set are wanted, not the best few."""
-        return self.threshold is not None or self.f1 or self.sets
+        return self.threshold is not None or self.f1 or self.sets or self.guarantees
+
+    @property
+    def guarantees(self) -> bool:
+        """Returns whether something is guaranteed of the sets."""
+        return (self.coverage, self.recall, self.precision) != (None, None, None)
+
+    def check(self) -> None:
+        """Raises an error for what a guarantee does not go with: other sets, and parts of a set."""
+        given = {"coverage": self.coverage, "recall": self.recall, "precision": self.precision}
+        named = [f"--guarantee-{name}" for name, level in given.items() if level is not None]
+        others: dict[str, Any] = {"--top": self.k, "--threshold": self.threshold, "--f1": self.f1, "--sets": self.sets}
+        others["--only"] = self.only
+        wrong = [*named[1:], *(name for name, value in others.items() if value not in (None, False, ()))]
+        if named and wrong:
+            raise DataError(f"{named[0]} is a promise of whole sets of its own: {wrong[0]} does not go with it.")
 
     def resolved(self, model: SmoothLinkClassifier) -> LabelRequest:
         """Returns the same with positions for the names in `only`. Where nothing else is requested, a model that was
         trained for an aim gives its sets."""
+        from smoothlink.conformal import checked_conformal, coverage_threshold, recall_threshold, release_threshold
         from smoothlink.data.matching import label_names
         from smoothlink.vocabulary import display_names
 
-        own = self.k is None and not self.wants_sets and model.model_.has_aim
+        self.check()
+        threshold = self.threshold
+        try:
+            if self.coverage is not None:
+                threshold = coverage_threshold(checked_conformal(model.conformal_), self.coverage)
+            elif self.recall is not None:
+                threshold = recall_threshold(checked_conformal(model.conformal_), self.recall)
+            elif self.precision is not None:
+                release_threshold(checked_conformal(model.conformal_), self.precision)
+        except ValueError as error:
+            raise DataError(str(error)) from error
+        own = self.k is None and ((not self.wants_sets and model.model_.has_aim) or self.precision is not None)
         names = [str(name) for name in label_names(model)]
         place = {name: j for known in (display_names(model), names) for j, name in reversed(list(enumerate(known)))}
         found = [j for text in self.only for j in positions(text, place, len(names))]
-        return self._replace(only=tuple(dict.fromkeys(found)), sets=self.sets or own)
+        return self._replace(only=tuple(dict.fromkeys(found)), threshold=threshold, sets=self.sets or own)
 
 
 def positions(text: str, place: dict[str, int], c: int) -> list[int]:
@@ -101,7 +132,8 @@ def members(model: SmoothLinkClassifier, X: Any, P: Any, among: Any, request: La
     import scipy.sparse as sp
 
     if request.threshold is not None:
-        return request.threshold <= P
+        above = request.threshold <= P
+        return above & ~model.model_.untrained[among] if request.guarantees else above
     if request.f1:
         found = model.predict_f1(X, over="thresholds") if f1_sets is None else f1_sets
         return sp.csr_array(found)[:, among].toarray() > 0
@@ -256,6 +288,8 @@ def write(
             advance(part.stop - part.start)
         model.model_.finish_verification()  # before the file appears
 
+    if request.precision is not None:
+        kept = with_review(model.review(X, precision=request.precision), kept)
     names, shown = label_names(model), None if model.vocabulary_ is None else display_names(model)
     if form.format in NEEDS and path is None:
         raise DataError(f"{form.format} goes to a file, not to standard output.\nName one with -o.")
@@ -272,6 +306,19 @@ def write(
         return
     with replacing(path) as stream:
         stream.writelines(line.encode() for line in lines)
+
+
+def with_review(review: Review, kept: KeptColumns | None) -> KeptColumns:
+    """Returns columns with whether each row may be released, how confident the model is, and the row's place in the
+    review queue."""
+    from smoothlink.text.documents import KeptColumns
+
+    n = len(review.released)
+    names, rows = (["row"], [[i] for i in range(n)]) if kept is None or not kept.names else kept
+    place = {int(row): i for i, row in enumerate(review.queue, 1)}
+    added = [[bool(review.released[i]), six_digits(float(review.confidence[i])), place.get(i)] for i in range(n)]
+    new = [new_name(name, names) for name in ("released", "confidence", "review")]
+    return KeptColumns([*names, *new], [[*row, *more] for row, more in zip(rows, added, strict=True)])
 
 
 def parts(model: SmoothLinkClassifier, n: int, request: LabelRequest) -> Iterator[slice]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smoothlink.fitting.settings import Request
+from smoothlink.machines.copies import RowContents, notable
 from smoothlink.machines.rows import Rows, row_hash
 
 Array = NDArray[Any]
@@ -100,6 +101,48 @@ def rows_for_one_fit(w: Array, request: Request, groups: Array | None = None) ->
     if len(w) >= MANY_ROWS:
         return few_rows(w, request.seed, groups)
     return next(iter(holdouts(w, request, groups)), NOTHING)
+
+
+class ConformalRows(NamedTuple):
+    """Rows that guarantees are computed from, and that nothing else sees."""
+
+    taken: Array  # (n,) bool: all rows of these groups
+    used: Array  # (m,) numbers of one row of each group
+
+
+def conformal_rows(contents: RowContents, share: float, seed: int, groups: Array | None = None) -> ConformalRows:
+    """Returns about this share of the groups of rows, each by a hash of (seed, contents): whatever other rows there are
+    and in whatever order, a row is taken or not.
+
+    Copies are a group where none are given. Guarantees need groups that are exchangeable, of which one row each is used
+    (Dunn, Wasserman and Ramdas 2022: subsampling).
+    """
+    n = len(contents.features)
+    groups = notable(contents.first_copies(), 0.0) if groups is None else groups
+    unit = np.arange(n) if groups is None else np.unique(groups, return_inverse=True)[1]
+    key: Array = row_hash(contents.features, 0) ^ row_hash(contents.labels, 1)
+    order = np.argsort(key, kind="stable")
+    begins = np.append(True, key[order][1:] != key[order][:-1]) if n else np.zeros(0, bool)
+    nth = np.empty(n, np.int64)  # of the rows that are the same and are no group
+    nth[order] = np.arange(n) - np.flatnonzero(begins)[np.cumsum(begins) - 1]
+    key = key + nth.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    least = np.full(int(unit.max(initial=-1)) + 1, np.iinfo(np.uint64).max)
+    np.minimum.at(least, unit, key)
+    taken = (row_hash(least, seed) < np.uint64(share * 2.0**64))[unit]
+    if not 0 < np.count_nonzero(taken) < n:
+        kind = "rows" if groups is None else "groups of rows"
+        raise ValueError(
+            f"conformal is {share:g}, and of {len(least):,} {kind} that takes {'all' if taken.any() else 'none'}: pass "
+            "more rows, another `random_state`, or 0."
+        )
+    used = one_of_each(unit, row_hash(key, seed))
+    return ConformalRows(taken, used[taken[used]])
+
+
+def one_of_each(groups: Array, key: Array) -> Array:
+    """Returns the number of the row of the least key (n,) of each group (n,)."""
+    ranked = np.lexsort((key, groups))
+    return np.sort(ranked[np.append(True, np.diff(groups[ranked]) > 0)])
 
 
 def without(rows: Rows, held: Array) -> Rows:

@@ -29,6 +29,7 @@ from smoothlink.reports.figures import (
     spectrum,
     threshold_figures,
 )
+from smoothlink.reports.guarantees import guarantees
 from smoothlink.reports.label_table import COLUMNS, as_json, label_table, save_csv
 from smoothlink.reports.labelled_rows import LabelledRows, labelled_rows
 from smoothlink.reports.measurements import FOUND, Measured, measure
@@ -41,6 +42,7 @@ SECTIONS = {
     "ranking": "Ranking",
     "trust": "Probabilities",
     "threshold": "Threshold",
+    "guarantees": "Guarantees",
     "frequency": "Rare labels",
     "labels": "All labels",
     "mistakes": "Mistakes",
@@ -99,7 +101,8 @@ def make_report(rows: LabelledRows, title: str, source: str, options: PageOption
     """Returns the report on labelled rows."""
     m = measure(rows, bootstraps=options.bootstraps, seed=options.seed)
     summary, curve, labels_per_row = rows.classifier.summary_, m.thresholds, m.Y.nnz / m.n
-    directions = spectrum(summary)
+    directions, promised = spectrum(summary), guarantees(rows, m)
+    absent = {name for name, part in (("appendix", directions), ("guarantees", promised)) if part is None}
     columns, c = label_table(m), m.counts
     html = render(
         "report.html",
@@ -107,7 +110,7 @@ def make_report(rows: LabelledRows, title: str, source: str, options: PageOption
         kind="report",
         title=title,
         source=source,
-        sections={name: text for name, text in SECTIONS.items() if name != "appendix" or directions},
+        sections={name: text for name, text in SECTIONS.items() if name not in absent},
         m=m,
         summary=summary,
         cards=cards(m, rows.classifier.model_.multiclass),
@@ -127,6 +130,7 @@ def make_report(rows: LabelledRows, title: str, source: str, options: PageOption
         ],
         reliability=reliability_diagrams(m),
         thresholds=threshold_figures(curve, labels_per_row),
+        guarantees=promised,
         frequency=frequency_figures(m.groups),
         spectrum=directions,
         surprises=surprises(m),

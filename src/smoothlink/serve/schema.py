@@ -98,6 +98,24 @@ class PredictRequest(RequestBody):
         "thresholds. That is also the default of a model that was trained for an aim (train --aim), without k.",
     )
     only: Items[str] | None = Field(None, min_length=1, description="The labels to choose from.")
+    coverage: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="Return sets that hold all labels of a row with this probability (docs/guarantees.md). It goes "
+        "with neither k, threshold, only nor recall.",
+    )
+    recall: float | None = Field(
+        None, gt=0, lt=1, description="Return sets that hold this share of a row's labels on average, in the same way."
+    )
+
+    @model_validator(mode="after")
+    def check_guarantee(self) -> Self:
+        given = [name for name in ("coverage", "recall") if getattr(self, name) is not None]
+        others = [name for name in ("k", "threshold", "only") if name in self.model_fields_set]
+        if given and [*given[1:], *others]:
+            raise ValueError(f'"{given[0]}" goes with none of the others: leave "{[*given[1:], *others][0]}" out')
+        return self
 
     @model_validator(mode="after")
     def check_rows(self) -> Self:
@@ -241,6 +259,14 @@ class ExampleText(BaseModel):
     labels: list[str]
 
 
+class Guarantee(BaseModel):
+    """A promise that the model can keep, and the least probability of the labels in its sets."""
+
+    promise: str = Field(description='"coverage" or "recall".')
+    level: float
+    threshold: float
+
+
 class ModelResponse(BaseModel):
     """The model that is served, and the limits of a request."""
 
@@ -253,6 +279,9 @@ class ModelResponse(BaseModel):
     multiclass: bool = Field(description="Whether each row has exactly one label.")
     threshold: float | None = Field(
         description="The model's own threshold; null where labels have different ones, or the best label is predicted."
+    )
+    guarantees: list[Guarantee] = Field(
+        description="Sets with a guarantee; none where the model has no conformal rows."
     )
     text_columns: list[str] = Field(description="The columns of the text in the training file, where they are known.")
     numbers: int = Field(description="How many numbers the model takes beside a text.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cached_property
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -11,16 +12,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from smoothlink.conformal import checked_conformal, set_thresholds
 from smoothlink.data.matching import label_names, unnamed
 from smoothlink.data.predictions import DEFAULT_K, LabelRequest, predicted_labels
 from smoothlink.errors import plural
 from smoothlink.serve import ServerSettings
 from smoothlink.serve.batching import Piece
-from smoothlink.serve.schema import LabelInfo, RefusedRequest, Vector
+from smoothlink.serve.schema import Guarantee, LabelInfo, RefusedRequest, Vector
 from smoothlink.text.documents import DocumentSource, from_meta
 from smoothlink.text.numbers import Document
 from smoothlink.vocabulary import display_names
 
+GUARANTEED_LEVELS = (0.8, 0.9, 0.95)  # of coverage and recall, that the page offers
 EXAMPLE_LENGTH = 80  # characters
 SIZE_PER_ROW, LABELS_PER_ROW = 500, 200  # characters or entries, and labels, that take as long as another row
 LONG_TEXT = 20_000  # characters from which the features of a text are computed in a thread of their own
@@ -130,6 +133,8 @@ class PredictionService:
         threshold: float | None = None,
         sets: bool = False,
         only: Sequence[str] = (),
+        coverage: float | None = None,
+        recall: float | None = None,
     ) -> RowsRequest:
         """Returns the request if the model can predict it and the limits allow it, else raises RefusedRequest."""
         rows: Sequence[Any] | None = texts if self.takes == "texts" else vectors
@@ -148,12 +153,34 @@ class PredictionService:
             reason = f"k is {k}; at most {self.settings.max_labels} labels are predicted per row."
             raise RefusedRequest(422, reason)
         most = min(self.settings.max_labels, len(self.names))
+        if (coverage, recall) != (None, None):
+            try:
+                labels = LabelRequest(most, self.guaranteed(coverage, recall), coverage=coverage, recall=recall)
+            except ValueError as error:
+                raise RefusedRequest(422, str(error)) from error
+            return RowsRequest(rows, labels)
         sets = sets or (k is None and threshold is None and self.classifier.model_.has_aim)
         labels = LabelRequest(k, threshold, sets=sets, only=self.label_numbers(only))
         k = min(k or (most if labels.wants_sets else DEFAULT_K), most)
         if not sets and not threshold:  # so many labels, whatever the rows are
             self.check_response(len(rows) * min(k, len(labels.only) or k))
         return RowsRequest(rows, labels._replace(k=k))
+
+    def guaranteed(self, coverage: float | None, recall: float | None) -> float:
+        """Returns the least probability of the labels in sets with a guarantee; ValueError where there is none."""
+        return float(set_thresholds(checked_conformal(self.classifier.conformal_), 1, coverage, recall)[0])
+
+    @cached_property
+    def guarantees(self) -> list[Guarantee]:
+        """The promises that the page offers: those that the model can keep."""
+        found = []
+        for promise in ("coverage", "recall"):
+            for level in GUARANTEED_LEVELS:
+                with suppress(ValueError):
+                    threshold = self.guaranteed(**{"coverage": None, "recall": None, promise: level})
+                    if threshold <= 1:  # else the sets are empty, since rows have no labels
+                        found.append(Guarantee(promise=promise, level=level, threshold=threshold))
+        return found
 
     def check_response(self, labels: int) -> None:
         """Raises RefusedRequest where a response has too many labels."""
@@ -204,8 +231,29 @@ class PredictionService:
             predictions = iter(self.predict_rows(X[rows] if len(groups) > 1 else X, shared))
             for i in members:
                 found = [first_labels(next(predictions), requests[i].labels) for _ in requests[i].rows]
-                results[i] = found if all(p == p for one in found for p in one.probabilities) else overflow_error()
+                sound = all(p == p for one in found for p in one.probabilities)
+                whole = self.whole_sets(found) if requests[i].labels.guarantees else found
+                results[i] = whole if sound else overflow_error()
         return results
+
+    def whole_sets(self, found: list[RowPrediction]) -> list[RowPrediction] | Exception:
+        """Returns sets with a guarantee, without labels that have no training rows, or the error of a set that is cut:
+        nothing would be guaranteed of it."""
+        most = min(self.settings.max_labels, len(self.names))
+        if most < len(self.names) and any(len(one.names) == most for one in found):
+            reason = f"A set has more than {most} labels, the most that this server sends. Ask for a lower level."
+            return RefusedRequest(422, reason)
+        trained = ~self.classifier.model_.untrained
+        kept = [[i for i, name in enumerate(one.names) if trained[self.numbers[name]]] for one in found]
+        return [
+            RowPrediction(
+                [one.names[i] for i in some],
+                [one.probabilities[i] for i in some],
+                [one.predicted[i] for i in some],
+                one.features,
+            )
+            for one, some in zip(found, kept, strict=True)
+        ]
 
     def predict_rows(self, X: sp.csr_array, request: LabelRequest) -> list[RowPrediction]:
         """Returns a prediction per row, computed in blocks of rows that fit into memory."""

@@ -163,6 +163,8 @@ def create_app(
             threshold=body.threshold,
             sets=body.threshold is None and "threshold" in body.model_fields_set,
             only=body.only or (),
+            coverage=body.coverage,
+            recall=body.recall,
         )
         pieces: list[Piece[Any]] = request.pieces(settings.batch_rows)
 
@@ -231,6 +233,7 @@ def create_app(
             examples=[ExampleText(text=one.text, labels=one.labels) for one in examples],
             multiclass=service.multiclass,
             threshold=checked(lambda: service.threshold),
+            guarantees=checked(lambda: service.guarantees),
             text_columns=list(source.columns),
             numbers=service.width,
             number_columns=list(source.numbers),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import warnings
 from collections.abc import Iterable, Sequence
@@ -14,10 +15,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from smoothlink import modelfile as persist
 from smoothlink.choices import ShortHtml, check_names
+from smoothlink.conformal import DELTA, Conformal, Review
+from smoothlink.distributed import current
 from smoothlink.errors import DataError, plural
 from smoothlink.estimator import SmoothLinkClassifier
+from smoothlink.fitting.holdout import conformal_rows
 from smoothlink.labels import NamedLabels, names_of, read_labels
-from smoothlink.machines.copies import RowContents, notable
+from smoothlink.machines.copies import RowContents, group_numbers, notable, row_hashes
 from smoothlink.metrics.evaluate import Evaluation
 from smoothlink.parameters import Values, check_value
 from smoothlink.scikit_learn import BaseEstimator, check_is_fitted
@@ -60,6 +64,7 @@ class TextSmoothLink(ShortHtml, BaseEstimator):
     examples_ : a few training texts with their labels.
     source_ : the columns of the text and the separator of the labels of the files or the table that it was trained on,
         or None.
+    conformal_ : what guarantees are computed from (`conformal`, `recalibrate_sets`), or None.
     label_form_ : what the labels were and `predict` returns: "lists" of names, or a "dense" or "sparse" 0/1 matrix.
     """
 
@@ -125,16 +130,30 @@ class TextSmoothLink(ShortHtml, BaseEstimator):
             raise DataError(
                 f"There are {plural(len(texts), 'text')} and labels for {given.Y.shape[0]}.\nPass labels for each text."
             )
-        features = TextFeatures(**{name: getattr(self, name) for name in _options(TextFeatures)})
-        X = features.fit_transform(texts, None if self.effort == "quick" else given.Y)
-        if groups is None:
-            from smoothlink.text.near_duplicates import groups_of_texts  # numba takes time to load
-
-            groups = notable(groups_of_texts(texts, RowContents.of(X, given.Y)))
         classifier = SmoothLinkClassifier(**{name: getattr(self, name) for name in _options(SmoothLinkClassifier)})
         for hook in ("_notify", "_note"):
             setattr(classifier, hook, getattr(self, hook, None))
+        apart: tuple[list[Any], sp.csr_array] | None = None
+        if self.conformal:  # neither words nor their weights are learnt from these texts
+            seed = classifier._request(cluster=current() is not None).seed
+            contents = RowContents(text_hashes(texts), row_hashes(given.Y))
+            near = group_numbers(groups, len(texts)) if groups is not None else self._near_duplicates(texts, contents)
+            held = conformal_rows(contents, float(self.conformal), seed, near)
+            weighted = np.ones(len(texts)) if sample_weight is None else np.asarray(sample_weight)
+            used, kept = held.used[weighted[held.used] > 0], np.flatnonzero(~held.taken)
+            apart = [texts[i] for i in used.tolist()], given.Y[used]
+            texts, given = [texts[i] for i in kept.tolist()], given._replace(Y=given.Y[kept])
+            groups = None if groups is None or near is None else near[kept]
+            sample_weight = None if sample_weight is None else weighted[kept]
+        features = TextFeatures(**{name: getattr(self, name) for name in _options(TextFeatures)})
+        X = features.fit_transform(texts, None if self.effort == "quick" else given.Y)
+        if groups is None:
+            groups = self._near_duplicates(texts, RowContents.of(X, given.Y))
+        classifier.conformal = 0.0
         classifier.fit(X, given.Y, sample_weight=sample_weight, groups=groups)
+        classifier.conformal = self.conformal
+        if apart is not None:
+            classifier._set_conformal(features.transform(apart[0]), apart[1])
         classifier.label_names_ = given.names
         if features.hashing is None:
             classifier.summary_["ngrams"] = features.description
@@ -144,6 +163,12 @@ class TextSmoothLink(ShortHtml, BaseEstimator):
         self.label_form_ = form
         self.source_ = None if source == DocumentSource(TABLE) else as_meta(source)
         return self
+
+    def _near_duplicates(self, texts: Sequence[str], contents: RowContents) -> Array | None:
+        """Returns the groups (n,) of texts that are nearly the same, where they are many."""
+        from smoothlink.text.near_duplicates import groups_of_texts  # numba takes time to load
+
+        return notable(groups_of_texts(texts, contents))
 
     def _separator(self, labels: Any) -> str | None:
         """Returns what separates labels in cells of text: the parameter, or a guess, with a warning that says so."""
@@ -235,6 +260,35 @@ class TextSmoothLink(ShortHtml, BaseEstimator):
         SmoothLinkClassifier.predict_f1."""
         return self._named(self.transform(texts), "predict_f1", over=over)
 
+    def predict_set(
+        self,
+        texts: Texts,
+        *,
+        coverage: float | None = None,
+        recall: float | None = None,
+        label_groups: ArrayLike | None = None,
+    ) -> list[list[str]] | LabelMatrix:
+        """Returns names with a guarantee, or a 0/1 matrix, as `predict`; coverage, recall and label_groups: as
+        SmoothLinkClassifier.predict_set, the groups in the order of classes_."""
+        given: dict[str, Any] = {"coverage": coverage, "recall": recall, "label_groups": label_groups}
+        return self._named(self.transform(texts), "predict_set", **given)
+
+    def review(self, texts: Texts, *, precision: float = 0.95, delta: float = DELTA) -> Review:
+        """Returns which texts may be released without a person, and a queue of the others, the least certain first, as
+        SmoothLinkClassifier.review."""
+        return self.classifier_.review(self.transform(texts), precision=precision, delta=delta)
+
+    def recalibrate_sets(self, texts: Texts, labels: Labels, groups: RowGroups | None = None) -> Self:
+        """Computes guarantees anew from labelled texts that were used for nothing else, as
+        SmoothLinkClassifier.recalibrate_sets; labels as in `fit`, those unknown to the model count as missed."""
+        X, Y = self.transform(texts), self._read_labels(labels).Y
+        self.classifier_.recalibrate_sets(X, Y, groups)
+        return self
+
+    @property
+    def conformal_(self) -> Conformal | None:
+        return self.classifier_.conformal_
+
     def _named(self, X: sp.csr_array, method: str, **given: Any) -> list[list[str]] | Array | sp.csr_array:
         """Returns the sets that a method of the classifier predicts, in the form that the labels had in training."""
         if X.shape[0]:
@@ -322,6 +376,18 @@ class TextSmoothLink(ShortHtml, BaseEstimator):
         """Writes features and classifier to one safetensors file; dtype and prune as in SmoothLinkClassifier.save."""
         check_is_fitted(self)
         persist.save(self.classifier_, path, dtype, prune, text=section(self))
+
+
+def text_hashes(texts: Sequence[str]) -> Array:
+    """Returns a hash (n,) of each text with the numbers beside it; 0 for texts without a character, which are copies of
+    none."""
+
+    def one(text: str) -> int:
+        numbers = getattr(text, "numbers", None)
+        content = f"{text}\0{'' if numbers is None else list(numbers)}".encode("utf-8", "surrogatepass")
+        return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest()) if text.strip() else 0
+
+    return np.array([one(text) for text in texts], np.uint64)
 
 
 def labels_in(labels: Any) -> Any:

@@ -7,6 +7,7 @@ const EXTRA = 4; // labels below the threshold that are shown
 const list = get("labels");
 const slider = get("threshold");
 const own = get("own");
+const guarantee = get("guarantee");
 const rows = new Map(); // label -> its row, reused so that bars move instead of jumping
 let found = []; // [{label, name, probability, predicted}], the best first
 let correct = new Set(); // labels that the training set gives this text
@@ -18,7 +19,8 @@ let on = {};
 
 const isLikely = (one) => (chosen === null ? one.predicted : one.probability >= chosen);
 export const likely = () => found.filter(isLikely);
-export const state = () => ({ likely: likely().length, found: found.length, threshold: chosen ?? about.threshold });
+const promised = () => about.guarantees[guarantee.value]; // {promise, level, threshold}; undefined: none
+export const state = () => ({ likely: likely().length, found: found.length, threshold: chosen ?? about.threshold, promised: promised() });
 
 export function scrollToPinned() {
   rows.get(pinned)?.scrollIntoView({ block: "nearest" });
@@ -124,8 +126,22 @@ list.onkeydown = (event) => {
   }
 };
 
-function setThreshold(value) {
-  chosen = value;
+// What a promise says of the labels shown.
+export const inWords = ({ promise, level }) =>
+  promise === "coverage" ? `hold all labels, ${100 * level} % of the time` : `hold ${100 * level} % of the labels, on average`;
+
+function offerGuarantees() {
+  get("promises").hidden = !about.guarantees.length;
+  const options = about.guarantees.map((one, i) => Object.assign(element("option", "", inWords(one)), { value: i }));
+  guarantee.replaceChildren(guarantee.firstElementChild, ...options);
+  guarantee.onchange = () => {
+    slider.value = promised()?.threshold ?? slider.value;
+    setThreshold(promised()?.threshold ?? null, guarantee.value);
+  };
+}
+
+function setThreshold(value, promise = "") {
+  [chosen, guarantee.value] = [value, promise];
   draw();
   on.onThreshold();
 }
@@ -134,5 +150,6 @@ export function start(model, callbacks) {
   [about, on] = [model, callbacks];
   slider.oninput = () => setThreshold(Number(slider.value));
   own.onclick = () => setThreshold(null);
+  offerGuarantees();
   draw();
 }

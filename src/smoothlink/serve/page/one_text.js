@@ -64,7 +64,7 @@ function clear(message, bad) {
 
 // Says how many labels there are at the threshold; where all that were requested are, more are requested, once.
 function countLabels() {
-  const { likely, found, threshold } = labels.state();
+  const { likely, found, threshold, promised } = labels.state();
   const all = likely < found || found === about.labels;
   if (!all && wanted < about.max_labels) {
     wanted = about.max_labels;
@@ -73,7 +73,8 @@ function countLabels() {
   }
   const which = threshold === null ? (about.multiclass ? "predicted" : "at their own thresholds or more") : `at ${threshold.toFixed(2)} or more`;
   const shown = `${likely.toLocaleString("en")} of ${count(about.labels, "label")}`;
-  get("count").textContent = all ? `${shown} ${which}` : `The first ${shown} are ${which}, and more may be`;
+  if (all && promised) get("count").textContent = `${shown}: such sets ${labels.inWords(promised)}`;
+  else get("count").textContent = all ? `${shown} ${which}` : `The first ${shown} are ${which}, and more may be`;
 }
 
 // "3:0.5 17:1" -> {vector: {indices: [3, 17], values: [0.5, 1]}}
