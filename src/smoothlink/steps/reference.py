@@ -6,7 +6,7 @@ symmetric way, whatever they are, which is what makes its p-value exact (drift.p
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,8 +20,7 @@ SURE = 8.0  # log-odds of a top label at which its bins end, on either side
 
 def bins_of_top(p: Array) -> Array:
     """Returns the bins (n,) of top probabilities, by their log-odds."""
-    p = np.clip(np.asarray(p, np.float64), 1e-7, 1 - 1e-7)
-    return cut((np.log(p / (1 - p)) + SURE) * (BINS / (2 * SURE)))
+    return cut((log_odds(p) + SURE) * (BINS / (2 * SURE)))
 
 
 def bins_of_frequency(frequencies: Array) -> Array:
@@ -57,6 +56,47 @@ def count(statistic: str, values: Array, w: Array | None = None) -> Array:
     return np.bincount(BINNED[statistic](values), w, BINS).astype(np.float64)
 
 
+def no_correction() -> Array:
+    """Returns the numbers of `correct_by_size` that change nothing."""
+    return np.array([0.0, 1.0, 0.0, 0.0])
+
+
+def fit_by_size(p: Array, sizes: Array, hits: Array, w: Array) -> Array:
+    """Returns the numbers (4,) of `correct_by_size`: a logistic regression of whether the top label of a row is true
+    (n,) on the logarithm of how many features the row has (n,), beside the log-odds of its probability p (n,).
+
+    A prior worth a row or so keeps it at none where rows are few.
+    """
+    x = np.log1p(np.asarray(sizes, np.float64))
+    mean = float(np.average(x, weights=w))
+    deviation = float(np.sqrt(np.average((x - mean) ** 2, weights=w)))
+    if not deviation > 0:
+        return no_correction()
+    A = np.column_stack([np.ones(len(x)), (x - mean) / deviation])
+    theta, offset = np.zeros(2), log_odds(p)
+    for _ in range(30):
+        q = 1 / (1 + np.exp(-(offset + A @ theta)))
+        step = np.linalg.solve((A.T * (w * q * (1 - q))) @ A + np.eye(2), A.T @ (w * (q - hits)) + theta)
+        theta -= step
+        if np.abs(step).max() < 1e-8:
+            break
+    return np.array([mean, deviation, *theta]) if np.isfinite(theta).all() else no_correction()
+
+
+def correct_by_size(numbers: Array, p: Array, sizes: Array) -> Array:
+    """Returns the probabilities (n,) of top labels, given also how many features their rows have (n,).
+
+    The few features of a short text may all speak for one label, and its probability does not say how few they are.
+    """
+    mean, deviation, a, b = numbers
+    return np.asarray(1 / (1 + np.exp(-(log_odds(p) + a + b * (np.log1p(sizes) - mean) / deviation))))
+
+
+def log_odds(p: Array) -> Array:
+    p = np.clip(np.asarray(p, np.float64), 1e-7, 1 - 1e-7)
+    return np.asarray(np.log(p / (1 - p)))
+
+
 class Reference(NamedTuple):
     """Held-out rows, scored by a model that was fitted without them."""
 
@@ -64,14 +104,36 @@ class Reference(NamedTuple):
     frequency: Array  # (BINS,) rows by the training frequency of their top label
     length: Array | None  # (BINS,) rows by the length of h; None where the model has no embedding
     labels: Array  # (c,) float32, mean probability of each label
+    by_size: Array  # (4,) of `correct_by_size`
     expected_p1: float  # mean probability of the top label
     p1: float  # share of the rows whose top label is true; nan where nothing was measured
     f1: float  # micro-F1 of the label sets
 
     @property
+    def arrays(self) -> dict[str, Array]:
+        """Returns the arrays, by the names that they have in a file."""
+        names = ("top", "frequency", "length", "labels", "by_size")
+        return {f"reference_{name}": value for name in names if (value := getattr(self, name)) is not None}
+
+    @property
+    def numbers(self) -> list[float]:
+        """Returns all that is not an array."""
+        return [self.expected_p1, self.p1, self.f1]
+
+    @property
     def rows(self) -> float:
         """Returns the total weight of the rows."""
         return float(self.top.sum())
+
+
+def reference_of(arrays: Mapping[str, Array], numbers: list[float] | None) -> Reference | None:
+    """Returns the reference of what `Reference.arrays` and `Reference.numbers` returned; None where that is None."""
+    if numbers is None:
+        return None
+    top, frequency, labels, by_size = (
+        arrays[f"reference_{name}"] for name in ("top", "frequency", "labels", "by_size")
+    )
+    return Reference(top, frequency, arrays.get("reference_length"), labels, by_size, *numbers)
 
 
 class UnknownWords(NamedTuple):

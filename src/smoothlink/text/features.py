@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from smoothlink.errors import DataError, ModelFileError
 from smoothlink.safetensors_file import pack_names, unpack_names
 from smoothlink.scikit_learn import BaseEstimator, TransformerMixin, check_is_fitted, deferred, murmurhash3_32
-from smoothlink.steps.reference import UnknownWords
+from smoothlink.steps.reference import BINS, UnknownWords
 from smoothlink.text.choose_ngrams import SHORT_TEXT, Ngrams, choose_ngrams
 from smoothlink.text.data_frames import read_texts
 from smoothlink.text.numbers import Document, NumberScale, noting
@@ -392,6 +392,8 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         for block in self.blocks_:
             if block.terms is not None:
                 arrays |= pack_names(block.terms, f"text_{block.kind}")
+        if self.unknown_ is not None:
+            arrays |= {"text_unknown": self.unknown_.texts, "text_unknown_words": self.unknown_.words}
         options = {name: list(v) if isinstance(v, tuple) else v for name, v in self.get_params().items()}
         blocks: list[dict[str, Any]] = []
         for block in self.blocks_:
@@ -423,6 +425,10 @@ class TextFeatures(TransformerMixin, BaseEstimator):
             features.numbers_ = NumberScale(arrays["text_number_mean"], arrays["text_number_deviation"])
             if features.numbers_.mean.ndim != 1 or features.numbers_.mean.shape != features.numbers_.deviation.shape:
                 raise ModelFileError("the scales of its numbers do not fit together. Save the model again.")
+        if "text_unknown" in arrays:
+            features.unknown_ = UnknownWords(arrays["text_unknown"], arrays["text_unknown_words"])
+            if features.unknown_.texts.shape != (BINS,) or features.unknown_.words.shape != (2,):
+                raise ModelFileError("its shares of unknown words do not fit together. Save the model again.")
         if features.idf_.shape != ((features.n_ngrams,) if features.use_idf else (0,)):
             raise ModelFileError(f"its text features have {features.idf_.shape} weights. Save the model again.")
         return features
