@@ -181,7 +181,9 @@ def estimates(name: str, found: Measured) -> dict[str, Any]:
             f"gap {cell['estimated'] - cell['true']:+.2f}, plain {cell['plain'] - cell['true']:+.2f}"
         )
     mean = mean_gap(cells)
-    print(f"{name:22} mean gap of {len(BY_FEATURES)} slices: {mean:.2f}, plain {mean_gap(cells, 'plain'):.2f}", flush=True)
+    print(
+        f"{name:22} mean gap of {len(BY_FEATURES)} slices: {mean:.2f}, plain {mean_gap(cells, 'plain'):.2f}", flush=True
+    )
     return cells
 
 
@@ -198,7 +200,11 @@ def develop(name: str) -> None:
 def estimate(name: str) -> None:
     """Stores the estimates on slices of the five sets, and the alarms of watches over their rows."""
     found = measure(name)
-    record = {"slices": estimates(name, found), "seconds": found.seconds, "command": "python benchmarks/drift.py estimate"}
+    record = {
+        "slices": estimates(name, found),
+        "seconds": found.seconds,
+        "command": "python benchmarks/drift.py estimate",
+    }
     record["rows"], record["seed"] = int(found.tested.X.shape[0]), 0
     store(results("drift"), name, record)
     store(results("drift", "alarms"), name, alarms(name, found))

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from smoothlink.data.atomic import replace_file
 from smoothlink.data.matching import inside, label_names
+from smoothlink.data.overwrite import WATCH_KEY
 from smoothlink.errors import DataError
 from smoothlink.machines.seeded_numbers import uniforms
 from smoothlink.metrics.names import KS
@@ -36,10 +37,13 @@ Array = NDArray[Any]
 FALSE_ALARMS = 0.01  # over a whole watch, however long
 SLOPES = np.array([0.0, 0.5, -0.5, 1.0, -1.0, 1.9, -1.9, 0.0, 0.0])  # of each bet: on high or low ranks,
 CURVES = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.8, -0.9])  # on both ends or on the middle, or on nothing
-JUMPS = np.array([[0.0], [1e-4], [1e-2]])  # share of the capital that changes its bet at each row
+JUMPS = (0.0, 1e-4, 1e-2)  # share of the capital that changes its bet at each row: one part of it for each
+SLOPE, CURVE = np.tile(SLOPES, len(JUMPS)), 6 * np.tile(CURVES, len(JUMPS))  # (m,) bets of all parts
+MEANS = 1 - CURVE / 12  # (m,) so that each bet has the mean 1
+MOVES = np.kron(np.eye(len(JUMPS)), np.ones((len(SLOPES), len(SLOPES)))) / len(SLOPES)
+MOVES = np.eye(len(SLOPE)) + np.repeat(JUMPS, len(SLOPES))[:, None] * (MOVES - np.eye(len(SLOPE)))  # (m, m)
 SHIFTED_LABELS = 5  # that a status names
 RATE = Values(number=Interval(0, 1, with_low=False, with_high=False))
-STATE_KEY = "smoothlink_watch"  # the first key of a file of a watch
 STATE_VERSION = 1
 
 
@@ -54,7 +58,8 @@ class RowSums(NamedTuple):
     labels: Array  # (c,) true labels by label
 
     def __add__(self, other: RowSums) -> RowSums:  # type: ignore[override]
-        return RowSums(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+        pairs: list[tuple[Any, Any]] = list(zip(self, other, strict=True))
+        return RowSums(*(mine + theirs for mine, theirs in pairs))
 
     @property
     def f1(self) -> float:
@@ -97,7 +102,7 @@ def score_rows(model: Model, rows: Any, sizes: Array) -> ScoredRows:
             ranking.add(S, P)
             labels_sum[labels] = P.sum(axis=0, dtype=np.float64)
             if not model.multiclass:
-                above = P >= thresholds[labels]
+                above = thresholds[labels] <= P
                 found, predicted = found + float(P[above].sum(dtype=np.float64)), predicted + int(above.sum())
         best = ranking.best()
         first, p = best.indices[:, 0], best.values[:, 0]
@@ -134,8 +139,8 @@ class NewRows(NamedTuple):
         """Returns the texts, or the rows X, for a model."""
         classifier, unknown, X = inside(model), None, rows
         if classifier is not model:
-            texts = list(model._texts(rows))  # type: ignore[union-attr]
-            features = model.features_  # type: ignore[union-attr]
+            texts = list(model._texts(rows))
+            features = model.features_
             X = features.transform(texts)
             unknown = None if features.unknown_ is None else features.unknown_words(texts)
         if (X.shape[0] if hasattr(X, "shape") else len(X)) == 0:
@@ -171,21 +176,18 @@ class Martingale:
 
     def __init__(self, counts: Array) -> None:
         self.counts = np.array(counts, np.float64)  # (BINS,) rows so far
-        self.capital = np.full((len(JUMPS), len(SLOPES)), 1 / (len(JUMPS) * len(SLOPES)))  # share of each bet
+        self.capital = np.full(len(SLOPE), 1 / len(SLOPE))  # share of each bet
         self.log = self.highest = 0.0  # of the whole capital, now and at its highest
         self.rows = 0
 
     def add(self, bins: Array, seed: int) -> None:
         """Bets on the next rows, whose bins are (n,)."""
-        counts, total, E = self.counts, self.counts.sum(), len(SLOPES)
+        counts, total = self.counts, self.counts.sum()
         for b, u in zip(bins.tolist(), uniforms(seed, self.rows, len(bins)).tolist(), strict=True):
             rank = (counts[:b].sum() + u * (counts[b] + 1)) / (total + 1) - 0.5
             counts[b] += 1
             total += 1
-            each = self.capital.sum(axis=1, keepdims=True)
-            capital = (self.capital + JUMPS * (each / E - self.capital)) * (
-                1 + SLOPES * rank + CURVES * (6 * rank * rank - 0.5)
-            )
+            capital = (self.capital @ MOVES) * (MEANS + SLOPE * rank + CURVE * (rank * rank))
             gain = float(capital.sum())
             self.capital = capital / gain
             self.log += math.log(gain)
@@ -265,21 +267,22 @@ class Watch:
         self.model = model
         fitted, features = inside(model).model_, getattr(model, "features_", None)
         unknown = getattr(features, "unknown_", None)
-        self.before, self.words_before = fitted.reference, None if unknown is None else unknown.words
+        before, self.words_before = fitted.reference, None if unknown is None else unknown.words
         counts = {} if unknown is None else {"unknown": unknown.texts}
         if reference is not None:
             rows = NewRows.of(model, reference)
-            self.before = reference_of_rows(fitted, rows.scored(model))
+            before = reference_of_rows(fitted, rows.scored(model))
             if rows.unknown is not None:
                 counts, self.words_before = {"unknown": count("unknown", rows.unknown)}, rows.unknown.sum(axis=0)
-        if self.before is None:
+        if before is None:
             raise DataError(
                 "The model has no held-out rows to compare with: it is of a version before 0.9, or was trained without "
                 "calibration.\nTrain it again, or pass rows as they should be, which it was not trained on: "
                 "Watch(model, reference=rows), smoothlink watch --reference FILE."
             )
+        self.before: Reference = before
         for name in ("top", "frequency", "length"):
-            if (known := getattr(self.before, name)) is not None:
+            if (known := getattr(before, name)) is not None:
                 counts[name] = known
         self.test = SequentialTest(counts, false_alarms)
         self.sums = RowSums(0, np.zeros(len(KS)), 0.0, 0.0, 0.0, np.zeros(fitted.n_labels))
@@ -305,9 +308,9 @@ class Watch:
         if not self.sums.rows:
             raise DataError("The watch has seen no rows yet.\nPass some to add().")
         before, test = self.before, self.test
-        length = test.tests.get("length")
-        lengths = (length.counts - before.length, before.length) if length is not None else ()
-        now, then = (median_length(counts) for counts in lengths) if lengths else (math.nan, math.nan)
+        length = now = math.nan
+        if before.length is not None and "length" in test.tests:
+            length, now = median_length(before.length), median_length(test.tests["length"].counts - before.length)
         return Status(
             rows=self.sums.rows,
             expected_p1=float(self.sums.hits[0] / self.sums.rows),
@@ -318,7 +321,7 @@ class Watch:
             unknown_words=share(self.words),
             unknown_words_before=math.nan if self.words_before is None else share(self.words_before),
             length=now,
-            length_before=then,
+            length_before=length,
             labels=shifted_labels(self.sums, before, [str(name) for name in label_names(inside(self.model))]),
             evidence=test.evidence,
             false_alarms=test.false_alarms,
@@ -330,7 +333,7 @@ class Watch:
         """Returns all that a watch has seen, in JSON's types, for `Watch.resumed` to go on from."""
         before = None if self.before is inside(self.model).model_.reference else self.before
         return {
-            STATE_KEY: STATE_VERSION,
+            WATCH_KEY: STATE_VERSION,
             "model": fingerprint(inside(self.model).model_),
             "false_alarms": self.test.false_alarms,
             "sums": [as_list(value) for value in self.sums],
@@ -346,15 +349,18 @@ class Watch:
     @classmethod
     def resumed(cls, model: FittedModel, state: Mapping[str, Any]) -> Self:
         """Returns the watch of a `state`, which goes on as if it had never stopped."""
-        if STATE_KEY not in state:
+        if WATCH_KEY not in state:
             raise DataError("This is no state of a watch.\nPass what Watch.state() returned.")
-        if state[STATE_KEY] != STATE_VERSION or state.get("model") != fingerprint(inside(model).model_):
+        if state[WATCH_KEY] != STATE_VERSION or state.get("model") != fingerprint(inside(model).model_):
             raise DataError("The watch is of another model.\nGo on with that model, or begin a new watch.")
         watch = cls.__new__(cls)
         try:
             watch.model, fitted = model, inside(model).model_
             given, words = state["before"], state["words_before"]
-            watch.before = fitted.reference if given is None else Reference(*(as_array(v) for v in given))
+            before = fitted.reference if given is None else Reference(*(as_array(v) for v in given))
+            if before is None:
+                raise ValueError("before")
+            watch.before = before
             watch.words_before = None if words is None else np.array(words)
             watch.words = np.array(state["words"])
             watch.sums = RowSums(*(as_array(value) for value in state["sums"]))
@@ -362,7 +368,7 @@ class Watch:
             for name, (counts, capital, *numbers) in state["tests"].items():
                 test = watch.test.tests[name] = Martingale(np.array(counts))
                 test.capital, (test.log, test.highest, test.rows) = np.array(capital), numbers
-                fits = test.counts.shape == (BINS,) and test.capital.shape == (len(JUMPS), len(SLOPES))
+                fits = test.counts.shape == (BINS,) and test.capital.shape == SLOPE.shape
                 if not fits or name not in BINNED:
                     raise ValueError(name)
             if len(watch.sums.labels) != fitted.n_labels or not watch.test.tests:

@@ -646,7 +646,7 @@ def check_arrays(arrays: dict[str, Array], meta: dict[str, Any], V: Weights) -> 
         "calibration_values": (np.float64, knots),
         **{f"reference_{name}": (np.float64, (BINS,)) for name in ("top", "frequency", "length")},
         "reference_labels": (np.float32, (c,)),
-        "reference_by_size": (np.float64, (4,)),
+        "reference_by_size": (np.float64, (2,)),
         "calibration_labels": (np.float64, (3 if len(arrays.get("calibration_labels", ())) == 3 else 5, c)),
     }
     for name in ("scale_shift", "scale_factor"):  # files before 0.4 have them in float32

@@ -189,14 +189,14 @@ def calibrate(
         metrics["micro_f1"] = float(found.reached["f1"])
     reference = None
     if metrics is not None:
-        lengths = [None if part.embedded is None else row_lengths(part.embedded[:most]) for part in held]
-        sizes = [None if part.sizes is None else part.sizes[:most] for part in held]
+        lengths = [row_lengths(part.embedded[:most]) for part in held if part.embedded is not None]
+        sizes = [part.sizes[:most] for part in held if part.sizes is not None]
         reference = Reference(
             count("top", likeliest, weights),
             count("frequency", frequencies[top.labels], weights),
-            None if lengths[0] is None else count("length", np.concatenate(lengths), weights),
+            count("length", np.concatenate(lengths), weights) if lengths else None,
             means,
-            no_correction() if sizes[0] is None else fit_by_size(likeliest, np.concatenate(sizes), top.hits, weights),
+            fit_by_size(likeliest, np.concatenate(sizes), top.hits, weights) if sizes else no_correction(),
             float(weights @ likeliest / weights.sum()),
             metrics["p@1"],
             metrics.get("micro_f1", metrics["p@1"]),

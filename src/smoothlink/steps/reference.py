@@ -58,29 +58,27 @@ def count(statistic: str, values: Array, w: Array | None = None) -> Array:
 
 def no_correction() -> Array:
     """Returns the numbers of `correct_by_size` that change nothing."""
-    return np.array([0.0, 1.0, 0.0, 0.0])
+    return np.array([0.0, 0.0])
 
 
 def fit_by_size(p: Array, sizes: Array, hits: Array, w: Array) -> Array:
-    """Returns the numbers (4,) of `correct_by_size`: a logistic regression of whether the top label of a row is true
-    (n,) on the logarithm of how many features the row has (n,), beside the log-odds of its probability p (n,).
+    """Returns the numbers (2,) of `correct_by_size`: the slope of a logistic regression of whether the top label of a
+    row is true (n,) on the logarithm of how many features the row has (n,), beside the log-odds of its probability p
+    (n,), and where it changes nothing, the mean.
 
-    A prior worth a row or so keeps it at none where rows are few.
+    There is no intercept: the mean over all rows is the calibration's, and of a few hundred rows it is off by points.
+    A prior worth a row or so keeps the slope at 0 where rows are few.
     """
     x = np.log1p(np.asarray(sizes, np.float64))
-    mean = float(np.average(x, weights=w))
-    deviation = float(np.sqrt(np.average((x - mean) ** 2, weights=w)))
-    if not deviation > 0:
-        return no_correction()
-    A = np.column_stack([np.ones(len(x)), (x - mean) / deviation])
-    theta, offset = np.zeros(2), log_odds(p)
+    mean, slope, offset = float(np.average(x, weights=w)), 0.0, log_odds(p)
+    x -= mean
     for _ in range(30):
-        q = 1 / (1 + np.exp(-(offset + A @ theta)))
-        step = np.linalg.solve((A.T * (w * q * (1 - q))) @ A + np.eye(2), A.T @ (w * (q - hits)) + theta)
-        theta -= step
-        if np.abs(step).max() < 1e-8:
+        q = 1 / (1 + np.exp(-(offset + slope * x)))
+        step = (x @ (w * (q - hits)) + slope) / (x * x @ (w * q * (1 - q)) + 1)
+        slope -= float(step)
+        if abs(step) < 1e-8:
             break
-    return np.array([mean, deviation, *theta]) if np.isfinite(theta).all() else no_correction()
+    return np.array([mean, slope]) if np.isfinite(slope) else no_correction()
 
 
 def correct_by_size(numbers: Array, p: Array, sizes: Array) -> Array:
@@ -88,8 +86,8 @@ def correct_by_size(numbers: Array, p: Array, sizes: Array) -> Array:
 
     The few features of a short text may all speak for one label, and its probability does not say how few they are.
     """
-    mean, deviation, a, b = numbers
-    return np.asarray(1 / (1 + np.exp(-(log_odds(p) + a + b * (np.log1p(sizes) - mean) / deviation))))
+    mean, slope = numbers
+    return np.asarray(1 / (1 + np.exp(-(log_odds(p) + slope * (np.log1p(sizes) - mean)))))
 
 
 def log_odds(p: Array) -> Array:
@@ -104,7 +102,7 @@ class Reference(NamedTuple):
     frequency: Array  # (BINS,) rows by the training frequency of their top label
     length: Array | None  # (BINS,) rows by the length of h; None where the model has no embedding
     labels: Array  # (c,) float32, mean probability of each label
-    by_size: Array  # (4,) of `correct_by_size`
+    by_size: Array  # (2,) of `correct_by_size`
     expected_p1: float  # mean probability of the top label
     p1: float  # share of the rows whose top label is true; nan where nothing was measured
     f1: float  # micro-F1 of the label sets

@@ -114,6 +114,8 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         self.token_pattern = token_pattern
         self.hashing = hashing
 
+    unknown_: UnknownWords | None  # how many words of a training text the others lack; None without a vocabulary
+
     def fit(self, texts: Iterable[str], y: object = None) -> Self:
         """Learns the vocabulary and how rare its n-grams are."""
         self.fit_transform(texts)
@@ -318,7 +320,7 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         self.blocks_: list[NgramBlock] = blocks
         self.numbers_ = None
         self.idf_: Array = np.zeros(0, np.float32) if idf is None else idf  # (d,), or empty
-        self.unknown_: UnknownWords | None = None
+        self.unknown_ = None
         for name in DERIVED:
             self.__dict__.pop(name, None)
 
