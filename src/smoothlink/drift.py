@@ -37,11 +37,7 @@ Array = NDArray[Any]
 FALSE_ALARMS = 0.01  # over a whole watch, however long
 SLOPES = np.array([0.0, 0.5, -0.5, 1.0, -1.0, 1.9, -1.9, 0.0, 0.0])  # of each bet: on high or low ranks,
 CURVES = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.8, -0.9])  # on both ends or on the middle, or on nothing
-JUMPS = (0.0, 1e-4, 1e-2)  # share of the capital that changes its bet at each row: one part of it for each
-SLOPE, CURVE = np.tile(SLOPES, len(JUMPS)), 6 * np.tile(CURVES, len(JUMPS))  # (m,) bets of all parts
-MEANS = 1 - CURVE / 12  # (m,) so that each bet has the mean 1
-MOVES = np.kron(np.eye(len(JUMPS)), np.ones((len(SLOPES), len(SLOPES)))) / len(SLOPES)
-MOVES = np.eye(len(SLOPE)) + np.repeat(JUMPS, len(SLOPES))[:, None] * (MOVES - np.eye(len(SLOPE)))  # (m, m)
+JUMPS = np.array([0.0, 1e-4, 1e-2])  # share of the capital that changes its bet at each row: one part of it for each
 SHIFTED_LABELS = 5  # that a status names
 RATE = Values(number=Interval(0, 1, with_low=False, with_high=False))
 STATE_VERSION = 1
@@ -176,22 +172,16 @@ class Martingale:
 
     def __init__(self, counts: Array) -> None:
         self.counts = np.array(counts, np.float64)  # (BINS,) rows so far
-        self.capital = np.full(len(SLOPE), 1 / len(SLOPE))  # share of each bet
+        self.capital = np.full((len(JUMPS), len(SLOPES)), 1 / (len(JUMPS) * len(SLOPES)))  # share of each bet
         self.log = self.highest = 0.0  # of the whole capital, now and at its highest
         self.rows = 0
 
     def add(self, bins: Array, seed: int) -> None:
         """Bets on the next rows, whose bins are (n,)."""
-        counts, total = self.counts, self.counts.sum()
-        for b, u in zip(bins.tolist(), uniforms(seed, self.rows, len(bins)).tolist(), strict=True):
-            rank = (counts[:b].sum() + u * (counts[b] + 1)) / (total + 1) - 0.5
-            counts[b] += 1
-            total += 1
-            capital = (self.capital @ MOVES) * (MEANS + SLOPE * rank + CURVE * (rank * rank))
-            gain = float(capital.sum())
-            self.capital = capital / gain
-            self.log += math.log(gain)
-            self.highest = max(self.highest, self.log)
+        from smoothlink.machines.prediction_kernels import bet_on_ranks
+
+        draws, bets = uniforms(seed, self.rows, len(bins)), (SLOPES, CURVES, JUMPS)
+        self.log, self.highest = bet_on_ranks(bins, draws, *bets, self.counts, self.capital, self.log, self.highest)
         self.rows += len(bins)
 
 
@@ -368,7 +358,7 @@ class Watch:
             for name, (counts, capital, *numbers) in state["tests"].items():
                 test = watch.test.tests[name] = Martingale(np.array(counts))
                 test.capital, (test.log, test.highest, test.rows) = np.array(capital), numbers
-                fits = test.counts.shape == (BINS,) and test.capital.shape == SLOPE.shape
+                fits = test.counts.shape == (BINS,) and test.capital.shape == (len(JUMPS), len(SLOPES))
                 if not fits or name not in BINNED:
                     raise ValueError(name)
             if len(watch.sums.labels) != fitted.n_labels or not watch.test.tests:
