@@ -38,7 +38,7 @@ KINDS = {"words": "word", "characters": "char_wb"}
 
 
 DERIVED = ("_ready", "_words")  # attributes that are made when they are first needed
-UNKNOWN_SAMPLED = 10_000  # training texts that say how many words of a text are unknown
+UNKNOWN_SAMPLED = 1000  # training texts, and up to twice as many, that say how many words of a text are unknown
 
 
 class KnownWords(NamedTuple):
@@ -146,7 +146,7 @@ class TextFeatures(TransformerMixin, BaseEstimator):
             self._keep(self.blocks_, (np.log((1 + n) / (1 + df)) + 1).astype(np.float32))
         if self._known_words() is not None:
             some = documents[:: max(1, n // UNKNOWN_SAMPLED)]
-            self.unknown_ = UnknownWords.of(self.unknown_words(some, df <= self._limits(n)["min_df"]))
+            self.unknown_ = UnknownWords.of(self.unknown_words(some, self._rare(C, df)))
         self.numbers_: NumberScale | None = NumberScale.of(numbers)
         return self._with_numbers(self._weighed(C), numbers)
 
@@ -217,6 +217,16 @@ class TextFeatures(TransformerMixin, BaseEstimator):
             columns = [known.columns.get(word) for word in words]
             found.extend((sum(j is None or (rare is not None and rare[j]) for j in columns), len(words)))
         return np.array(found, np.int64).reshape(-1, 2)
+
+    def _rare(self, C: sp.csr_array, df: Array) -> Array:
+        """Returns which columns (d,) the vocabulary would lack without one of the texts that have them, from counts (n,
+        d) and how many texts each is in (d,): those in too few texts, or not frequent enough to be kept."""
+        limits, width = self._limits(C.shape[0]), self.blocks_[0].width
+        rare = np.asarray(df <= limits["min_df"])
+        if width == limits["max_features"]:
+            total = np.bincount(C.indices, C.data, C.shape[1])[:width]
+            rare[:width] |= total - total / np.maximum(df[:width], 1) < total.min()
+        return rare
 
     def _known_words(self) -> KnownWords | None:
         """Returns the single words that have a column, made once; None where features are hashed or have none."""
