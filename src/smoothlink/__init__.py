@@ -39,6 +39,8 @@ _PLACES = {
     "Reading": "smoothlink.data.matching",
     "predict_files": "smoothlink.file_prediction",
     "evaluate_files": "smoothlink.file_evaluation",
+    "Watch": "smoothlink.drift",
+    "expected_metrics": "smoothlink.drift",
     "tune": "smoothlink.search",
     "Space": "smoothlink.search.space",
     "stratified_split": "smoothlink.steps.split",
@@ -82,6 +84,8 @@ if TYPE_CHECKING:
     from smoothlink.data.read import write as write
     from smoothlink.distributed.client import cluster as cluster
     from smoothlink.distributed.input_files import Files as Files
+    from smoothlink.drift import Watch as Watch
+    from smoothlink.drift import expected_metrics as expected_metrics
     from smoothlink.errors import ClusterError as ClusterError
     from smoothlink.errors import DataError as DataError
     from smoothlink.errors import DeviceError as DeviceError

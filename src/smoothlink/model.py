@@ -19,6 +19,7 @@ from smoothlink.steps.calibrate import FEW_SCORES, LEAST_PROBABILITY, Calibratio
 from smoothlink.steps.featurize import Features
 from smoothlink.steps.infer import RunningTopK
 from smoothlink.steps.landmarks import Landmarks
+from smoothlink.steps.reference import Reference
 from smoothlink.steps.scale import Scaling
 from smoothlink.steps.squared import prior
 from smoothlink.steps.thresholds import HALF
@@ -83,6 +84,7 @@ class Model:
     thresholds: Array  # (c,) for a high F1 of each label, from held-out rows
     threshold: float | None = HALF  # of all labels, by the model's aim; None: `thresholds`
     sparse_weights: SparseWeights | None = None  # D (d + 1, c), of joint training and of the ridge onto all labels
+    reference: Reference | None = None  # what held-out rows were like, where there were any
     trees: Trees | None = None  # whose predictions stand beside the scaled x, where there are any
     verification: Verification | None = None  # of the mapped arrays, where it goes on in the background
     block_bytes: int = BLOCK_BYTES  # of scores or features at a time

@@ -33,6 +33,7 @@ from smoothlink.solve import Cholesky, ConjugateGradient, DualCholesky
 from smoothlink.steps.calibrate import Calibration
 from smoothlink.steps.featurize import DISTRIBUTIONS, Draw, Features, parse_kernel
 from smoothlink.steps.landmarks import Landmarks
+from smoothlink.steps.reference import BINS, reference_of
 from smoothlink.steps.scale import Scaling
 from smoothlink.steps.thresholds import HALF
 from smoothlink.steps.trees import Trees
@@ -167,6 +168,8 @@ def model_arrays(classifier: SmoothLinkClassifier, dtype: str, prune: float = 0.
     }
     if model.calibration.labels is not None:
         arrays["calibration_labels"] = model.calibration.labels
+    if model.reference is not None:
+        arrays |= model.reference.arrays
     if model.W is not None:
         arrays |= model.W.to_arrays("W", dtype)
     if model.sparse_weights is not None:
@@ -248,6 +251,7 @@ def model_meta(classifier: SmoothLinkClassifier) -> dict[str, Any]:
         **({"threshold": model.threshold} if model.has_aim else {}),
         **({"first": list(model.calibration.top1)} if model.calibration.recalibrates_top1 else {}),
         "total": float(model.total),
+        **({} if model.reference is None else {"reference": model.reference.numbers}),
         **({} if classifier.zero_based_ is None else {"zero_based": classifier.zero_based_}),
         **({} if classifier.training_rows_ is None else {"training_rows_every": classifier.training_rows_.every}),
         "landmarks": None if not isinstance(inputs, Landmarks) else [str(inputs.kernel), float(inputs.length)],
@@ -491,6 +495,7 @@ def build_model(arrays: dict[str, Array], meta: dict[str, Any], V: Weights) -> M
         threshold=meta.get("threshold", HALF),
         sparse_weights=sparse_weights_of(arrays, meta["n_features_in"], V.shape[1]),
         trees=trees_of(arrays, meta["n_features_in"]),
+        reference=reference_of(arrays, meta.get("reference")),
     )
 
 
@@ -611,6 +616,7 @@ def check_meta(meta: dict[str, Any]) -> None:
         "dtype": meta.get("dtype") in DTYPES,
         "draws": isinstance(meta.get("draws", {}), dict),
         "threshold": isinstance(meta.get("threshold"), float | None),
+        "reference": fits_reference(meta.get("reference")),
         "landmarks": meta["landmarks"] is None or fits_landmarks(meta["landmarks"]),
         "scale": meta["scale"] in ("none", "unit", "variance"),
         "loss": meta["loss"] in (("squared", "softmax") if meta["multiclass"] else ("squared", "logistic")),
@@ -625,6 +631,13 @@ def fits_landmarks(found: Any) -> bool:
     if not (isinstance(found, list) and len(found) == 2 and isinstance(found[0], str)):
         return False
     return parse_kernel(found[0]).name != "linear" and isinstance(found[1], float) and found[1] > 0
+
+
+def fits_reference(found: Any) -> bool:
+    """Returns whether this is None, or the numbers of a reference."""
+    return found is None or (
+        isinstance(found, list) and len(found) == 3 and all(isinstance(number, float) for number in found)
+    )
 
 
 class Sizes(NamedTuple):
@@ -675,6 +688,9 @@ def check_arrays(arrays: dict[str, Array], meta: dict[str, Any], V: Weights) -> 
         "thresholds": (np.float64, (c,)),
         "calibration_knots": (np.float64, knots),
         "calibration_values": (np.float64, knots),
+        **{f"reference_{name}": (np.float64, (BINS,)) for name in ("top", "frequency", "length")},
+        "reference_labels": (np.float32, (c,)),
+        "reference_by_size": (np.float64, (2,)),
         "calibration_labels": (np.float64, (3 if len(arrays.get("calibration_labels", ())) == 3 else 5, c)),
     }
     for name in ("scale_shift", "scale_factor"):  # files before 0.4 have them in float32
@@ -684,6 +700,9 @@ def check_arrays(arrays: dict[str, Array], meta: dict[str, Any], V: Weights) -> 
         optional |= {"calibration_labels"}
     elif not knots[0]:
         raise ModelFileError("it has maps of labels, but not the one that they share. Save the model again.")
+    if meta.get("reference") is None:  # files before 0.9, and models without held-out rows
+        optional |= {f"reference_{name}" for name in ("top", "frequency", "labels", "by_size")}
+    optional |= {"reference_length"}
     if not {"input_R", "input_b"} & arrays.keys():
         optional |= {"input_R", "input_b"}
     if V.files:  # which hold it

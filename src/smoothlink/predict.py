@@ -31,7 +31,7 @@ Array = NDArray[Any]
 ModelRows = Any  # what `model.embed_rows` returns: an array, EmbeddedRows or RawRows
 
 
-class Watch(Protocol):
+class Observer(Protocol):
     """Is shown all probabilities, some labels at a time."""
 
     def add(self, labels: slice, P: Array, Y: sp.csr_array) -> None:
@@ -275,7 +275,7 @@ def predictions(
     k: int = 5,
     rank_by: str = "probability",
     thresholds: Array | None = None,
-    watch: Watch | None = None,
+    watch: Observer | None = None,
 ) -> Predictions:
     """Returns all that `metrics.evaluate` needs, of embedded rows whose true labels are Y (n, >= c), in one pass.
 
@@ -297,7 +297,7 @@ def label_part(
     k: int = 5,
     rank_by: str = "probability",
     thresholds: Array | None = None,
-    watch: Watch | None = None,
+    watch: Observer | None = None,
 ) -> LabelPart:
     """Returns the predictions for some of the labels: they are independent, once the rows are all there.
 

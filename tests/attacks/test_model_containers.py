@@ -32,7 +32,7 @@ def header_text(entries=ENTRIES, data=DATA, description=None, **content):
             crc[name] = zlib.crc32(data[begin:end])
         except (TypeError, ValueError, KeyError):
             crc[name] = 0
-    stated = {"format": "smoothlink", "format_version": 8, "versions": {}, "meta": {}, "arrays": crc} | content
+    stated = {"format": "smoothlink", "format_version": 9, "versions": {}, "meta": {}, "arrays": crc} | content
     covered = json.dumps(stated | {"header": entries}, sort_keys=True, separators=(",", ":"))
     own = json.dumps(stated | {"crc32": zlib.crc32(covered.encode())})
     metadata = {"smoothlink": own if description is None else description}

@@ -483,3 +483,43 @@ def test_tables_that_are_nested_too_deeply_are_refused(texts):
     for line in (b"[" * 100_000, b'{"a":' * 100_000, b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"):
         content = b'{"columns": ["a", "b"], "labels": "b"}\n' + line
         check_error(texts.post("/table/file?kind=csv", content=content), 422, "Line 2 is not JSON")
+
+
+def watched(made):
+    """The metrics of one process by name."""
+    families = text_string_to_metric_families(made.get("/metrics").text)
+    return {sample.name: sample.value for family in families for sample in family.samples if not sample.labels}
+
+
+def test_metrics_have_the_drift_of_the_rows_served():
+    model = text_model(calibrate=True)
+    with client(model) as made:
+        assert watched(made)["smoothlink_watched_rows_total"] == 0
+        sent = ["apple pear iron", "red wolfram"]
+        made.post("/predict", json={"texts": sent, "threshold": 0.999})
+        made.post("/predict", json={"texts": ["apple"], "only": ["fruit"]})  # which does not say what is best
+        found = watched(made)
+        assert found["smoothlink_watched_rows_total"] == 2
+        best = [ranked[0][1] for ranked in model.predict_topk(sent, k=1)]
+        assert found["smoothlink_expected_precision_at_1"] == pytest.approx(sum(best) / 2, abs=1e-6)
+        assert found["smoothlink_unknown_word_share"] == pytest.approx(1 / 5)
+        assert found["smoothlink_drift_alarm"] == 0
+        for _ in range(3):
+            made.post("/predict", json={"texts": ["wolfram gneiss basalt"] * 40})
+        found = watched(made)
+        assert found["smoothlink_drift_alarm"] == 1
+        assert found["smoothlink_drift_evidence"] > 4.6  # log(100)
+
+
+def test_each_of_several_processes_has_its_part_of_the_false_alarms():
+    from smoothlink.serve.served_rows import ServedRows
+
+    found = ServedRows(text_model(calibrate=True), 4, lambda figures: None)
+    assert found.test.false_alarms == 0.01 / 4
+
+
+def test_a_model_without_held_out_rows_is_served_without_drift():
+    with client(text_model()) as made:
+        made.post("/predict", json={"texts": ["apple"]})
+        assert watched(made)["smoothlink_watched_rows_total"] == 0
+        assert "smoothlink_expected_precision_at_1" not in watched(made)

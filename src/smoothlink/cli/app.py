@@ -25,6 +25,7 @@ from smoothlink.cli.synth_command import synth
 from smoothlink.cli.train_command import train
 from smoothlink.cli.tune_command import tune
 from smoothlink.cli.vocabulary_command import vocabulary
+from smoothlink.cli.watch_command import watch
 
 app = typer.Typer(
     cls=PlainGroup,
@@ -48,6 +49,7 @@ for command in (
     tune,
     reproduce,
     serve,
+    watch,
     info,
     vocabulary,
     convert,

@@ -9,6 +9,7 @@ from pathlib import Path
 from smoothlink.errors import DataError, ModelFileError
 
 PAGE_GENERATOR = '<meta name="generator" content="smoothlink'  # near the beginning of every page we write
+WATCH_KEY = "smoothlink_watch"  # the first key of a file in which a watch goes on
 SETTINGS_KEY = "smoothlink_params"  # the first key of a file that `tune` writes
 
 
@@ -38,6 +39,7 @@ def begins_with(mark: str) -> Callable[[str], bool]:
 OURS: dict[str, tuple[Callable[[str], bool], str]] = {
     "model": (is_model, " and is not a model of smoothlink"),
     "page": (begins_with(PAGE_GENERATOR), " and is not a page that smoothlink wrote"),
+    "watch": (begins_with(f'"{WATCH_KEY}"'), " and is not the state of a watch"),
     "settings": (begins_with(f'"{SETTINGS_KEY}"'), " and does not hold settings of `smoothlink tune`"),
 }
 

@@ -10,7 +10,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from smoothlink.fitting.held_out_metrics import HeldOutRanking
+from smoothlink.machines.arrays import to_host
+from smoothlink.machines.rows import Rows
 from smoothlink.steps.calibrate import Calibration, Histogram, PairSample, TopLabels, fit_multiclass, no_calibration
+from smoothlink.steps.reference import Reference, count, fit_by_size, no_correction
 from smoothlink.steps.squared import softmax_rows
 from smoothlink.steps.thresholds import HALF, Aim, choose_thresholds
 
@@ -32,6 +35,8 @@ class HeldOut(NamedTuple):
     scores: Callable[[slice, int], Array]  # (labels, count) -> scores (count, m) of the first rows
     Y: sp.csr_array  # (h, c)
     w: Array  # (h,) float64
+    embedded: Any = None  # h (h, k) of the rows; None where they have none
+    sizes: Array | None = None  # (h,) how many features each row has; None where that is not at hand
 
 
 class Calibrated(NamedTuple):
@@ -44,6 +49,7 @@ class Calibrated(NamedTuple):
     criterion: float = float("inf")  # smaller is better; inf where nothing was held out
     rows: int = 0  # held out
     metrics: dict[str, float] | None = None  # P@k and micro-F1; None where nothing was held out
+    reference: Reference | None = None  # what the held-out rows were like; None where there are none
 
 
 def not_calibrated(c: int) -> Calibrated:
@@ -153,8 +159,17 @@ def calibrate(
                 ranking.add(S)
         calibration = top.recalibrate(calibration, weights, loss=loss)
 
+    likeliest, means = np.zeros(n, np.float32), np.zeros(c, np.float32)
+
     def probabilities() -> Iterator[tuple[slice, Array, sp.csr_array]]:
-        """Yields labels, the probabilities of all held-out rows as `predict_proba` returns them, and the truth."""
+        """Yields labels, the probabilities of all held-out rows as `predict_proba` returns them, and the truth; takes
+        note of the highest of each row and of the mean of each label."""
+        for labels, P, true in all_probabilities():
+            np.maximum(likeliest, P.max(axis=1, initial=0), out=likeliest)
+            means[labels] = weights @ P / max(weights.sum(), 1e-300)
+            yield labels, P, true
+
+    def all_probabilities() -> Iterator[tuple[slice, Array, sp.csr_array]]:
         width = c if multiclass else LABEL_BLOCK if pairs is None else max(16, pairs // max(1, n))
         for labels, S, true in blocks(width):
             S = calibration.log_odds(S, labels, loss=loss)
@@ -172,4 +187,30 @@ def calibrate(
     metrics = ranking.precisions(whole, weights)
     if metrics is not None and not multiclass:  # there it is P@1
         metrics["micro_f1"] = float(found.reached["f1"])
-    return Calibrated(calibration, *found, value, sum(len(part.w) for part in held), metrics)
+    reference = None
+    if metrics is not None:
+        lengths = [row_lengths(part.embedded[:most]) for part in held if part.embedded is not None]
+        sizes = [part.sizes[:most] for part in held if part.sizes is not None]
+        reference = Reference(
+            count("top", likeliest, weights),
+            count("frequency", frequencies[top.labels], weights),
+            count("length", np.concatenate(lengths), weights) if lengths else None,
+            means,
+            fit_by_size(likeliest, np.concatenate(sizes), top.hits, weights) if sizes else no_correction(),
+            float(weights @ likeliest / weights.sum()),
+            metrics["p@1"],
+            metrics.get("micro_f1", metrics["p@1"]),
+        )
+    return Calibrated(calibration, *found, value, sum(len(part.w) for part in held), metrics, reference)
+
+
+def row_sizes(rows: Rows, numbers: Array) -> Array | None:
+    """Returns how many features (m,) some rows have; None where they are dense, or not all in this memory."""
+    if not rows.in_memory or not all(hasattr(block.X, "csr") for block in rows.blocks):
+        return None
+    return np.concatenate([np.diff(block.X.csr.indptr) for block in rows.blocks])[numbers] - 1  # the intercept
+
+
+def row_lengths(H: Any) -> Array:
+    """Returns the length (n,) of each embedded row."""
+    return np.sqrt(np.einsum("ij,ij->i", H := np.asarray(to_host(H), np.float64), H))

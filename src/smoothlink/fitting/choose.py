@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from smoothlink.errors import plural
-from smoothlink.fitting.calibration import HeldOut, add_scores, rows_scored
+from smoothlink.fitting.calibration import HeldOut, add_scores, row_sizes, rows_scored
 from smoothlink.fitting.checkpoint import FitState
 from smoothlink.fitting.embedding import Embedded, Embedder, leading_coordinates
 from smoothlink.fitting.holdout import FEW_ROWS, holdouts, validation_rows
@@ -182,7 +182,7 @@ class Fold:
             Phi = link.held_features[count]
             return to_host(dense_product(Phi, to_device_of(Phi, V[:, part])))
 
-        return HeldOut(scores, Y, self.held_weights)
+        return HeldOut(scores, Y, self.held_weights, link.held, row_sizes(self.train, self.held))
 
 
 def make_fold(

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from smoothlink.fitting.calibration import HeldOut, add_scores, criterion, rows_scored
+from smoothlink.fitting.calibration import HeldOut, add_scores, criterion, row_sizes, rows_scored
 from smoothlink.fitting.choose import (
     ALL_DIRECTIONS,
     RIDGES,
@@ -72,7 +72,7 @@ def held_out(Y: sp.csr_array, rows: Rows, held: Array, smoother: Array) -> HeldO
     def scores(labels: slice, count: int) -> Array:
         return np.ascontiguousarray((by_label[:, labels].T @ across[:, :count]).T, np.float32)
 
-    return HeldOut(scores, Y[held], rows.w[held].astype(np.float64))
+    return HeldOut(scores, Y[held], rows.w[held].astype(np.float64), sizes=row_sizes(rows, held))
 
 
 def suits_full_rank(problem: Problem, request: Request) -> bool:

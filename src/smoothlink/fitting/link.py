@@ -89,6 +89,7 @@ def link_model(problem: Problem, rows: Rows, fitted: FittedLink, settings: Setti
         calibration=calibrated.calibration,
         thresholds=calibrated.thresholds,
         threshold=calibrated.threshold,
+        reference=calibrated.reference,
         **label_totals(rows),
         trees=problem.inputs.trees,
     )

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from smoothlink.fitting.calibration import Calibrated, HeldOut, calibrate, not_calibrated
+from smoothlink.fitting.calibration import Calibrated, HeldOut, calibrate, not_calibrated, row_sizes
 from smoothlink.fitting.checkpoint import FitState, describe_fit, open_state
 from smoothlink.fitting.choose import ALL_DIRECTIONS, Point, choose, climb
 from smoothlink.fitting.embedding import Convergence, Embedded
@@ -73,7 +73,7 @@ from smoothlink.fitting.validate import Validation, saved_validation, validate
 from smoothlink.machines.arrays import take_rows, to_host
 from smoothlink.machines.host_and_device import HOST, Machine, find_machine, retry_with_smaller_blocks
 from smoothlink.machines.rows import Rows
-from smoothlink.model import DecoderInputs, Model
+from smoothlink.model import DecoderInputs, EmbeddedRows, Model
 from smoothlink.solve import DualCholesky
 from smoothlink.solve.leave_out import fitted_ridge
 from smoothlink.steps.embed import label_means
@@ -192,6 +192,7 @@ def fit_at_full_rank(problem: Problem, settings: Settings, request: Request, clo
         calibration=calibrated.calibration,
         thresholds=calibrated.thresholds,
         threshold=calibrated.threshold,
+        reference=calibrated.reference,
     )
     choice = full_rank_choice(problem, settings, found, request)
     no_embedding = np.zeros((0, choice.settings.rank)), np.zeros(0), float("nan"), Convergence()
@@ -351,6 +352,7 @@ def fit_and_calibrate(
         calibration=calibrated.calibration,
         thresholds=calibrated.thresholds,
         threshold=calibrated.threshold,
+        reference=calibrated.reference,
         **label_totals(problem.rows),
     )
     return model, found.embedded, calibrated._replace(rows=len(held))
@@ -361,14 +363,16 @@ def calibrate_model(found: OneFit, problem: Problem, held: Array, aim: Aim) -> C
     model = found.model
     frequencies = np.clip(model.counts / max(model.total, 1e-300), 0, 1)
     model = replace(model, counts=np.maximum(model.counts, 1))  # labels without training rows score as the others here
-    inputs = model.featurize(found.rows(held))
+    rows = found.rows(held)
+    inputs = model.featurize(rows)
 
     def scores(labels: slice, count: int) -> Array:
         X = None if inputs.X is None else inputs.X[:count]
         part = DecoderInputs(inputs.Phi[:count], inputs.without_features[:count], X)
         return to_host(model.score(part, labels))
 
-    part = HeldOut(scores, problem.Y[held], problem.rows.w[held].astype(np.float64))
+    H = rows.H if isinstance(rows, EmbeddedRows) else rows
+    part = HeldOut(scores, problem.Y[held], problem.rows.w[held].astype(np.float64), H, row_sizes(problem.rows, held))
     return calibrate([part], frequencies, model.loss, multiclass=problem.multiclass, aim=aim)
 
 

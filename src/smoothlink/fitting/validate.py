@@ -17,6 +17,7 @@ from smoothlink.fitting.settings import ChosenSettings, Problem, Report, Request
 from smoothlink.machines.arrays import contiguous, to_host
 from smoothlink.steps.calibrate import Calibration
 from smoothlink.steps.embed import label_means
+from smoothlink.steps.reference import reference_of
 from smoothlink.steps.squared import squared, squared_parts
 from smoothlink.weights import ArrayWeights
 
@@ -278,17 +279,21 @@ def saved_validation(choice: ChosenSettings, request: Request, report: Report | 
         maps = arrays["knots"], arrays["values"], meta["temperature"], tuple(meta["first"]), arrays.get("labels")
         calibration = Calibration(*maps)
         chosen = meta["threshold"], meta["reached"], meta["criterion"], meta["rows"], meta["metrics"]
-        calibrated = Calibrated(calibration, arrays["thresholds"], *chosen)
+        reference = reference_of(arrays, meta["reference"])
+        calibrated = Calibrated(calibration, arrays["thresholds"], *chosen, reference)
         found = Validation(replace(choice.settings, **meta["settings"]), calibrated, meta["criteria"])
     else:
         found = validate(choice, request, report=report)
         settings = {name: getattr(found.settings, name) for name in ("final_ridge", "loss", "passes")}
-        calibration, thresholds, threshold, reached, value, rows, metrics = found.calibrated
+        calibration, thresholds, threshold, reached, value, rows, metrics, reference = found.calibrated
         meta = {"settings": settings, "criterion": value, "rows": rows, "criteria": found.criteria, "metrics": metrics}
         meta |= {"threshold": threshold, "reached": reached}
         meta |= {"temperature": float(calibration.temperature), "first": list(calibration.top1)}
         arrays = {"knots": calibration.knots, "values": calibration.values, "thresholds": thresholds}
         arrays |= {} if calibration.labels is None else {"labels": calibration.labels}
+        if reference is not None:
+            arrays |= reference.arrays
+        meta |= {"reference": None if reference is None else reference.numbers}
         state.save("calibrate", meta, **arrays)
     state.remove("held")  # what fits without the held-out rows saved
     return found

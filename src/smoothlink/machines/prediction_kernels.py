@@ -453,3 +453,47 @@ def add_sparse_to_some(
                 if q < end and labels[q] == some[j]:
                     total[j] += x[p] * values[q]
         S[i] += total
+
+
+@compiled()
+def bet_on_ranks(
+    bins: Array,
+    draws: Array,
+    slopes: Array,
+    curves: Array,
+    jumps: Array,
+    counts: Array,
+    capital: Array,
+    log: float,
+    highest: float,
+) -> tuple[float, float]:
+    """Returns the logarithm of the capital of bets after the next rows, and of its highest value so far.
+
+    The rank p of a row, whose bin is given (n,), is among `counts` (BINS,), which it joins; draws (n,) break the ties.
+    Bet e multiplies by 1 + slopes[e] (p - 1/2) + curves[e] (6 (p - 1/2)^2 - 1/2), whose mean is 1. `capital` (J, E),
+    the share of each bet, is changed in place: in part j a share jumps[j] moves to the mean of all bets first.
+    """
+    parts, bets = capital.shape
+    total = counts.sum()
+    for i in range(len(bins)):
+        below = 0.0
+        for b in range(bins[i]):
+            below += counts[b]
+        rank = (below + draws[i] * (counts[bins[i]] + 1)) / (total + 1) - 0.5
+        counts[bins[i]] += 1
+        total += 1
+        whole = 0.0
+        for j in range(parts):
+            mean = 0.0
+            for e in range(bets):
+                mean += capital[j, e] / bets
+            for e in range(bets):
+                share = capital[j, e] + jumps[j] * (mean - capital[j, e])
+                capital[j, e] = share * (1 + slopes[e] * rank + curves[e] * (6 * rank * rank - 0.5))
+                whole += capital[j, e]
+        for j in range(parts):
+            for e in range(bets):
+                capital[j, e] /= whole
+        log += np.log(whole)
+        highest = max(highest, log)
+    return log, highest

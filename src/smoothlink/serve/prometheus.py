@@ -6,15 +6,31 @@ import os
 from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import InfoMetricFamily, Metric
+from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
+
+from smoothlink.serve.served_rows import RowFigures
 
 MULTIPROCESS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # prometheus_client looks for it when it is imported
 TIMED_PATHS = ("/predict", "/explain", "/labels", "/table", "/table/file", "/corrections")
 PATHS = (*TIMED_PATHS, "/model", "/health", "/metrics", "/")  # all others count as "other"
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+RATIOS = (  # name, help, and the counters of which it is the ratio, over all processes
+    (
+        "smoothlink_expected_precision_at_1",
+        "Expected P@1 since the start: mean probability of top labels.",
+        "smoothlink_expected_hits_total",
+        "smoothlink_watched_rows_total",
+    ),
+    (
+        "smoothlink_unknown_word_share",
+        "Share of the words of texts that the model does not know, since the start.",
+        "smoothlink_unknown_words_total",
+        "smoothlink_words_total",
+    ),
+)
 
 
 class ServerMetrics(Collector):
@@ -47,6 +63,26 @@ class ServerMetrics(Collector):
             registry=registry,
             buckets=SECONDS,
         )
+        self.watched = Counter("smoothlink_watched_rows", "Rows that drift is measured on.", registry=registry)
+        self.expected_hits = Counter(
+            "smoothlink_expected_hits", "Sum of the probabilities of their top labels.", registry=registry
+        )
+        self.words = Counter("smoothlink_words", "Different words of their texts.", registry=registry)
+        self.unknown_words = Counter(
+            "smoothlink_unknown_words", "Words of their texts that the model does not know.", registry=registry
+        )
+        self.evidence = Gauge(
+            "smoothlink_drift_evidence",
+            "Logarithm of the largest capital of bets against unchanged rows, over the number of bets.",
+            registry=registry,
+            multiprocess_mode="livemax",
+        )
+        self.alarm = Gauge(
+            "smoothlink_drift_alarm",
+            "1 from the moment that rows are found to have changed, 0 before.",
+            registry=registry,
+            multiprocess_mode="livemax",
+        )
         self.batches = Histogram(
             "smoothlink_batch_requests",
             "Requests, or pieces of large ones, per batch.",
@@ -60,11 +96,25 @@ class ServerMetrics(Collector):
         if path in TIMED_PATHS:
             self.seconds.labels(path).observe(seconds)
 
+    def count_rows(self, found: RowFigures) -> None:
+        """Counts rows whose predictions were compared with held-out rows."""
+        self.watched.inc(found.rows)
+        self.expected_hits.inc(found.expected_hits)
+        self.words.inc(found.words)
+        self.unknown_words.inc(found.unknown_words)
+        self.evidence.set(found.evidence)
+        self.alarm.set(found.alarm)
+
     def collect(self) -> Iterable[Metric]:
         """Yields all metrics: those of all processes where they share a folder, else those of this one."""
         yield InfoMetricFamily("smoothlink_model", "The model that is served.", self.model)
         shared = MULTIPROCESS_FOLDER in os.environ
-        yield from MultiProcessCollector(None).collect() if shared else self.registry.collect()  # type: ignore[no-untyped-call]
+        found = list(MultiProcessCollector(None).collect() if shared else self.registry.collect())  # type: ignore[no-untyped-call]
+        yield from found
+        totals = {sample.name: sample.value for metric in found for sample in metric.samples}
+        for name, text, part, whole in RATIOS:
+            if totals.get(whole, 0) > 0:
+                yield GaugeMetricFamily(name, text, totals[part] / totals[whole])
 
     def text(self) -> bytes:
         """Returns all metrics in Prometheus's text format."""

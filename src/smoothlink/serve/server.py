@@ -127,7 +127,8 @@ class AppFactory:
         model = watched.model
         if self.settings.vocabulary is not None:
             model = with_vocabulary(model, self.settings.vocabulary)
-        app = create_app(model, self.settings, name=name, metrics=metrics, check=watched.check)
+        served: dict[str, Any] = {"metrics": metrics, "check": watched.check, "processes": self.workers}
+        app = create_app(model, self.settings, name=name, **served)
         return app, watched
 
 

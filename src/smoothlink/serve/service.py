@@ -19,6 +19,7 @@ from smoothlink.errors import plural
 from smoothlink.serve import ServerSettings
 from smoothlink.serve.batching import Piece
 from smoothlink.serve.schema import Guarantee, LabelInfo, RefusedRequest, Vector
+from smoothlink.serve.served_rows import ServedRows
 from smoothlink.text.documents import DocumentSource, from_meta
 from smoothlink.text.numbers import Document
 from smoothlink.vocabulary import display_names
@@ -69,6 +70,7 @@ class PredictionService:
 
     def __init__(self, model: Any, settings: ServerSettings, check: Callable[[], None] = lambda: None) -> None:
         self.model, self.settings, self.check = model, settings, check
+        self.watch: ServedRows | None = None  # of rows that are served; those of `warm_up` are not
         self.text_features = getattr(model, "features_", None)
         self.classifier = model if self.text_features is None else model.classifier_
         self.takes = "vectors" if self.text_features is None else "texts"
@@ -228,7 +230,10 @@ class PredictionService:
         for only, members in groups.items():
             shared = LabelRequest(max(requests[i].labels.k or DEFAULT_K for i in members), only=only)
             rows = np.concatenate([np.arange(starts[i], starts[i + 1]) for i in members])
-            predictions = iter(self.predict_rows(X[rows] if len(groups) > 1 else X, shared))
+            found_rows = self.predict_rows(X[rows] if len(groups) > 1 else X, shared)
+            if self.watch is not None and not only:
+                self.watch.add(self, found_rows, [row for i in members for row in requests[i].rows])
+            predictions = iter(found_rows)
             for i in members:
                 found = [first_labels(next(predictions), requests[i].labels) for _ in requests[i].rows]
                 sound = all(p == p for one in found for p in one.probabilities)

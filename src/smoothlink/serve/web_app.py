@@ -46,6 +46,7 @@ from smoothlink.serve.schema import (
     to_document,
     validation_reason,
 )
+from smoothlink.serve.served_rows import ServedRows
 from smoothlink.serve.service import SIZE_PER_ROW, PredictionService, RowPrediction, RowsRequest, is_long, row_size
 from smoothlink.serve.uploads import KINDS, MIME, table_file, table_lines
 
@@ -85,9 +86,11 @@ def create_app(
     name: str = "model",
     metrics: ServerMetrics | None = None,
     check: Callable[[], None] = lambda: None,
+    processes: int = 1,
 ) -> ASGIApp:
     """Returns the ASGI application that serves a fitted model under a name. `metrics` may be those of the application
-    that it replaces; `check` is called before and after each use of the model and raises where it must not be used."""
+    that it replaces; `check` is called before and after each use of the model and raises where it must not be used;
+    `processes` serve it together."""
     settings, metrics = settings or ServerSettings(), metrics or ServerMetrics()
     # FastAPI caches the functions of hundreds of routes, and with them what they refer to: the application alone holds
     # the model, so that it goes when the application does.
@@ -126,6 +129,8 @@ def create_app(
     batcher: Batcher[Any, Any] = weakref.proxy(held_batcher)
     batcher.thread.submit(service.warm_up).result()
     explained = batcher.thread.submit(warm_up, service).result()
+    if service.classifier.model_.reference is not None:
+        held_service.watch = ServedRows(model, processes, metrics.count_rows)
     held_converters = ThreadPoolExecutor(TABLES_AT_ONCE, "smoothlink-tables")
     converters: ThreadPoolExecutor = weakref.proxy(held_converters)
     tables = asyncio.Semaphore(TABLES_AT_ONCE)

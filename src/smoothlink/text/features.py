@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from smoothlink.errors import DataError, ModelFileError
 from smoothlink.safetensors_file import pack_names, unpack_names
 from smoothlink.scikit_learn import BaseEstimator, TransformerMixin, check_is_fitted, deferred, murmurhash3_32
+from smoothlink.steps.reference import BINS, UnknownWords
 from smoothlink.text.choose_ngrams import SHORT_TEXT, Ngrams, choose_ngrams
 from smoothlink.text.data_frames import read_texts
 from smoothlink.text.numbers import Document, NumberScale, noting
@@ -34,6 +35,17 @@ LEAST_NGRAMS, NGRAMS_PER_TEXT, MOST_NGRAMS = 30_000, 2, 200_000  # of each kind:
 FEW_DOCUMENTS = 1000  # documents: with fewer, an n-gram that occurs once is kept
 TEXTS_SAMPLED = 10_000  # texts that say whether they are short
 KINDS = {"words": "word", "characters": "char_wb"}
+
+
+DERIVED = ("_ready", "_words")  # attributes that are made when they are first needed
+UNKNOWN_SAMPLED = 1000  # training texts, and up to twice as many, that say how many words of a text are unknown
+
+
+class KnownWords(NamedTuple):
+    """The words that have a column each, and how a text becomes words."""
+
+    columns: dict[str, int]
+    analyse: tuple[Callable[[str], str], Analyzer]
 
 
 class NgramBlock(NamedTuple):
@@ -102,6 +114,8 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         self.token_pattern = token_pattern
         self.hashing = hashing
 
+    unknown_: UnknownWords | None  # how many words of a training text the others lack; None without a vocabulary
+
     def fit(self, texts: Iterable[str], y: object = None) -> Self:
         """Learns the vocabulary and how rare its n-grams are."""
         self.fit_transform(texts)
@@ -130,6 +144,9 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         n, df = C.shape[0], np.bincount(C.indices, minlength=C.shape[1])
         if self.use_idf:
             self._keep(self.blocks_, (np.log((1 + n) / (1 + df)) + 1).astype(np.float32))
+        if self._known_words() is not None:
+            some = documents[:: max(1, n // UNKNOWN_SAMPLED)]
+            self.unknown_ = UnknownWords.of(self.unknown_words(some, self._rare(C, df)))
         self.numbers_: NumberScale | None = NumberScale.of(numbers)
         return self._with_numbers(self._weighed(C), numbers)
 
@@ -184,6 +201,44 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         C = self._counts(noting(with_numbers(checked(texts), len(self.numbers_.mean)), numbers))
         return self._with_numbers(self._weighed(C), numbers)
 
+    def unknown_words(self, texts: Iterable[str], rare: Array | None = None) -> Array:
+        """Returns how many different words of each text have no column, and how many words it has (n, 2).
+
+        Words of the columns that are `rare` (d,) count as unknown: those in so few training texts that the vocabulary
+        of the others would lack them, which makes a training text count as a new one does.
+        """
+        known = self._known_words()
+        if known is None:
+            raise DataError("These features have no vocabulary of words, so that no word is unknown to them.")
+        prepare, split = known.analyse
+        found = array("i")
+        for text in texts:
+            words = set(split(prepare(text)))
+            columns = [known.columns.get(word) for word in words]
+            found.extend((sum(j is None or (rare is not None and rare[j]) for j in columns), len(words)))
+        return np.array(found, np.int64).reshape(-1, 2)
+
+    def _rare(self, C: sp.csr_array, df: Array) -> Array:
+        """Returns which columns (d,) the vocabulary would lack without one of the texts that have them, from counts (n,
+        d) and how many texts each is in (d,): those in too few texts, or not frequent enough to be kept."""
+        limits, width = self._limits(C.shape[0]), self.blocks_[0].width
+        rare = np.asarray(df <= limits["min_df"])
+        if width == limits["max_features"]:
+            total = np.bincount(C.indices, C.data, C.shape[1])[:width]
+            rare[:width] |= total - total / np.maximum(df[:width], 1) < total.min()
+        return rare
+
+    def _known_words(self) -> KnownWords | None:
+        """Returns the single words that have a column, made once; None where features are hashed or have none."""
+        if not hasattr(self, "_words"):
+            block = self.blocks_[0]
+            vectorizer = self._vectorizer("words", (1, 1))
+            analyse = vectorizer.build_preprocessor(), vectorizer.build_tokenizer()
+            fits = block.kind == "words" and block.terms is not None and block.ngrams[0] == 1
+            columns = {term: j for j, term in enumerate(block.terms or ()) if " " not in term}
+            self._words = KnownWords(columns, analyse) if fits else None
+        return self._words
+
     def terms(self, text: str) -> list[tuple[int, str]]:
         """Returns (column, n-gram) of each n-gram of a text that has a column, in the order of the text."""
         found, start = [], 0
@@ -229,7 +284,7 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         return tags
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_ready"}
+        return {name: value for name, value in self.__dict__.items() if name not in DERIVED}
 
     # What "auto" means
 
@@ -275,7 +330,9 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         self.blocks_: list[NgramBlock] = blocks
         self.numbers_ = None
         self.idf_: Array = np.zeros(0, np.float32) if idf is None else idf  # (d,), or empty
-        self.__dict__.pop("_ready", None)
+        self.unknown_ = None
+        for name in DERIVED:
+            self.__dict__.pop(name, None)
 
     def _analyses(self) -> bool:
         """Returns whether texts can be taken apart with these options; scikit-learn finds that out at the first."""
@@ -347,6 +404,8 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         for block in self.blocks_:
             if block.terms is not None:
                 arrays |= pack_names(block.terms, f"text_{block.kind}")
+        if self.unknown_ is not None:
+            arrays |= {"text_unknown": self.unknown_.texts, "text_unknown_words": self.unknown_.words}
         options = {name: list(v) if isinstance(v, tuple) else v for name, v in self.get_params().items()}
         blocks: list[dict[str, Any]] = []
         for block in self.blocks_:
@@ -378,6 +437,10 @@ class TextFeatures(TransformerMixin, BaseEstimator):
             features.numbers_ = NumberScale(arrays["text_number_mean"], arrays["text_number_deviation"])
             if features.numbers_.mean.ndim != 1 or features.numbers_.mean.shape != features.numbers_.deviation.shape:
                 raise ModelFileError("the scales of its numbers do not fit together. Save the model again.")
+        if "text_unknown" in arrays:
+            features.unknown_ = UnknownWords(arrays["text_unknown"], arrays["text_unknown_words"])
+            if features.unknown_.texts.shape != (BINS,) or features.unknown_.words.shape != (2,):
+                raise ModelFileError("its shares of unknown words do not fit together. Save the model again.")
         if features.idf_.shape != ((features.n_ngrams,) if features.use_idf else (0,)):
             raise ModelFileError(f"its text features have {features.idf_.shape} weights. Save the model again.")
         return features
