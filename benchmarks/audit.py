@@ -1,15 +1,14 @@
 """How many wrong and missing labels `smoothlink.audit` finds, next to cleanlab with five-fold probabilities.
 
-    python benchmarks/audit.py [SET ...] --cleanlab PYTHON    # PYTHON: an interpreter that has cleanlab and scikit-learn
-    python benchmarks/audit.py page                            # writes the table of docs/audit.md
+    python benchmarks/audit.py [SET ...] --cleanlab PYTHON    # an interpreter that has cleanlab and scikit-learn
+    python benchmarks/audit.py page                           # writes the table of docs/audit.md
 
 5 % of the labels of training rows are changed: "random": a label is replaced by one of all others, each as likely;
-"confusable": by one that occurs together with it, in proportion to how often; "missing": it is removed. Wrong labels are
-ranked among those given, missing ones among those not given, and the average precision of the ranking is measured.
-cleanlab 2 ranks by `get_label_quality_scores_per_class` with its defaults, once with the probabilities of a
-one-vs-rest logistic regression (liblinear, defaults), once with those of our quick model, both from five folds. Seconds
-are of whole runs from X and Y in memory to the ranking, in turn, two threads. Sets have their first 5,000 training rows.
-Settings were chosen on reuters21578, enron, corel5k and delicious; these five sets were then measured once.
+"confusable": by one that occurs together with it, in proportion to how often; "missing": it is removed. Wrong labels
+are ranked among those given, missing ones among those not given, and the average precision of the ranking is measured.
+cleanlab ranks by `get_label_quality_scores_per_class` with its defaults, once with the probabilities of a one-vs-rest
+logistic regression (liblinear, defaults), once with those of our quick model, both from five folds. Seconds are of
+whole runs from X and Y in memory to the ranking, in turn. Of each set the first 2,000 training rows are taken.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ Array = NDArray[Any]
 
 SETS = ("medical", "bibtex", "rcv1-subset1", "cooking-stackexchange", "debtags")
 KINDS = ("random", "confusable", "missing")
-SHARE, SEED, ROWS, FOLDS = 0.05, 0, 5000, 5
+SHARE, SEED, ROWS, FOLDS = 0.05, 0, 2000, 5
 RANKED = 100_000  # pairs without a label that are ranked; further down they add nothing to the average precision
 PEER = """
 import sys, time, warnings

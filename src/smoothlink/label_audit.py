@@ -14,7 +14,7 @@ labels that occur together in proportion.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -22,7 +22,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from smoothlink.data.matching import inside, label_names
+from smoothlink.data.matching import label_names
 from smoothlink.errors import DataError, plural
 from smoothlink.fitting.choose import rule_of_thumb
 from smoothlink.labels import matrix_and_names, read_labels, read_targets
@@ -39,6 +39,7 @@ from smoothlink.steps.scale import choose_scaling
 from smoothlink.vocabulary import display_names
 
 if TYPE_CHECKING:
+    from smoothlink.reports.labelled_rows import LabelledRows
     from smoothlink.text.features import TextFeatures
     from smoothlink.types import FittedModel, Frame, Labels, Matrix, Targets, Texts
 
@@ -97,7 +98,7 @@ class Scores(Protocol):
 class AuditedData:
     """What was audited, as the page shows it."""
 
-    A: Any  # (n, d) rows, scaled; with a model their embeddings
+    A: Any  # (n, d) scaled rows; with a model (n, k) their embeddings
     Y: sp.csr_array  # (n, c)
     names: list[Any]
     shown_names: list[str]  # in the model's vocabulary, where it has one
@@ -137,14 +138,19 @@ def audit(
     check_value("limit", limit, Values(whole=1))
     if not 0 < expected < 1:
         raise ValueError(f"expected is {expected!r}; it is a share of the labels, above 0 and below 1: expected=0.05.")
-    data = audited_data(X, y, model, ids)
+    return audit_data(audited_data(X, y, model, ids), limit, expected, block_rows)
+
+
+def audit_data(data: AuditedData, limit: int, expected: float, block_rows: int | None = None) -> Audit:
+    """Returns `audit` of data that were read."""
     n, c = data.Y.shape
     step = block_rows or int(min(4096, max(1, BLOCK_BYTES // (8 * max(c, 1)))))
     parts = list(blocks(n, step))
     frequencies = np.bincount(data.Y.indices, minlength=c) / n
     others = condition(data, parts)
     shared = fit_maps(data, others, parts, frequencies)
-    scale = expected * data.Y.nnz / (n * (frequencies**FREQUENCY_POWER * (1 - frequencies)).sum())
+    absent = n * (frequencies**FREQUENCY_POWER * (1 - frequencies)).sum()
+    scale = expected * data.Y.nnz / max(absent, 1.0)
     with np.errstate(divide="ignore"):
         wrongly = np.log(scale * frequencies**FREQUENCY_POWER)  # (c,) log q_j
     wrong, missing = Best(limit), Best(limit)
@@ -159,14 +165,9 @@ def audit(
 
 def suspects(best: Best, data: AuditedData) -> tuple[Suspect, ...]:
     """Returns the best pairs with their names and probabilities."""
-    each = zip(best.rows.tolist(), best.labels.tolist(), best.keys.tolist(), best.values.tolist(), strict=True)
-    return tuple(
-        Suspect(i, data.ids[i], data.names[j], one_sigmoid(value), one_sigmoid(key), j) for i, j, key, value in each
-    )
-
-
-def one_sigmoid(value: float) -> float:
-    return float(sigmoid(np.array([value], np.float64))[0])
+    numbers = best.rows.tolist(), best.labels.tolist(), sigmoid(best.values).tolist(), sigmoid(best.keys).tolist()
+    each = zip(*numbers, strict=True)
+    return tuple(Suspect(i, data.ids[i], data.names[j], p, sureness, j) for i, j, p, sureness in each)
 
 
 class Best:
@@ -193,59 +194,68 @@ class Best:
 # What is read
 
 
-def audited_data(X: Any, y: Any, model: Any, ids: Sequence[Any] | None) -> AuditedData:
+def audited_data(X: Any, y: Any, model: Any = None, ids: Sequence[Any] | None = None) -> AuditedData:
     """Returns rows and labels as they are audited; raises an error where there is nothing to compare."""
-    texts, features, names = None, None, None
     if model is not None:
         from smoothlink.reports.labelled_rows import labelled_rows
 
-        rows = labelled_rows(model, X, y)
-        classifier = inside(model)
-        names = label_names(classifier)
-        if rows.Y.shape[1] > len(names) or not rows.Y.nnz:
-            unknown = rows.Y.shape[1] - len(names)
-            raise DataError(
-                f"{plural(unknown, 'label')} of the data {'is' if unknown == 1 else 'are'} unknown to the model.\n"
-                "Leave the model out, so that one is fitted to these data."
-                if unknown > 0
-                else NO_LABELS
-            )
-        Y, X, texts, features = rows.Y, rows.X, rows.texts, rows.features
-        scores: Scores = ModelScores(classifier.model_, classifier.model_.embed_rows(X))
-        A, feature_names = np.nan_to_num(classifier.model_.embed(X)), getattr(classifier, "feature_names_in_", None)
-        shown = display_names(classifier)
-    else:
-        if reads_texts(X):
-            from smoothlink.text.classifier import labels_in, texts_to_learn
-            from smoothlink.text.features import TextFeatures
+        return data_of_model(labelled_rows(model, X, y, ids))
+    texts, features, feature_names = None, None, None
+    if reads_texts(X):
+        from smoothlink.text.classifier import labels_in, texts_to_learn
+        from smoothlink.text.features import TextFeatures
 
-            labels = labels_in(y)
-            texts = list(texts_to_learn(X, labels).texts)
-            given = read_labels(labels)
-            Y, names = sp.csr_array(given.Y), given.names
-            check_labels(len(texts), Y)
-            features = TextFeatures()
-            X = features.fit_transform(texts, None)
-        else:
-            feature_names = list(X.columns) if hasattr(X, "columns") else None
-            y, names = matrix_and_names(y)
-            targets = read_targets(y, "auto")
-            Y, names = targets.Y, names if names is not None and targets.indicator else targets.classes.tolist()
-            X = check_sparse(X, "X")
-            X = sp.csr_array(X) if sp.issparse(X) else np.atleast_2d(np.asarray(X, np.float32))
-            check_labels(X.shape[0], Y)
-            if not np.isfinite(X.data if sp.issparse(X) else X).all():
-                raise DataError("X has numbers that are not finite.\nReplace them, or leave these rows out.")
-        feature_names = None if texts is not None else feature_names
-        shown = [str(name) for name in names]
-        A = choose_scaling(X, "auto", np.ones(X.shape[0]))(X)
-        fitted = fit_ridge(A, Y)
-        scores, A = fitted, A[:, :-1]
-    n = int(Y.shape[0])
-    if ids is not None and len(ids) != n:
-        raise DataError(f"There are {len(ids):,} ids for {plural(n, 'row')}. Pass one for each row.")
-    called = [str(one) for one in (range(n) if ids is None else ids)]
-    return AuditedData(A, sp.csr_array(Y), list(names), shown, called, scores, X, texts, features, feature_names, model)
+        labels = labels_in(y)
+        texts = list(texts_to_learn(X, labels).texts)
+        Y, names = read_labels(labels)[:2]
+        check_labels(len(texts), Y)
+        features = TextFeatures()
+        X = features.fit_transform(texts, None)
+    else:
+        feature_names = list(X.columns) if hasattr(X, "columns") else None
+        y, columns = matrix_and_names(y)
+        if np.ndim(y) == 2 and not (y.nnz if sp.issparse(y) else np.any(y)):
+            raise DataError(NO_LABELS)
+        targets = read_targets(y, "auto")
+        Y, names = targets.Y, columns if columns is not None and targets.indicator else targets.classes.tolist()
+        X = check_sparse(X, "X")
+        X = sp.csr_array(X) if sp.issparse(X) else np.atleast_2d(np.asarray(X, np.float32))
+        check_labels(X.shape[0], Y)
+        if not np.isfinite(X.data if sp.issparse(X) else X).all():
+            raise DataError("X has numbers that are not finite.\nReplace them, or leave these rows out.")
+    if ids is not None and len(ids) != Y.shape[0]:
+        raise DataError(f"There are {len(ids):,} ids for {plural(Y.shape[0], 'row')}. Pass one for each row.")
+    A = choose_scaling(X, "auto", np.ones(X.shape[0]))(X)
+    called = [str(one) for one in (range(Y.shape[0]) if ids is None else ids)]
+    shown = [str(name) for name in names]
+    return AuditedData(A[:, :-1], Y, names, shown, called, fit_ridge(A, Y), X, texts, features, feature_names)
+
+
+def data_of_model(rows: LabelledRows) -> AuditedData:
+    """Returns rows that a fitted model scores, as they are audited."""
+    classifier, names = rows.classifier, label_names(rows.classifier)
+    unknown = int(rows.Y[:, len(names) :].nnz)
+    if unknown:
+        raise DataError(
+            f"The data have {plural(unknown, 'label')} that the model does not know.\n"
+            "Leave the model out, so that one is fitted to these data."
+        )
+    Y = sp.csr_array(rows.Y[:, : len(names)])
+    check_labels(rows.X.shape[0], Y)
+    known = getattr(classifier, "feature_names_in_", None)
+    return AuditedData(
+        A=np.nan_to_num(classifier.model_.embed(rows.X)),
+        Y=Y,
+        names=names,
+        shown_names=display_names(classifier),
+        ids=[str(one) for one in (range(Y.shape[0]) if rows.ids is None else rows.ids)],
+        scores=ModelScores(classifier.model_, classifier.model_.embed_rows(rows.X)),
+        X=rows.X,
+        texts=rows.texts,
+        features=rows.features,
+        feature_names=None if known is None else list(known),
+        model=rows.model,
+    )
 
 
 NO_LABELS = "No row has a label: there is nothing to audit.\nName the column of the labels with --labels."
@@ -310,14 +320,13 @@ class PrimalScores:
     Y: sp.csr_array
     B: Array
     inverse: Array
+    leverages: Array  # (n,)
     columns: Array  # (d,) which columns of all features these are
     all_columns: int
 
     def of(self, part: slice) -> Array:
-        A, Y = self.A[part], self.Y[part].toarray()
-        G = A @ self.inverse
-        leverages = np.asarray((A.multiply(G) if sp.issparse(A) else A * G).sum(axis=1)).ravel()
-        return leave_one_out(Y, Y - A @ self.B, 1 - leverages)
+        Y = self.Y[part].toarray()
+        return leave_one_out(Y, Y - self.A[part] @ self.B, 1 - self.leverages[part])
 
     def label_weights(self, Y: sp.csc_array) -> Array:
         """Returns the weights (all columns, m) of labels Y (n, m); features that were left out have none."""
@@ -350,7 +359,11 @@ def fit_ridge(A: Any, Y: sp.csr_array) -> DualScores | PrimalScores:
     solve = Cholesky().prepare(rows).at(strength)
     weights, by_label = PrimalRidge(rows, solve).label_weights, sp.csc_array(Y)
     B = np.concatenate([weights(by_label[:, part]) for part in blocks(Y.shape[1], LABELS_SOLVED)], axis=1)
-    return PrimalScores(A, Y, B, solve.factor.inverse(), columns, d + 1)
+    inverse, leverages = solve.factor.inverse(), np.empty(n)
+    for part in blocks(n, BLOCK_BYTES // (8 * len(columns))):
+        G = A[part] @ inverse
+        leverages[part] = np.asarray((A[part].multiply(G) if sp.issparse(A) else A[part] * G).sum(axis=1)).ravel()
+    return PrimalScores(A, Y, B, inverse, leverages, columns, d + 1)
 
 
 # What the other labels of a row say
@@ -359,25 +372,27 @@ def fit_ridge(A: Any, Y: sp.csr_array) -> DualScores | PrimalScores:
 class OtherLabels(NamedTuple):
     """The regression of what scores leave unexplained of each label on what they leave of others that a row has.
 
-    T = Y * (Y - S) has a column for each label that is regressed on, and Omega = (T'T + t)^-1. Without its own column j
-    a label has the weights B_j - Omega_j B_jj / Omega_jj, and row i the leverage T_i Omega T_i' - (T Omega)_ij^2 /
-    Omega_jj, so that all labels and rows are left out at the cost of one inverse.
+    T = Y * (Y - S) has a column for each label that is regressed on, and Omega = (T'T + t)^-1, B = Omega T'R. Without
+    its own column j a label has the weights B_j - Omega_j B_jj / Omega_jj, and row i the leverage T_i Omega T_i' -
+    (T Omega)_ij^2 / Omega_jj, so that all labels and rows are left out at the cost of one inverse.
+
+    Weights below 0 are not used: where rows have one label each, another label that is there would rule out all that
+    are not given and none that is, right or wrong.
     """
 
     labels: Array  # (k,) that are regressed on
     inverse: Array  # (k, k) Omega
-    weights: Array  # (k, c) B = Omega T'R
+    weights: Array  # (k, c), 0 of a label with itself
 
     def applied(self, S: Array, Y: sp.csr_array) -> Array:
         """Returns scores (b, c) by the other labels too, of S (b, c)."""
         given = Y.toarray()
         R = given - S
-        T = (given * R)[:, self.labels]
-        TO, diagonal = T @ self.inverse, np.diag(self.inverse)
-        found, used = T @ self.weights, np.repeat((T * TO).sum(axis=1)[:, None], S.shape[1], axis=1)
-        found[:, self.labels] -= TO * (self.weights[np.arange(len(diagonal)), self.labels] / diagonal)
-        used[:, self.labels] -= TO**2 / diagonal
-        return np.asarray(given - (R - found) / np.maximum(1 - used, 1e-3))
+        T = sp.csr_array(Y.multiply(R))[:, self.labels]
+        TO = T @ self.inverse
+        used = np.repeat(np.asarray(T.multiply(TO).sum(axis=1)).reshape(-1, 1), S.shape[1], axis=1)
+        used[:, self.labels] -= TO**2 / np.diag(self.inverse)
+        return np.asarray(given - (R - T @ self.weights) / np.maximum(1 - used, 1e-3))
 
 
 def condition(data: AuditedData, parts: list[slice]) -> OtherLabels:
@@ -393,7 +408,10 @@ def condition(data: AuditedData, parts: list[slice]) -> OtherLabels:
         TR += T.T @ R
     shrinkage = max(SHRINKAGE * float(np.trace(TT)) / len(labels), 1e-12)
     inverse = np.linalg.inv(TT + shrinkage * np.eye(len(labels)))
-    return OtherLabels(labels, inverse, inverse @ TR)
+    weights = inverse @ TR
+    own = weights[np.arange(len(labels)), labels] / np.diag(inverse)
+    weights[:, labels] -= inverse * own
+    return OtherLabels(labels, inverse, np.maximum(weights, 0))
 
 
 # Scores -> log-odds
