@@ -45,6 +45,7 @@ PUBLIC = [
     "TextSmoothLink",
     "Vocabulary",
     "__version__",
+    "audit",
     "cluster",
     "compare",
     "evaluate",

@@ -4,7 +4,8 @@ Each pair of a row and a label is predicted without itself, twice. Ridge regress
 would be predicted had it not been learned from, (y - residual / (1 - leverage)), from one factor. What that leaves
 unexplained of a label is regressed on what it leaves unexplained of the other labels that the row has, so that a row of
 a narrower label lacks the wider one; this too without the pair itself, in closed form. Only labels that are there are
-believed: where a true label was replaced by a wrong one, its absence would speak for the wrong one.
+believed: where a true label was replaced by a wrong one, its absence would speak for the wrong one. A given label is
+not suspected because of others, only for want of them; whether a label is missing others may speak against too.
 
 Scores become probabilities p by the maps of `steps.calibrate`. A label j that is given is wrong with the odds
 q_j (1 - p) / p, and one that is not given is missing with the odds r p / (1 - p). How often label j is given wrongly,
@@ -25,7 +26,7 @@ from numpy.typing import NDArray
 from smoothlink.data.matching import label_names
 from smoothlink.errors import DataError, plural
 from smoothlink.fitting.choose import rule_of_thumb
-from smoothlink.labels import matrix_and_names, read_labels, read_targets
+from smoothlink.labels import is_multiclass, matrix_and_names, read_labels, read_targets
 from smoothlink.machines.arrays import sigmoid
 from smoothlink.machines.rows import Rows
 from smoothlink.machines.rows_in_files import check_sparse
@@ -148,7 +149,8 @@ def audit_data(data: AuditedData, limit: int, expected: float, block_rows: int |
     parts = list(blocks(n, step))
     frequencies = np.bincount(data.Y.indices, minlength=c) / n
     others = condition(data, parts)
-    shared = fit_maps(data, others, parts, frequencies)
+    for_wrong = fit_maps(data, others.in_favour(), parts, frequencies)
+    for_missing = for_wrong if is_multiclass(data.Y) else fit_maps(data, others, parts, frequencies)
     absent = n * (frequencies**FREQUENCY_POWER * (1 - frequencies)).sum()
     scale = expected * data.Y.nnz / max(absent, 1.0)
     with np.errstate(divide="ignore"):
@@ -156,9 +158,10 @@ def audit_data(data: AuditedData, limit: int, expected: float, block_rows: int |
     wrong, missing = Best(limit), Best(limit)
     for part in parts:
         Y = data.Y[part]
-        Z = log_odds(shared, others.applied(data.scores.of(part), Y))
-        given = Y.toarray() > 0
+        S, given = data.scores.of(part), Y.toarray() > 0
+        Z = for_wrong.log_odds(S, Y)
         wrong.add(part.start, np.where(given, wrongly - Z, -np.inf), Z)
+        Z = Z if for_missing is for_wrong else for_missing.log_odds(S, Y)
         missing.add(part.start, np.where(given, -np.inf, Z + np.log(expected / (1 - expected))), Z)
     return Audit(suspects(wrong, data), suspects(missing, data), data)
 
@@ -375,9 +378,6 @@ class OtherLabels(NamedTuple):
     T = Y * (Y - S) has a column for each label that is regressed on, and Omega = (T'T + t)^-1, B = Omega T'R. Without
     its own column j a label has the weights B_j - Omega_j B_jj / Omega_jj, and row i the leverage T_i Omega T_i' -
     (T Omega)_ij^2 / Omega_jj, so that all labels and rows are left out at the cost of one inverse.
-
-    Weights below 0 are not used: where rows have one label each, another label that is there would rule out all that
-    are not given and none that is, right or wrong.
     """
 
     labels: Array  # (k,) that are regressed on
@@ -393,6 +393,14 @@ class OtherLabels(NamedTuple):
         used = np.repeat(np.asarray(T.multiply(TO).sum(axis=1)).reshape(-1, 1), S.shape[1], axis=1)
         used[:, self.labels] -= TO**2 / np.diag(self.inverse)
         return np.asarray(given - (R - T @ self.weights) / np.maximum(1 - used, 1e-3))
+
+    def in_favour(self) -> OtherLabels:
+        """Returns the same without weights below 0.
+
+        Where rows have one label each, another label that is there rules out all that are not given and none that is,
+        right or wrong: given labels would all look right.
+        """
+        return self._replace(weights=np.maximum(self.weights, 0))
 
 
 def condition(data: AuditedData, parts: list[slice]) -> OtherLabels:
@@ -411,13 +419,29 @@ def condition(data: AuditedData, parts: list[slice]) -> OtherLabels:
     weights = inverse @ TR
     own = weights[np.arange(len(labels)), labels] / np.diag(inverse)
     weights[:, labels] -= inverse * own
-    return OtherLabels(labels, inverse, np.maximum(weights, 0))
+    return OtherLabels(labels, inverse, weights)
 
 
 # Scores -> log-odds
 
 
-def fit_maps(data: AuditedData, others: OtherLabels, parts: list[slice], frequencies: Array) -> Calibration:
+class Evidence(NamedTuple):
+    """The other labels of rows, and the maps of the scores that they lead to."""
+
+    others: OtherLabels
+    maps: Calibration
+
+    def log_odds(self, S: Array, Y: sp.csr_array) -> Array:
+        """Returns the log-odds (b, c) of labels, from scores S (b, c) of rows whose labels are Y."""
+        S = self.others.applied(S, Y).astype(np.float32)
+        if self.maps.labels is not None:
+            return self.maps.log_odds(S, slice(None), loss="squared").astype(np.float64)
+        p = self.maps.probabilities(S, loss="squared").astype(np.float64)
+        p = np.clip(p, LEAST_PROBABILITY, 1 - LEAST_PROBABILITY)
+        return np.asarray(np.log(p) - np.log1p(-p))
+
+
+def fit_maps(data: AuditedData, others: OtherLabels, parts: list[slice], frequencies: Array) -> Evidence:
     """Returns the maps of scores to probabilities, fitted to scores of rows that were not learned from."""
     n, c = data.Y.shape
     every = max(1, n * c // CALIBRATED_PAIRS)
@@ -427,12 +451,4 @@ def fit_maps(data: AuditedData, others: OtherLabels, parts: list[slice], frequen
         S = others.applied(data.scores.of(part), Y).astype(np.float32)
         histogram.add(S, Y, w)
         pairs.add(slice(0, c), S, Y, w)
-    return pairs.fit(histogram.monotone(), loss="squared")
-
-
-def log_odds(maps: Calibration, S: Array) -> Array:
-    """Returns the log-odds (b, c) of labels, from their scores."""
-    if maps.labels is not None:
-        return maps.log_odds(S.astype(np.float32), slice(None), loss="squared").astype(np.float64)
-    p = np.clip(maps.probabilities(S.astype(np.float32), loss="squared").astype(np.float64), LEAST_PROBABILITY, None)
-    return np.asarray(np.log(p) - np.log1p(-np.minimum(p, 1 - LEAST_PROBABILITY)))
+    return Evidence(others, pairs.fit(histogram.monotone(), loss="squared"))
