@@ -46,6 +46,7 @@ PUBLIC = [
     "Vocabulary",
     "Watch",
     "__version__",
+    "audit",
     "cluster",
     "compare",
     "evaluate",

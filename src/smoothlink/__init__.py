@@ -54,6 +54,7 @@ _PLACES = {
     "Vocabulary": "smoothlink.vocabulary",
     "read_vocabulary": "smoothlink.vocabulary",
     "explain": "smoothlink.explanation",
+    "audit": "smoothlink.label_audit",
     "neighbours": "smoothlink.explanation",
     "ClusterError": "smoothlink.errors",
     "DataError": "smoothlink.errors",
@@ -96,6 +97,7 @@ if TYPE_CHECKING:
     from smoothlink.explanation import neighbours as neighbours
     from smoothlink.file_evaluation import evaluate_files as evaluate_files
     from smoothlink.file_prediction import predict_files as predict_files
+    from smoothlink.label_audit import audit as audit
     from smoothlink.metrics.evaluate import evaluate as evaluate
     from smoothlink.modelfile import load as load
     from smoothlink.reports.comparison import compare as compare

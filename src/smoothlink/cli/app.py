@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from smoothlink import __version__
+from smoothlink.cli.audit_command import audit
 from smoothlink.cli.check_command import check
 from smoothlink.cli.compare_command import compare
 from smoothlink.cli.convert_command import convert
@@ -39,6 +40,7 @@ app = typer.Typer(
 for command in (
     demo,
     check,
+    audit,
     train,
     predict,
     evaluate,
