@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import zlib
 from pathlib import Path
@@ -75,9 +76,9 @@ def sums_name(stem: str, generation: str) -> str:
     return f"{stem}-sums-{generation}.safetensors"
 
 
-def is_sums_name(stem: str, name: Any) -> bool:
+def is_sums_name(stem: str, name: str) -> bool:
     """Returns whether a file of this name beside the model file `stem` holds sums of it."""
-    return isinstance(name, str) and Path(name).name == name and name.startswith(f"{stem}-sums-")
+    return re.fullmatch(re.escape(stem) + r"-sums-[0-9a-f]{16}\.safetensors", name) is not None
 
 
 def write(state: LivingState, path: Path) -> dict[str, Any]:
