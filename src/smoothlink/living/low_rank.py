@@ -52,7 +52,9 @@ class CorrectedWeights:
         return ArrayWeights(self.columns()).store(path, dtype)
 
 
-def correction(V: Array, factor: Factor, Phi: Array, Y: sp.csr_array, w: Array, smoothing: Smoothing) -> CorrectedWeights:
+def correction(
+    V: Array, factor: Factor, Phi: Array, Y: sp.csr_array, w: Array, smoothing: Smoothing
+) -> CorrectedWeights:
     """Returns the V of sums to which rows Phi (r, s + 1) are added, those of negative weight taken away, from the
     V = A^-1 T of the sums before: V + A^-1 Phi' (W^-1 + Phi A^-1 Phi')^-1 (Y - Phi V), by Woodbury's identity."""
     live = np.flatnonzero(w)
