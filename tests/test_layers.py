@@ -25,6 +25,7 @@ LAYERS = [
     {"predict", "data", "synth", "conformal"},
     {"fitting"},
     {"distributed"},
+    {"living"},
     # Each model file knows its class, and each class its file.
     {
         "estimator",
@@ -36,6 +37,7 @@ LAYERS = [
         "file_evaluation",
         "data/matching",
         "data/predictions",
+        "living/living_file",
     },
     {"search"},
 ]

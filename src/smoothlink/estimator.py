@@ -47,7 +47,19 @@ from smoothlink.fitting.prepare import feature_count
 from smoothlink.fitting.run import run
 from smoothlink.fitting.settings import Notify, Request, TrainingData
 from smoothlink.fitting.summary import Fitted, with_contents
-from smoothlink.labels import matrix_and_names, read_classes, read_indicator, read_labels, read_targets, weigh
+from smoothlink.labels import (
+    label_weights,
+    matrix_and_names,
+    read_classes,
+    read_indicator,
+    read_labels,
+    read_targets,
+    weigh,
+)
+from smoothlink.living.changes import BY_STEPS, EXACT, Batch, add_labels, forget, is_exact, report, state_of, update
+from smoothlink.living.row_digests import calibrating, calibration_share
+from smoothlink.living.state import LivingState, new_state
+from smoothlink.living.store import StoredSums, sums_bytes
 from smoothlink.machines.copies import RowContents, group_numbers, notable, row_hashes
 from smoothlink.machines.rows_in_files import MappedMatrix, check_sparse
 from smoothlink.machines.threads import single_thread
@@ -67,6 +79,7 @@ from smoothlink.scikit_learn import (
     BaseEstimator,
     ClassifierMixin,
     _check_sample_weight,
+    available_if,
     check_is_fitted,
     check_random_state,
     validate_data,
@@ -84,6 +97,7 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 Result = TypeVar("Result")
 
+FIRST_ROWS = 10  # that the first call of partial_fit must have: it fits the embedding
 FEW_ENTRIES = 1 << 16  # of rows that are looked through in the blink that scikit-learn's own checks take
 
 
@@ -115,6 +129,9 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
 
     vocabulary_: Vocabulary | None = None
     conformal_: Conformal | None = None
+    summary_: dict[str, Any]
+    _model: Model
+    _living: LivingState | StoredSums | None = None
 
     def __init__(
         self,
@@ -143,6 +160,7 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
         memory: int | str | None = None,
         block_rows: int | None = None,
         checkpoint: FilePath | None = None,
+        updatable: bool = False,
         random_state: Seed | None = 0,
         verbose: int = 0,
     ) -> None:
@@ -170,6 +188,7 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
         self.memory = memory
         self.block_rows = block_rows
         self.checkpoint = checkpoint
+        self.updatable = updatable
         self.random_state = random_state
         self.verbose = verbose
 
@@ -206,6 +225,10 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
         that weight. With groups (n,), one value for each row, rows of the same group, such as an author or a patient,
         are held out together when settings are chosen and the model is calibrated.
         """
+        return self._fit(X, y, sample_weight, groups)
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, groups: Any, classes: Any = None) -> Self:
+        """`fit`; classes: all class ids, where y need not have each."""
         cluster = current()
         request = self._request(cluster=cluster is not None)
         if cluster is not None:
@@ -223,7 +246,7 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
         else:
             X = _tidy(validate_data(self, check_sparse(X, "X"), accept_sparse="csr", dtype=_value_types(X)))
         y, names = matrix_and_names(y)
-        targets = read_targets(y, self.task)
+        targets = read_targets(y, self.task, classes)
         named: dict[str, Any] = {"names": names if targets.indicator else None}
         if targets.Y.shape[0] != X.shape[0]:
             raise ValueError(f"X has {X.shape[0]} rows and y has {targets.Y.shape[0]}; they must be as many.")
@@ -232,8 +255,8 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
         given = group_numbers(groups, X.shape[0])
         contents = RowContents.of(X, targets.Y) if cluster is None else None
         if self.conformal and contents is not None:
-            held = self._conformal_rows(X, contents, request, given)
-            used, kept = held.used[w[held.used] > 0], np.flatnonzero(~held.taken)
+            reserved = self._conformal_rows(X, contents, request, given)
+            used, kept = reserved.used[w[reserved.used] > 0], np.flatnonzero(~reserved.taken)
             given = None if given is None else given[kept]
             apart, contents = (X[used], targets.Y[used]), RowContents(*(part[kept] for part in contents))
             X, targets, w = X[kept], targets._replace(Y=targets.Y[kept]), w[kept]
@@ -250,11 +273,161 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
         assert contents is not None
         first = notable(contents.first_copies())
         self._say_copies(contents, first)
-        data = TrainingData(X, targets.Y, w, targets.multiclass, label_weight, given).merged(first, request)
+        share, held = calibration_share(X.shape[0]), None
+        if self.updatable:
+            self._say_sums(X.shape[0], targets.Y.shape[1], request)
+            held = calibrating(contents, share, request.seed, given) if self.calibrate else None
+        data = TrainingData(X, targets.Y, w, targets.multiclass, label_weight, given, held).merged(first, request)
+        state = None
         with single_thread(_largest_product(data.X, targets.Y.shape[1], request)):
             trained = with_contents(self._train(data, request, notify), contents, first)
+            if self.updatable:
+                trained.summary["updates"] = EXACT if is_exact(trained.model) else BY_STEPS
+            if self.updatable and is_exact(trained.model):
+                weighs = targets.multiclass and self.class_weight is not None
+                state = new_state(
+                    trained.model,
+                    X,
+                    targets.Y,
+                    w,
+                    held,
+                    ridge=trained.summary["final_ridge"],
+                    smoothing=self.label_smoothing,
+                    share=share,
+                    seed=request.seed,
+                    class_weight=label_weights(targets, self.class_weight) if weighs else None,
+                    aim=request.threshold_aim,
+                )
         self._keep(trained, targets.classes, indicator=targets.indicator, sparse=targets.sparse, **named)
+        self._living = state
+        if state is not None:
+            self._model = state.solved_model(self._model)
+            self.summary_ |= state.held_out
         return self._set_conformal(*apart) if self.conformal else self
+
+    def _say_sums(self, n: int, c: int, request: Request) -> None:
+        """Notes how large the second file of a model that can be updated will be."""
+        if (note := self._noted()) is not None:
+            size = sums_bytes(feature_count(request, n, c) + 1, c) / 1e6
+            note(
+                f"updatable: the sums that updates need take about {size:,.0f} MB in memory and beside the model file."
+            )
+
+    # Rows and labels that come and go
+
+    @property
+    def model_(self) -> Model:
+        """Returns the fitted model; after updates, that of the rows that there are now."""
+        try:
+            model = self._model
+        except AttributeError:
+            raise AttributeError(f"This {type(self).__name__} has no model_ before it is fitted.") from None
+        state = self._living
+        if isinstance(state, LivingState) and state.changed:
+            self.model_ = model = state.refreshed(model)
+            self.summary_ |= state.held_out
+        return model
+
+    @model_.setter
+    def model_(self, model: Model) -> None:
+        self._model = model
+        if hasattr(self, "_device_copy"):
+            self._device_copy.drop()
+
+    def update(self, X: Matrix, y: Targets, sample_weight: Weights | None = None) -> Self:
+        """Adds rows to a model that was fitted with updatable=True; y as in `fit`, labels unknown so far are added.
+
+        With the squared loss the decoder is then that of a fit to all rows, given the embedding and the ridge
+        (docs/living.md); calibration and thresholds are computed anew. `summary_["living"]` has a report.
+        """
+        update(self, self._batch(X, y, sample_weight))
+        return self
+
+    def forget(self, X: Matrix, y: Targets) -> Self:
+        """Removes rows, with all of their labels, as if the decoder had never seen them; features and labels that no
+        other row has are removed as well. Rows that the model does not have are an error, and nothing changes."""
+        forget(self, self._batch(X, y, None))
+        return self
+
+    def add_labels(self, names: Sequence[Any] | int) -> Self:
+        """Adds labels that no row has yet, by name or class id; where labels have neither, so many. The predictions of
+        others stay as they are."""
+        check_is_fitted(self)
+        state = state_of(self)
+        known = self.classes_.tolist() if not self._indicator else self.label_names_
+        if known is None:
+            if not isinstance(names, Integral) or names < 1:
+                raise ValueError("The labels of this model have numbers, not names: pass how many are to be added.")
+            new: list[Any] = list(range(state.n_labels, state.n_labels + int(names)))
+        else:
+            given: Any = [] if isinstance(names, Integral) else names
+            new = [given] if isinstance(given, str) else list(given)
+            twice = [name for j, name in enumerate(new) if name in known or name in new[:j]]
+            if not new or twice:
+                what = f"has the label {twice[0]!r} already" if twice else "names its labels"
+                raise ValueError(f"The model {what}; pass a list of names that are new.")
+        add_labels(self, new)
+        report(self, labels_added=[str(name) for name in new])
+        return self
+
+    @available_if(lambda self: self.updatable)
+    def partial_fit(
+        self, X: Matrix, y: Targets, classes: ArrayLike | None = None, sample_weight: Weights | None = None
+    ) -> Self:
+        """Fits to the first rows, and adds later ones as `update` does. classes: all class ids, if the first rows lack
+        some; others are added when they come."""
+        if hasattr(self, "classes_"):
+            return self.update(X, y, sample_weight)
+        rows = number_of_rows(X)
+        if rows < FIRST_ROWS:
+            raise ValueError(
+                f"The first call of partial_fit has n_samples={rows}, from which no embedding can be fitted; pass at "
+                f"least {FIRST_ROWS} rows, and others one by one later."
+            )
+        return self._fit(X, y, sample_weight, None, classes)
+
+    def _batch(self, X: Any, y: Any, sample_weight: Any) -> Batch:
+        """Returns checked rows as updates take them."""
+        check_is_fitted(self)
+        state_of(self)
+        X = self._validated_rows(X)
+        w = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        Y, names = self._updated_labels(y)
+        if Y.shape[0] != X.shape[0]:
+            raise ValueError(f"X has {X.shape[0]} rows and y has {Y.shape[0]}; they must be as many.")
+        if self._model.multiclass and (np.diff(Y.indptr) != 1).any():
+            row = int(np.argmax(np.diff(Y.indptr) != 1))
+            raise ValueError(
+                f"Row {row} has {np.diff(Y.indptr)[row]} labels, and the model is multiclass: each row has exactly one."
+            )
+        return Batch(X, Y, w, names)
+
+    def _updated_labels(self, y: Any) -> tuple[sp.csr_array, list[Any]]:
+        """Returns y (n, c) with a column for each label of the model, new ones behind, and what these are called."""
+        matrix, names = matrix_and_names(y)
+        flat = not sp.issparse(matrix) and np.ndim(matrix) < 2
+        c = len(self.classes_)
+        if self._indicator and flat:
+            raise ValueError(
+                f"y has one class id per row; the model was fitted to a 0/1 matrix of {c} labels, pass one."
+            )
+        if self._indicator and self.label_names_ is not None and names is not None:
+            found = read_labels(y, self.label_names_)
+            return found.Y, found.names[c:]
+        if self._indicator:
+            Y = read_indicator(matrix)
+            if Y.shape[1] < c:
+                raise ValueError(f"y has {Y.shape[1]} columns, and the model {c} labels; pass a column for each.")
+            return Y, list(range(c, Y.shape[1]))
+        if not flat and np.shape(matrix)[1] != 1:
+            raise ValueError("y is a matrix, and the model was fitted to class ids; pass one class id per row.")
+        ids = read_classes(matrix)
+        numbers = self.classes_.dtype.kind in "biuf"
+        if numbers != (ids.dtype.kind in "biuf"):
+            raise ValueError(f"y has class ids such as {ids[0]!r}, and those of the model are {self.classes_.dtype}.")
+        new = np.setdiff1d(ids, self.classes_)
+        place = {name: j for j, name in enumerate([*self.classes_.tolist(), *new.tolist()])}
+        return one_each(np.array([place[name] for name in ids.tolist()]), len(place)).astype(np.float32), new.tolist()
 
     def _conformal_rows(self, X: Any, contents: RowContents, request: Request, groups: Array | None) -> ConformalRows:
         """Returns the rows that are taken out before anything is computed from them."""
@@ -311,7 +484,8 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
     ) -> Self:
         """Sets the attributes of a fitted estimator."""
         self.classes_ = classes
-        self.model_: Model = trained.model
+        self._model = trained.model
+        self._living = None
         self._device_copy = DeviceCopy()
         self._stored_dtype: str | None = None  # of the file that it comes from
         self.label_directions_ = trained.U
@@ -358,7 +532,7 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
         is longer than all else that one row needs; None of all others."""
         if not (sp.issparse(X) and X.format == "csr" and X.ndim == 2 and X.nnz <= FEW_ENTRIES):
             return None
-        fits = X.shape[0] > 0 and X.shape[1] == getattr(self, "n_features_in_", None) and hasattr(self, "model_")
+        fits = X.shape[0] > 0 and X.shape[1] == getattr(self, "n_features_in_", None) and hasattr(self, "_model")
         if not fits or hasattr(self, "feature_names_in_"):
             return None
         return X if X.dtype in (np.float32, np.float64) and np.isfinite(X.data).all() else None
@@ -578,8 +752,8 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
         if self._indicator:
             Y = read_indicator(y)
             return sp.csr_array((Y.data, Y.indices, Y.indptr), (Y.shape[0], max(c, Y.shape[1])))
-        ids = read_classes(y)
-        place = np.clip(np.searchsorted(self.classes_, ids), 0, c - 1)
+        ids, order = read_classes(y), np.argsort(self.classes_, kind="stable")  # classes that came later are last
+        place = order[np.clip(np.searchsorted(self.classes_, ids, sorter=order), 0, c - 1)]
         known = self.classes_[place] == ids
         return one_each(np.where(known, place, c), c + 1).astype(np.float32)
 
@@ -611,6 +785,11 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
 
 
 SmoothLinkClassifier.__doc__ = (SmoothLinkClassifier.__doc__ or "").replace("{parameters}", documented(PARAMETERS))
+
+
+def number_of_rows(rows: Any) -> int:
+    """Returns how many rows or texts there are."""
+    return int(rows.shape[0]) if hasattr(rows, "shape") else len(rows)
 
 
 def _largest_product(X: Any, c: int, request: Request) -> float:

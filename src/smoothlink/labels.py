@@ -33,8 +33,9 @@ class Targets(NamedTuple):
     multiclass: bool  # exactly one label per row
 
 
-def read_targets(y: Any, task: str) -> Targets:
-    """Returns the labels in y: class ids of any dtype, or a dense or sparse 0/1 indicator matrix."""
+def read_targets(y: Any, task: str, classes: Any = None) -> Targets:
+    """Returns the labels in y: class ids of any dtype, or a dense or sparse 0/1 indicator matrix; classes: all class
+    ids that there may be, where y need not have each."""
     if not isinstance(task, str) or task not in TASKS:
         raise ValueError(f"task is {task!r}; possible are {', '.join(map(repr, TASKS))}.")
     if sp.issparse(y):
@@ -42,7 +43,7 @@ def read_targets(y: Any, task: str) -> Targets:
     array = np.asarray(y)
     if array.ndim == 2 and (array.shape[1] != 1 or task == "multilabel"):
         return indicator_targets(read_indicator(array), task, sparse=False)
-    return class_targets(read_classes(array), task)
+    return class_targets(read_classes(array), task, None if classes is None else np.unique(read_classes(classes)))
 
 
 def read_indicator(y: Any) -> sp.csr_array:
@@ -84,14 +85,19 @@ def read_classes(y: Any) -> Array:
     return ids
 
 
-def class_targets(y: Array, task: str) -> Targets:
-    """Returns the targets of one class id per row."""
+def class_targets(y: Array, task: str, known: Array | None = None) -> Targets:
+    """Returns the targets of one class id per row; the classes are those of y, or the known ones (c,), in order."""
     if task == "multilabel":
         raise ValueError(
             "task is 'multilabel' but y has one class id per row; pass a 0/1 matrix, or task='multiclass'."
         )
     classes, ids = np.unique(y, return_inverse=True)
     n = len(y)
+    if known is not None:
+        unknown = np.setdiff1d(classes, known)
+        if len(unknown):
+            raise ValueError(f"y has the class {unknown[0]!r}, which is none of the {len(known)} classes given.")
+        classes, ids = known, np.searchsorted(known, y)
     Y = sp.csr_array((np.ones(n, np.float32), ids.astype(np.int32), np.arange(n + 1)), (n, len(classes)))
     return Targets(Y, classes, False, False, True)
 

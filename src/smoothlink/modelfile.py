@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import math
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,6 +20,8 @@ from smoothlink.choices import from_former, from_json, to_json
 from smoothlink.conformal import Conformal
 from smoothlink.device_model import DeviceCopy
 from smoothlink.errors import ModelFileError
+from smoothlink.living import store
+from smoothlink.living.changes import state_of
 from smoothlink.machines.copies import TrainingRows
 from smoothlink.machines.grouped_codes import GROUP, Codes, from_upper_half
 from smoothlink.machines.rows_in_files import pieces
@@ -95,9 +98,11 @@ def save(
         )
     model.finish_verification()  # damage would have a right checksum in the new file
     path = Path(path)
-    replaced = shards_of(path)
+    replaced = shards_of(path) | sums_of(path)
+    sums = saved_sums(classifier, path)
+    model = classifier.model_  # with all rows folded in
     dtype = dtype or classifier._stored_dtype or default_dtype(model)
-    arrays, meta = model_arrays(classifier, dtype, prune), {**model_meta(classifier), "dtype": dtype}
+    arrays, meta = model_arrays(classifier, dtype, prune), {**model_meta(classifier), "dtype": dtype, **sums}
     conformal = conformal_to_save(classifier, dtype, prune)
     if conformal is not None:
         values = (
@@ -115,7 +120,8 @@ def save(
     V = model.V.store(path, "int8" if dtype == "int4" and not int4_decoder(model) else dtype)
     check_sound(V.arrays, path)
     save_file(path, {**arrays, **V.arrays}, {**meta, **V.meta})
-    for name in replaced - set(V.meta.get("shards", ())):
+    kept = {*V.meta.get("shards", ()), *(one["file"] for one in sums.values())}
+    for name in replaced - kept:
         with suppress(OSError):  # Windows removes no file that is mapped
             (path.parent / name).unlink()
 
@@ -127,6 +133,35 @@ def conformal_to_save(classifier: SmoothLinkClassifier, dtype: str, prune: float
         return conformal
     what = f"{100 * prune:g} % of the sparse weights were left out" if prune else f"the weights were saved in {dtype}"
     return Conformal.voided(f"{what}, which changes probabilities.")
+
+
+def saved_sums(classifier: SmoothLinkClassifier, path: Path) -> dict[str, Any]:
+    """Writes the sums of a model that can be updated beside its file; returns what its meta says of them.
+
+    Where they are lost, the model is saved without, with a warning.
+    """
+    if classifier._living is None:
+        return {}
+    if isinstance(classifier._living, store.StoredSums) and classifier._living.belongs_to(path):
+        return {"sums": classifier._living.meta}  # nothing changed since the model was loaded from there
+    try:
+        state = state_of(classifier)
+    except ModelFileError as error:
+        warnings.warn(f"{error}\nThe model is saved without sums.", UserWarning, stacklevel=3)
+        return {}
+    if state.waiting is not None:
+        classifier.model_ = state.solved_model(classifier.model_)
+    return {"sums": store.write(state, path)}
+
+
+def sums_of(path: Path) -> set[str]:
+    """Returns the files beside the model at `path` with sums of it, those that a killed process left too."""
+    folder = Path(os.path.realpath(path)).parent
+    return (
+        {file.name for file in folder.iterdir() if store.is_sums_name(path.stem, file.name)}
+        if folder.is_dir()
+        else set()
+    )
 
 
 def int4_decoder(model: Model) -> bool:
@@ -171,7 +206,8 @@ def model_arrays(classifier: SmoothLinkClassifier, dtype: str, prune: float = 0.
     if model.reference is not None:
         arrays |= model.reference.arrays
     if model.W is not None:
-        arrays |= model.W.to_arrays("W", dtype)
+        # The sums are of rows that this very W embeds, and V can be solved for anew.
+        arrays |= model.W.to_arrays("W", dtype if classifier._living is None else "float32")
     if model.sparse_weights is not None:
         *D, scale = model.sparse_weights.without_smallest(prune).stored(dtype, model.n_labels)
         arrays |= dict(zip(SPARSE_ARRAYS, D, strict=True)) | ({} if scale is None else {"D_scale": scale})
@@ -364,6 +400,7 @@ def classifier_of(
         parameters = from_former(parameters)
     classifier = SmoothLinkClassifier(**parameters)
     classifier.model_ = model
+    classifier._living = store.StoredSums.of(Path(path).parent, meta["sums"]) if "sums" in meta else None
     classifier._device_copy = DeviceCopy()
     classifier._stored_dtype = stored_dtype(loaded)
     classifier.n_features_in_ = meta["n_features_in"]
@@ -387,7 +424,7 @@ def digest(path: str | os.PathLike[str]) -> str:
     seconds and memory of the fit, and names of shards. Fits of equal data, parameters, seed, versions and threads have
     the same."""
     loaded = load_file(path, verify=True)
-    meta = {name: value for name, value in loaded.meta.items() if name != "shards"}
+    meta = {name: value for name, value in loaded.meta.items() if name not in ("shards", "sums")}
     meta["summary"] = {name: value for name, value in meta.get("summary", {}).items() if name not in MEASURED}
     shapes = {name: [array.dtype.str, *array.shape] for name, array in loaded.arrays.items()}
     found = hashlib.sha256(canonical({"meta": meta, "versions": loaded.versions, "arrays": shapes}).encode())

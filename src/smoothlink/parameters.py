@@ -585,6 +585,16 @@ PARAMETERS = (
         common=True,
     ),
     Parameter(
+        "updatable",
+        False,
+        Values(flag=True),
+        "Whether rows and labels can be added to the model and removed from it later (`update`, `forget`). Its sums "
+        "are kept for that, in a second file beside the model file. With the squared loss updates are exact, given the "
+        "embedding; `summary_` says whether they are.",
+        RUN,
+        common=True,
+    ),
+    Parameter(
         "random_state",
         0,
         Values(whole=0, none=True, objects="a RandomState", accepts=lambda value: hasattr(value, "randint")),
@@ -626,6 +636,7 @@ ONLY_NONE = Values(none=True)
 NOT_SMOOTHED = Values(objects="1.0", accepts=lambda value: value == 1)
 X_ITSELF = Values(AUTO, none=True)
 NO_TREES = Values(AUTO, objects="False", accepts=lambda value: value is False)
+NOT_UPDATABLE = Values(objects="False", accepts=lambda value: value is False)
 WITHOUT_LANDMARKS = Values(
     ("auto", "gaussian", "laplacian", "exponential"),
     pattern=MATERN,
@@ -663,6 +674,7 @@ CLUSTER = Limit(
         "training": Values(("auto", "stepwise", "joint"), objects="Joint(...)", accepts=is_choice("Joint")),
         "memory": ONLY_NONE,
         "conformal": Values(objects="0", accepts=lambda value: value == 0),
+        "updatable": NOT_UPDATABLE,
         "trees": NO_TREES,
         "input_kernel": X_ITSELF,
         "embedding": WITHOUT_CLASSIFIER,
@@ -709,6 +721,7 @@ LIMITS = (
         lambda p: p["effort"] == "quick",
         {"holdout": Values(objects="0.1", accepts=lambda value: value == 0.1)},
     ),
+    Limit("updatable=True", lambda p: bool(p["updatable"]), {"memory": ONLY_NONE}),
     Limit("calibrate=False", lambda p: not p["calibrate"], {"aim": Values(("half",))}),
 )
 

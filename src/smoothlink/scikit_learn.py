@@ -15,6 +15,7 @@ __all__ = [
     "DataConversionWarning",
     "TransformerMixin",
     "_check_sample_weight",
+    "available_if",
     "check_classification_targets",
     "check_is_fitted",
     "check_random_state",
@@ -50,5 +51,6 @@ with deferred("pandas", "scipy.stats"):
     from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
     from sklearn.exceptions import DataConversionWarning
     from sklearn.utils import check_random_state, column_or_1d, murmurhash3_32
+    from sklearn.utils.metaestimators import available_if
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data

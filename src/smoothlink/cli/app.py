@@ -14,6 +14,7 @@ from smoothlink.cli.error_messages import debug, guarded
 from smoothlink.cli.evaluate_command import evaluate
 from smoothlink.cli.explain_command import explain
 from smoothlink.cli.info_command import info
+from smoothlink.cli.living_commands import add_labels, forget, update
 from smoothlink.cli.parameter_options import TrainCommand
 from smoothlink.cli.predict_command import predict
 from smoothlink.cli.recalibrate_command import recalibrate
@@ -42,6 +43,9 @@ for command in (
     check,
     audit,
     train,
+    update,
+    forget,
+    add_labels,
     predict,
     evaluate,
     explain,
@@ -58,7 +62,9 @@ for command in (
     split,
     synth,
 ):
-    app.command(command.__name__, cls=TrainCommand if command is train else PlainCommand)(guarded(command))
+    app.command(command.__name__.replace("_", "-"), cls=TrainCommand if command is train else PlainCommand)(
+        guarded(command)
+    )
 
 
 def show_version(wanted: bool) -> None:

@@ -213,6 +213,7 @@ def model_facts(path: str, names: Naming, screen: Screen, *, verify: bool = Fals
         "vocabulary": None if model.vocabulary_ is None else vocabulary_section(model),
         "most_frequent_labels": most_frequent(model.model_.counts, label_names(model), model.vocabulary_),
         "text": None if whole is model else text_section(whole),
+        "sums": sums_section(model),
         **({"checksums": MATCH, "digest": digest(path)} if verify else {}),
     }
 
@@ -222,6 +223,22 @@ def stored_words(section: dict[str, Any]) -> str:
     parts = [f"{name} {dtype} {size(count)}" for name, (dtype, count) in section["arrays"].items()]
     drawn = ["random features from a seed"] if section["drawn"] else []
     return f"{section['dtype']}: {', '.join([*parts, *drawn])}"
+
+
+def sums_section(model: SmoothLinkClassifier) -> dict[str, Any] | None:
+    """Where the sums are that updates need, and how large; None where there are none."""
+    from smoothlink.living.store import StoredSums
+
+    if not isinstance(model._living, StoredSums):
+        return None
+    path, generation, _ = model._living
+    return {"path": str(path), "generation": generation, "bytes": path.stat().st_size if path.exists() else None}
+
+
+def sums_words(section: dict[str, Any]) -> str:
+    """The same in words."""
+    found = "missing: it cannot be updated" if section["bytes"] is None else size(section["bytes"])
+    return f"{os.path.basename(section['path'])}, {found}"
 
 
 def text_section(model: Any) -> dict[str, Any]:
@@ -280,6 +297,7 @@ def show_model(found: dict[str, Any], screen: Screen) -> None:
         ("parameters", given or "all at their defaults"),
         *([] if found["text"] is None else [("texts", text_words(found["text"]))]),
         *([] if found["vocabulary"] is None else [("vocabulary", vocabulary_words(found["vocabulary"]))]),
+        *([] if found["sums"] is None else [("sums for updates", sums_words(found["sums"]))]),
         *([("checksums", found["checksums"]), ("digest", found["digest"])] if "checksums" in found else []),
     ]
     screen.out.print()

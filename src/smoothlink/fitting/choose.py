@@ -304,7 +304,7 @@ def choose(
             many = np.count_nonzero(problem.rows.w) > FEW_ROWS
             found = climb(trials.loss, list(axes.values()), begin, report, DEAREST_LAST if many else None)
             point, criterion = narrower(found), found.loss
-            count = len(validation_rows(problem.rows.w, request, problem.groups))
+            count = len(validation_rows(problem.rows.w, request, problem.groups)) if problem.held is None else 0
             folds = trials.embedded_folds(problem, settings, float(point[0]), count)
     return ChosenSettings(problem, Trials([], settings).at(point), chosen_by, criterion, folds)
 

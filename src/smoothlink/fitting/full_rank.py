@@ -88,6 +88,7 @@ def suits_full_rank(problem: Problem, request: Request) -> bool:
         or rows.remote
         or rows.machine is not HOST
         or request.memory is not None
+        or request.updatable  # the sums of a link can be added to
         or problem.label_scale is not None
     ):
         return False

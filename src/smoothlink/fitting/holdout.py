@@ -76,14 +76,18 @@ def few_rows(w: Array, seed: int, groups: Array | None = None) -> Array:
     return held[:: max(1, len(held) // ONE_FIT_ROWS)]
 
 
-def validation_rows(w: Array, request: Request, groups: Array | None = None) -> list[Array]:
-    """Returns the held-out rows of each fold that calibrate a fit; of many rows a few."""
+def validation_rows(w: Array, request: Request, groups: Array | None = None, held: Array | None = None) -> list[Array]:
+    """Returns the held-out rows of each fold that calibrate a fit; of many rows a few, of a model that will be updated
+    those that `held` (n,) says."""
+    if held is not None:
+        found = np.flatnonzero(held & (w > 0))
+        return [found] if 0 < len(found) < np.count_nonzero(w) else []
     return [few_rows(w, request.seed, groups)] if embeds_once(w) else holdouts(w, request, groups)
 
 
-def embeds_once(w: Array) -> bool:
+def embeds_once(w: Array, held: Array | None = None) -> bool:
     """Returns whether the embedding does without the rows that calibrate, so that it need not be repeated with them."""
-    return int(np.count_nonzero(w)) >= MANY_ROWS
+    return held is not None or int(np.count_nonzero(w)) >= MANY_ROWS
 
 
 def decodes_once(w: Array, loss: str) -> bool:

@@ -70,7 +70,7 @@ def make_problem(
     rows = Rows.of(A, data.Y, data.w, block_rows=request.block_rows or planned_rows, machine=machine)
     label_scale = None if data.label_weight is None else np.sqrt(data.label_weight).astype(np.float32)
     inputs = inputs._replace(trees=trees)
-    return Problem(rows, data.Y, data.multiclass, scaling, inputs, table, label_scale, state, data.groups)
+    return Problem(rows, data.Y, data.multiclass, scaling, inputs, table, label_scale, state, data.groups, data.held)
 
 
 def number_of_entries(A: Any) -> int:

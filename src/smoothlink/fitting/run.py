@@ -233,8 +233,8 @@ def fit_validated(choice: ChosenSettings, validation: Validation, request: Reque
     """
     problem, settings, calibrated = choice.problem, validation.settings, validation.calibrated
     rows, fitted, some = problem.rows, validation.fitted, problem.rows
-    if calibrated.rows and embeds_once(rows.w):
-        held = validation_rows(rows.w, request, problem.groups)[0]
+    if calibrated.rows and embeds_once(rows.w, problem.held):
+        held = validation_rows(rows.w, request, problem.groups, problem.held)[0]
         some = without(rows, held)
     decoded = some if decodes_once(rows.w, settings.loss) else rows
     if fitted is None:
@@ -379,11 +379,13 @@ def calibrate_model(found: OneFit, problem: Problem, held: Array, aim: Aim) -> C
 def fit_quickly(choice: ChosenSettings, request: Request, clock: Clock) -> Fitted:
     """Fits once, without a few rows, which calibrate; where rows are few, folds calibrate, and all rows are fitted."""
     problem = choice.problem
-    if request.calibrate and calibrates_by_folds(problem.rows):
+    if request.calibrate and problem.held is None and calibrates_by_folds(problem.rows):
         chosen = {name: getattr(choice.settings, name) for name in ("final_ridge", "loss", "passes")}
         folds = replace(request, **chosen, holdout=FOLD_SHARE)
         return fit_validated(choice, validate_held_out(choice, folds, clock), request, clock)
     held = few_rows(problem.rows.w, request.seed, problem.groups) if request.calibrate else NOTHING
+    if problem.held is not None:
+        held = next(iter(validation_rows(problem.rows.w, request, held=problem.held)), NOTHING)
 
     def fit(rows: Rows) -> OneFit:
         model, embedded = fit_link(problem, rows, choice.settings, not_calibrated(rows.c), clock)
@@ -505,6 +507,7 @@ PROBE: dict[str, Any] = {
     "training": "stepwise",
     "memory": None,
     "checkpoint": None,
+    "updatable": False,
 }
 
 

@@ -82,6 +82,7 @@ class Request:
     memory: Any
     block_rows: int | None
     checkpoint: Any
+    updatable: bool
     joint_conflict: str | None  # why joint training is not possible with these parameters
     seed: int
 
@@ -199,6 +200,7 @@ class Problem(NamedTuple):
     label_scale: Array | None  # (c,) square roots of label weights
     state: FitState
     groups: Array | None = None  # (n,) rows of the same number are held out together
+    held: Array | None = None  # (n,) whether a row calibrates a model that will be updated
 
 
 class ChosenSettings(NamedTuple):
@@ -220,6 +222,7 @@ class TrainingData(NamedTuple):
     multiclass: bool
     label_weight: Array | None = None  # (c,)
     groups: Array | None = None  # (n,) rows of the same number are held out together
+    held: Array | None = None  # (n,) whether a row calibrates a model that will be updated
 
     def merged(self, first: Array | None, request: Request) -> TrainingData:
         """Returns copies as one row that has the weight of all; `first` (n,) numbers the first copy of each row.
@@ -235,8 +238,8 @@ class TrainingData(NamedTuple):
         if request.memory is not None or isinstance(self.X, MappedMatrix):
             return self._replace(w=w)
         kept = np.flatnonzero(first == np.arange(len(first)))
-        groups = None if self.groups is None else self.groups[kept]
-        return self._replace(X=self.X[kept], Y=self.Y[kept], w=w[kept], groups=groups)
+        groups, held = (None if of_rows is None else of_rows[kept] for of_rows in (self.groups, self.held))
+        return self._replace(X=self.X[kept], Y=self.Y[kept], w=w[kept], groups=groups, held=held)
 
 
 @dataclass

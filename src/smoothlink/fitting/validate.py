@@ -62,7 +62,8 @@ def validate(
     problem, settings, state = choice.problem, choice.settings, choice.problem.state
     losses = candidate_losses(problem, settings, request)
     complete = request.loss != "auto" and (request.loss == "squared" or request.passes != "auto")
-    held = [] if complete and not request.calibrate else validation_rows(problem.rows.w, request, problem.groups)
+    held = validation_rows(problem.rows.w, request, problem.groups, problem.held)
+    held = [] if complete and not request.calibrate else held
     if not held:
         passes = 0 if losses[0] == "squared" else DEFAULT_PASSES if request.passes == "auto" else int(request.passes)
         settings = with_loss(settings, losses[0], problem, request)
@@ -77,7 +78,7 @@ def validate(
     links = []
     for number, fold in enumerate(folds, 1):
         links.append(trials.link(fold, settings))
-        fold.fitted = fold.fitted if embeds_once(problem.rows.w) else None  # only then it is the last one
+        fold.fitted = fold.fitted if embeds_once(problem.rows.w, problem.held) else None  # only then it is the last one
         work.add(1, f"fold {number} of {len(folds)}")
     if request.final_ridge == "auto":
         near = (settings.final_ridge * 10.0 ** (e / 2) for e in range(-3, 4))

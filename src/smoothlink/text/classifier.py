@@ -18,16 +18,17 @@ from smoothlink.choices import ShortHtml, check_names
 from smoothlink.conformal import DELTA, Conformal, Review
 from smoothlink.distributed import current
 from smoothlink.errors import DataError, plural
-from smoothlink.estimator import SmoothLinkClassifier
+from smoothlink.estimator import FIRST_ROWS, SmoothLinkClassifier, number_of_rows
 from smoothlink.fitting.holdout import conformal_rows
 from smoothlink.labels import NamedLabels, names_of, read_labels
+from smoothlink.living.changes import Batch, forget, update
 from smoothlink.machines.copies import RowContents, group_numbers, notable, row_hashes
 from smoothlink.metrics.evaluate import Evaluation
 from smoothlink.parameters import Values, check_value
-from smoothlink.scikit_learn import BaseEstimator, check_is_fitted
+from smoothlink.scikit_learn import BaseEstimator, available_if, check_is_fitted
 from smoothlink.text.data_frames import TextColumns, column_names, list_names, ranked_frame, read_texts, values_of
 from smoothlink.text.documents import TABLE, DocumentSource, as_meta, from_meta
-from smoothlink.text.examples import TrainingExample, some_examples
+from smoothlink.text.examples import TrainingExample, shorten_text, some_examples
 from smoothlink.text.features import TextFeatures
 from smoothlink.text.label_cells import NONE, guess_separator, shown, unlikely_labels
 from smoothlink.text.model_section import section
@@ -170,6 +171,58 @@ class TextSmoothLink(ShortHtml, BaseEstimator):
 
         return notable(groups_of_texts(texts, contents))
 
+    def update(self, texts: Texts, labels: Labels, sample_weight: Weights | None = None) -> Self:
+        """Adds texts to a model that was fitted with updatable=True, as SmoothLinkClassifier.update does; labels
+        unknown so far are added. `summary_["living"]` has a report, also of the share of words that have no feature."""
+        texts, batch = self._batch(texts, labels, sample_weight)
+        told = update(self.classifier_, batch)
+        told["unknown_words"] = self.features_.unknown_share(texts)
+        return self
+
+    def forget(self, texts: Texts, labels: Labels) -> Self:
+        """Removes texts, with all of their labels, as SmoothLinkClassifier.forget does; words that no other text has
+        and examples of these texts go too."""
+        texts, batch = self._batch(texts, labels, None)
+        told = forget(self.classifier_, batch)
+        gone = np.array(told["features_removed"], np.int64)
+        if len(gone):
+            self.features_.remove_terms(gone)
+        cut = {shorten_text(str(text)) for text in texts}
+        self.examples_ = [example for example in self.examples_ if example.text not in cut]
+        return self
+
+    def add_labels(self, names: Iterable[str]) -> Self:
+        """Adds labels that no text has yet; the predictions of others stay as they are."""
+        check_is_fitted(self)
+        self.classifier_.add_labels([names] if isinstance(names, str) else list(names))
+        return self
+
+    @available_if(lambda self: self.updatable)
+    def partial_fit(
+        self, texts: Texts, labels: Labels, classes: Iterable[str] | None = None, sample_weight: Weights | None = None
+    ) -> Self:
+        """Fits to the first texts, and adds later ones as `update` does; classes: all names of labels, if the first
+        texts lack some."""
+        if hasattr(self, "classifier_"):
+            return self.update(texts, labels, sample_weight)
+        count = number_of_rows(texts)
+        if count < FIRST_ROWS:
+            raise ValueError(
+                f"The first call of partial_fit has {plural(count, 'text')}, from which no vocabulary and no "
+                f"embedding can be learnt; pass at least {FIRST_ROWS}, and others one by one later."
+            )
+        self.fit(texts, labels, sample_weight)
+        new = [name for name in classes or () if name not in set(self.classes_)]
+        return self.add_labels(new) if new else self
+
+    def _batch(self, texts: Texts, labels: Labels, sample_weight: Weights | None) -> tuple[list[str], Batch]:
+        """Returns texts, and their checked rows as updates take them."""
+        check_is_fitted(self)
+        texts = list(self._texts(texts))
+        X, given, known = self.features_.transform(texts), self._read_labels(labels), len(self.classes_)
+        batch = self.classifier_._batch(X, given.Y, sample_weight)
+        return texts, batch._replace(names=given.names[known:])
+
     def _separator(self, labels: Any) -> str | None:
         """Returns what separates labels in cells of text: the parameter, or a guess, with a warning that says so."""
         if self.label_separator != "auto":
@@ -195,6 +248,7 @@ class TextSmoothLink(ShortHtml, BaseEstimator):
 
     source_: dict[str, Any] | None
     label_form_: str
+    examples_: list[TrainingExample]
 
     def _keep(self, classifier: SmoothLinkClassifier, features: TextFeatures, examples: list[TrainingExample]) -> Self:
         self.classifier_, self.features_, self.examples_ = classifier, features, examples

@@ -247,6 +247,29 @@ class TextFeatures(TransformerMixin, BaseEstimator):
             start += block.width
         return found
 
+    def unknown_share(self, texts: Iterable[str]) -> float | None:
+        """Returns the share of the n-grams of texts that have no column: of words where they are features, else of
+        characters; None where n-grams are hashed, so that all have one, or there are none."""
+        block, analyse, place = self._analysers()[0]
+        if block.terms is None:
+            return None
+        found = [place(term) is None for text in texts for term in analyse(text)]
+        return float(np.mean(found)) if found else None
+
+    def remove_terms(self, columns: Array) -> None:
+        """Removes the n-grams of some columns, which stay empty: the others keep their numbers."""
+        removed, blocks, start = set(columns.tolist()), [], 0
+        for block in self.blocks_:
+            terms = block.terms
+            if terms is not None:
+                terms = ["" if start + j in removed else term for j, term in enumerate(terms)]
+            blocks.append(block._replace(terms=terms))
+            start += block.width
+        idf, numbers = self.idf_.copy(), self.numbers_
+        idf[columns[columns < len(idf)]] = 0
+        self._keep(blocks, idf)
+        self.numbers_ = numbers
+
     @property
     def description(self) -> str:
         """Returns the kinds of n-grams in words, such as "words 1 to 2, characters 3 to 5 (75 %)"."""
@@ -461,7 +484,7 @@ def ahead(texts: Iterator[str], count: int) -> tuple[list[str], Iterator[str]]:
 def column_finder(block: NgramBlock) -> Callable[[str], int | None]:
     """Returns the column of an n-gram in its block; None where it has none."""
     if block.terms is not None:
-        return {term: j for j, term in enumerate(block.terms)}.get
+        return {term: j for j, term in enumerate(block.terms) if term}.get  # those that were removed are empty
     width = block.width
     return lambda term: murmurhash3_32(term, 0, positive=True) % width
 

@@ -1,0 +1,125 @@
+"""A model file that rows and labels come to and go from: one process at a time, and nothing acknowledged is lost."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+
+from smoothlink import modelfile
+from smoothlink.data.atomic import remedy
+from smoothlink.data.matching import inside, label_names
+from smoothlink.errors import ModelFileError
+from smoothlink.living import changes
+from smoothlink.living.changes import Batch, state_of
+from smoothlink.living.journal import Journal
+
+if sys.platform != "win32":  # pragma: no branch
+    import fcntl
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from smoothlink.types import Labels, Targets
+
+
+class LivingFile:
+    """A model file and its sums, open for updates. `with LivingFile(path) as living: living.update(texts, labels)`.
+
+    `update` and `add_labels` return once a line of the journal is on disk; `forget` and `save` once model and sums are
+    replaced. After a kill at any moment, the next LivingFile has all that was acknowledged.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Loads the model and its sums, and what the journal has of it; raises an error if another process updates
+        it."""
+        self.path = Path(os.path.realpath(path))
+        lock = self.path.with_name(f"{self.path.stem}.lock")
+        try:
+            self._lock = open(lock, "ab")  # noqa: SIM115
+        except OSError as error:
+            raise ModelFileError(f"{lock}: cannot be written: {error.strerror or error}.\n{remedy(error)}") from error
+        try:
+            if sys.platform != "win32":
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.model: Any = modelfile.load(self.path)
+            state = state_of(self.classifier)
+            self.journal = Journal(self.path.with_name(f"{self.path.stem}.journal"), str(state.generation))
+            for batch in self.journal.batches:
+                self._apply(batch)
+        except BlockingIOError as error:
+            self._lock.close()
+            raise ModelFileError(
+                f"{self.path} is being updated by another process.\nWait until that has ended, and try again."
+            ) from error
+        except BaseException:
+            self._lock.close()
+            raise
+
+    @property
+    def classifier(self) -> Any:
+        return inside(self.model)
+
+    def update(
+        self, rows: Any, labels: Labels | Targets, sample_weight: Any = None, names: Sequence[Any] | None = None
+    ) -> dict[str, Any]:
+        """Adds rows, or texts of a text model; returns the report once they are in the journal, on disk.
+
+        names: of labels that are new, the last columns of a 0/1 matrix.
+        """
+        texts, batch = self._read(rows, labels, sample_weight)
+        batch = batch if names is None else batch._replace(names=list(names))
+        self.journal.append(batch)
+        told = self._apply(batch)
+        if texts is not None:
+            told["unknown_words"] = self.model.features_.unknown_share(texts)
+        return told
+
+    def add_labels(self, names: Sequence[Any] | int) -> dict[str, Any]:
+        """Adds labels that no row has yet; returns the report once they are in the journal, on disk."""
+        before = len(self.classifier.classes_)
+        self.model.add_labels(names)
+        known = label_names(self.classifier)
+        empty = sp.csr_array((0, self.classifier.n_features_in_)), sp.csr_array((0, len(known)), dtype=np.float32)
+        self.journal.append(Batch(*empty, np.zeros(0), known[before:]))
+        return dict(self.model.summary_["living"])
+
+    def forget(self, rows: Any, labels: Labels | Targets) -> dict[str, Any]:
+        """Removes rows; returns the report once no file holds what only they had."""
+        self.model.forget(rows, labels)
+        told = dict(self.model.summary_["living"])
+        self.save()
+        return told
+
+    def save(self) -> None:
+        """Replaces model and sums by those of all rows that there are now, and empties the journal."""
+        self.model.save(self.path)
+        self.journal.clear(str(state_of(self.classifier).generation))
+
+    def close(self) -> None:
+        """Lets other processes update the model; what is in the journal stays there."""
+        self._lock.close()
+
+    def _read(self, rows: Any, labels: Any, sample_weight: Any) -> tuple[Sequence[str] | None, Batch]:
+        if self.model is self.classifier:
+            return None, self.model._batch(rows, labels, sample_weight)
+        return self.model._batch(rows, labels, sample_weight)
+
+    def _apply(self, batch: Batch) -> dict[str, Any]:
+        if batch.Y.shape[0]:
+            return changes.update(self.classifier, batch)
+        changes.add_labels(self.classifier, batch.names)
+        return changes.report(self.classifier, labels_added=[str(name) for name in batch.names])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
