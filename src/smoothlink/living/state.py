@@ -183,7 +183,7 @@ class LivingState:
             return not_calibrated(self.n_labels)
         scores = self.sums.held_out_scores(model.features(rows.H), rows.Y, rows.w)
         frequencies = np.clip(totals["counts"] / totals["total"], 0, 1)
-        held = [HeldOut(scores, rows.Y, rows.w)]
+        held = [HeldOut(scores, rows.Y, rows.w, rows.H)]
         return calibrate(held, frequencies, "squared", multiclass=model.multiclass, aim=self.aim)
 
     @property

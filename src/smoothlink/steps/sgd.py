@@ -17,13 +17,13 @@ from smoothlink.machines.arrays import (
     half_product,
     like,
     log_sums,
+    on_host,
     take_rows,
     to_device_of,
     to_host,
     zeros,
 )
 from smoothlink.machines.decoder_state import DecoderState, decoder_state, padded_shape, placed
-from smoothlink.machines.host_and_device import HOST
 from smoothlink.machines.rows import Rows, stack
 from smoothlink.machines.threads import dense_product
 from smoothlink.steps.featurize import Features
@@ -49,7 +49,7 @@ class SGD(NamedTuple):
     momentum: float = 0.9
     decay: float = 0.9  # of the learning rate, per pass
     batch: int | None = None  # rows per step; None: as `default_batch` says
-    kept: int = KEPT_FEATURES  # bytes; rotated features of more rows, or on a device, are made anew in every pass
+    kept: int = KEPT_FEATURES  # bytes; rotated features of more rows are made anew in every pass
 
 
 @dataclass
@@ -196,7 +196,7 @@ def sgd_passes(
     probe = None if Y is None else rows.take(rows.sample(PROBE_ROWS, seed))
     latest = None if Y is None else coordinates.unrotate(run.V, stays=stays)
     # Rotating features takes as many operations as all the rest of a pass, if there are as many features as labels.
-    keep = rotated and gradients is None and machine is HOST and 4 * rows.n * s <= sgd.kept
+    keep = rotated and gradients is None and on_host(p) and 4 * rows.n * s <= sgd.kept
     kept, first = np.empty((rows.n, s), np.float32) if keep else None, run.passes
 
     def rotated_features(batch: HostArray) -> Array:
