@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +11,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from smoothlink.fitting.held_out_metrics import HeldOutRanking
+from smoothlink.machines.arrays import to_host
+from smoothlink.model import DecoderInputs, Model
 from smoothlink.steps.calibrate import Calibration, Histogram, PairSample, TopLabels, fit_multiclass, no_calibration
 from smoothlink.steps.squared import softmax_rows
 from smoothlink.steps.thresholds import HALF, Aim, choose_thresholds
@@ -173,3 +176,18 @@ def calibrate(
     if metrics is not None and not multiclass:  # there it is P@1
         metrics["micro_f1"] = float(found.reached["f1"])
     return Calibrated(calibration, *found, value, sum(len(part.w) for part in held), metrics)
+
+
+def calibrate_model(model: Model, rows: Any, Y: sp.csr_array, w: Array, aim: Aim) -> Calibrated:
+    """Returns the calibration that held-out rows, embedded by a model that was fitted without them, give it."""
+    frequencies = np.clip(model.counts / max(model.total, 1e-300), 0, 1)
+    model = replace(model, counts=np.maximum(model.counts, 1))  # labels without training rows score as the others here
+    inputs = model.featurize(rows)
+
+    def scores(labels: slice, count: int) -> Array:
+        X = None if inputs.X is None else inputs.X[:count]
+        part = DecoderInputs(inputs.Phi[:count], inputs.without_features[:count], X)
+        return to_host(model.score(part, labels))
+
+    part = HeldOut(scores, Y, w)
+    return calibrate([part], frequencies, model.loss, multiclass=model.multiclass, aim=aim)

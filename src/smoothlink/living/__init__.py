@@ -1,0 +1,1 @@
+"""Models that live: rows come and go, and labels are added."""
