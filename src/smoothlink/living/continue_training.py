@@ -79,32 +79,36 @@ def continue_training(
     w: Array | None = None,
     *,
     seed: int = 0,
-    methods: tuple[str, ...] = ("ridge", "sgd"),
+    methods: tuple[str, ...] | None = None,
     rows: int = REPLAYED_ROWS,
 ) -> Continued:
     """Returns the model after training with raw rows X (n, d), labels Y (n, c) and weights w (n,) that are new, and the
-    store for the next time. Labels of Y from `model.n_labels` on are new; there may be none."""
+    store for the next time. Labels of Y from `model.n_labels` on are new; there may be none. `methods` are tried; None:
+    all that the model can."""
     Y, w = sp.csr_array(Y), np.ones(X.shape[0]) if w is None else np.asarray(w, np.float64)
-    check_rows(model, replay, X, Y, w, methods)
-    new = Replay.of(X, Y, w, model, replay.training, replay.key)
-    new.held[:] = rows_to_hold_out(new, model.counts, seed) if replay.training.calibrate else False
+    possible = methods_of(model, replay.training)
+    methods = possible if methods is None else methods
+    if not methods or not set(methods) <= set(possible):
+        raise ValueError(f"methods is {methods!r}; for this model possible are {', '.join(map(repr, possible))}.")
+    check_rows(model, replay, X, Y, w)
+    new = Replay.of(X, Y, w, replay.training, replay.key).scaled(model)
+    if replay.training.calibrate:
+        new = replace(new, held=rows_to_hold_out(new, model.counts, seed))
     pool, old = replay.joined(new), widen(model, new)
     held, recent = pool.take(pool.held), np.arange(len(pool)) >= len(replay)
     some = with_replayed(pool, recent, seed)
     started = add_ridge_columns(old, some, model.n_labels, seed)
-    found = {"ridge": (started, replay.optimiser and grown_sums(replay.optimiser, started))}
-    if replay.training.learner == "finetune" and "sgd" in methods and len(methods) == 1:
-        raise ValueError("A fine-tuned model can only get new labels by method 'ridge'; leave methods as they are.")
-    if "sgd" in methods and replay.training.learner != "finetune":
+    found = {"ridge": (started, grown_sums(replay.optimiser, started))}
+    if "sgd" in methods:
         go_on = joint_steps if replay.training.learner == "joint" else decoder_steps
         found["sgd"] = go_on(started, some, found["ridge"][1], seed)
-    found = {name: found[name] for name in methods if name in found}
+    found = {name: found[name] for name in methods}
     compare = len(held) >= LEAST_HELD_ROWS and replay.training.calibrate
     calibrated = {name: calibrate_on(each, held) for name, (each, _) in found.items()} if compare else {}
     if compare:
         method = min(calibrated, key=lambda name: calibrated[name].criterion)
-    else:  # what changes least: scores of other labels stay, where there is a new label to learn
-        method = "ridge" if "ridge" in found and (Y.shape[1] > model.n_labels or "sgd" not in found) else "sgd"
+    else:  # what lost less wherever there were rows to compare by (decision 46)
+        method = methods[-1]
     best, optimiser = found[method]
     if compare:
         by = calibrated[method]
@@ -131,10 +135,9 @@ def replay_store(
     held = np.zeros(len(w), bool)
     if training.calibrate and embeds_once(w):
         held[few_rows(w, seed, groups)] = True
-    live = np.flatnonzero(w > 0)
     key = int(np.random.default_rng([seed, 15]).integers(2**62))
-    whole = Replay.of(X[live], Y[live], w[live], model, training, key)
-    kept = replace(whole, held=held[live]).thinned(rows)
+    whole = replace(Replay.of(X, Y, w, training, key), held=held)
+    kept = whole.take(w > 0).thinned(rows).scaled(model)
     return replace(kept, optimiser=squared_gradients(model, kept, seed)) if training.learner == "joint" else kept
 
 
@@ -144,7 +147,13 @@ def calibrate_on(model: Model, held: Replay) -> Calibrated:
     return calibrate_model(model, model.embed_scaled_rows(held.X), held.Y, held.w, held.training.threshold_aim)
 
 
-def check_rows(model: Model, replay: Replay, X: Any, Y: sp.csr_array, w: Array, methods: tuple[str, ...]) -> None:
+def methods_of(model: Model, training: Training) -> tuple[str, ...]:
+    """Returns by which methods a model's training can go on. SGD over V alone knows nothing of sparse weights beside
+    it, which fine-tuned models may have."""
+    return ("ridge", "sgd") if training.learner == "joint" or model.sparse_weights is None else ("ridge",)
+
+
+def check_rows(model: Model, replay: Replay, X: Any, Y: sp.csr_array, w: Array) -> None:
     """Raises ValueError for rows that the model cannot go on with."""
     d, (n, c) = replay.X.shape[1] - 1, Y.shape
     if X.shape[1] != d:
@@ -157,14 +166,19 @@ def check_rows(model: Model, replay: Replay, X: Any, Y: sp.csr_array, w: Array, 
         raise ValueError(f"Y has {c:,} labels, and the model knows {model.n_labels:,}; pass these, then the new ones.")
     if replay.Y.shape[1] != model.n_labels:
         raise ValueError(f"The replayed rows have {replay.Y.shape[1]:,} labels, and the model {model.n_labels:,}.")
+    weights = 0 if model.sparse_weights is None else model.sparse_weights.size
+    if replay.optimiser and len(replay.optimiser["d_squares"]) != weights:
+        raise ValueError(
+            f"The stored optimiser knows {len(replay.optimiser['d_squares']):,} sparse weights, and the model has "
+            f"{weights:,}: it is of another model, or of one that was saved without its smallest weights.\n"
+            "Train again."
+        )
     if not (np.isfinite(w).all() and (w >= 0).all() and (w > 0).any()):
         raise ValueError("Weights must be finite, not below zero and not all zero.")
     if model.multiclass and not (np.diff(Y.indptr) == 1).all():
         raise ValueError("The model knows one label per row, and some rows of Y have several or none.")
     if model.loss == "squared":
         raise ValueError("The model has the squared loss, whose updates are exact: use `update` instead.")
-    if not methods or not set(methods) <= {"ridge", "sgd"}:
-        raise ValueError(f"methods is {methods!r}; possible are 'ridge', 'sgd' or both.")
 
 
 def rows_to_hold_out(new: Replay, counts: Array, seed: int) -> Array:
@@ -333,14 +347,19 @@ def joint_steps(model: Model, rows: Replay, optimiser: dict[str, Array], seed: i
     rate = JOINT_RATE * rows.training.rate
     for _ in sampled_passes(step, batches, JOINT_PASSES, rate, lambda share: None):
         pass
-    weights, s = step.weights(), step.state
-    by_label = sp.csc_array((s.d_squares, step.features, step.indptr), step.shape)
-    d_squares = select_entries(by_label, s.D != 0).tocsr().data
+    weights = step.weights()
     model = replace(
         model, W=ArrayWeights(weights.W), V=ArrayWeights(weights.V), sparse_weights=weights.D, features=weights.features
     )
-    sums = {"w_squares": s.w_squares, "v_squares": s.v_squares, "b_squares": s.b_squares, "d_squares": d_squares}
-    return model, sums
+    return model, sums_of(step)
+
+
+def sums_of(step: SampledStep) -> dict[str, Array]:
+    """Returns the sums of squared gradients of a step, those of the sparse weights in the order of the model's."""
+    s = step.state
+    by_label = sp.csc_array((s.d_squares, step.features, step.indptr), step.shape)
+    found = s.w_squares, s.v_squares, s.b_squares, select_entries(by_label, s.D != 0).tocsr().data
+    return dict(zip(ADAGRAD, found, strict=True))
 
 
 def sampled_step(
@@ -357,10 +376,10 @@ def sampled_step(
     groups = cluster_rows(embedded(model, rows), live, CLUSTER_ROWS, seed)
     weights = JointWeights(np.asarray(model.W), model.features, np.asarray(model.V), D, model.normalize)
     state = SampledState.of_weights(weights, pattern, len(groups))
-    for name in ADAGRAD[:3] if optimiser else ():
-        setattr(state, name, optimiser[name].copy())
-    if optimiser and D is not None:
-        state.d_squares[sparse_places(D, pattern)] = optimiser["d_squares"]
+    if optimiser:
+        state = replace(state, **{name: optimiser[name].copy() for name in ADAGRAD[:3]})
+        if D is not None:
+            state.d_squares[sparse_places(D, pattern)] = optimiser["d_squares"]
     w = np.asarray(rows.w, np.float32)
     data = JointRows(X[:, :-1], rows.Y, w if model.multiclass else row_weights(w, rows.Y), model.multiclass)
     batches = RowBatches.of_groups(groups, training.batch_rows or NEGATIVES.batch_rows, seed)
@@ -375,27 +394,19 @@ def squared_gradients(model: Model, rows: Replay, seed: int) -> dict[str, Array]
     step.find_hard_negatives()
     for _ in train(step, batches, 1, 0.0, 1, lambda share: None):
         pass
-    s, passes = step.state, EARLY_GRADIENTS * rows.training.passes
-    kept = np.maximum(rows.w @ rows.Y, 1e-30)
+    passes, kept = EARLY_GRADIENTS * rows.training.passes, np.maximum(rows.w @ rows.Y, 1e-30)
     of_label = (passes * np.maximum(1.0, model.counts / kept)).astype(np.float32)
     everywhere = np.float32(passes * max(1.0, model.total / max(rows.w.sum(), 1e-30)))
-    D, found = model.sparse_weights, {}
-    found["w_squares"], found["v_squares"] = everywhere * s.w_squares, of_label * s.v_squares
-    found["b_squares"] = of_label * s.b_squares
-    if D is not None:
-        known = s.d_squares[sparse_places(D, step_pattern(step))] - SPARSE_SQUARES
-        found["d_squares"] = SPARSE_SQUARES + of_label[D.labels] * known
-    else:
-        found["d_squares"] = np.zeros(0, np.float32)
-    return found
-
-
-def step_pattern(step: SampledStep) -> sp.csr_array:
-    by_label = sp.csc_array((np.ones(len(step.features), np.int8), step.features, step.indptr), step.shape)
-    return sp.csr_array(by_label)
+    D, found = model.sparse_weights, sums_of(step)
+    labels = np.zeros(0, np.int64) if D is None else D.labels
+    factors = everywhere, of_label, of_label, of_label[labels]
+    starts = 0, 0, 0, SPARSE_SQUARES
+    return {name: b + f * (found[name] - b) for name, f, b in zip(ADAGRAD, factors, starts, strict=True)}
 
 
 def grown_sums(optimiser: dict[str, Array], model: Model) -> dict[str, Array]:
-    """Returns sums of squared gradients that are 0 for the labels that are new."""
+    """Returns sums of squared gradients that are 0 for the labels that are new; none where there are none."""
+    if not optimiser:
+        return {}
     more = np.zeros(model.n_labels - len(optimiser["v_squares"]), np.float32)
     return optimiser | {name: np.append(optimiser[name], more) for name in ("v_squares", "b_squares")}

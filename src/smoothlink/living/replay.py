@@ -100,23 +100,29 @@ class Replay:
 
     def take(self, rows: Array) -> Replay:
         """Returns some of the rows, by number or by a mask."""
-        rows = np.flatnonzero(rows) if rows.dtype == bool else rows
-        some = {name: getattr(self, name)[rows] for name in ("X", "Y", "w", "u", "share", "held")}
+        if rows.dtype == bool:
+            if rows.all():
+                return self
+            rows = np.flatnonzero(rows)
+        some: dict[str, Any] = {name: getattr(self, name)[rows] for name in ("X", "Y", "w", "u", "share", "held")}
         return replace(self, **some)
 
     @classmethod
-    def of(cls, X: Any, Y: sp.csr_array, w: Array, model: Model, training: Training, key: int) -> Replay:
-        """Returns a store of all these raw rows X (n, d), for training."""
-        n, Y = X.shape[0], sp.csr_array(Y)
-        u, each = content_hash(X, Y, key), np.ones(n)
-        return cls(model.scaling(X), Y, np.asarray(w, np.float64), u, each, np.zeros(n, bool), {}, training, key)
+    def of(cls, X: Any, Y: sp.csr_array, w: Array, training: Training, key: int) -> Replay:
+        """Returns a store of all these raw rows X (n, d), not yet scaled, for training."""
+        n, u = X.shape[0], content_hash(X, Y, key)
+        return cls(X, Y, np.asarray(w, np.float64), u, np.ones(n), np.zeros(n, bool), {}, training, key)
+
+    def scaled(self, model: Model) -> Replay:
+        """Returns the store of raw rows as the model scales them."""
+        return replace(self, X=model.scaling(self.X))
 
     def joined(self, other: Replay) -> Replay:
         """Returns the rows of both; labels of this store that are fewer than the other's are its first."""
         Y = self.Y if self.Y.shape[1] == other.Y.shape[1] else widened(self.Y, other.Y.shape[1])
-        columns = {name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in ("w", "u", "share")}
-        held = np.concatenate([self.held, other.held])
-        return replace(self, X=stack([self.X, other.X]), Y=stack([Y, other.Y]), held=held, **columns)
+        names = ("w", "u", "share", "held")
+        columns: dict[str, Any] = {name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in names}
+        return replace(self, X=stack([self.X, other.X]), Y=stack([Y, other.Y]), **columns)
 
     def thinned(self, rows: int, entries: int = REPLAYED_ENTRIES) -> Replay:
         """Returns at most about so many training rows and entries of X, some of each label, and as many held-out rows
@@ -127,8 +133,8 @@ class Replay:
         kept = unit(self.u[trained]) < share
         held = held[np.argsort(self.u[held], kind="stable")[:ONE_FIT_ROWS]]
         found = self.take(np.concatenate([trained[kept], np.sort(held)]))
-        found.share[: kept.sum()] = np.minimum(found.share[: kept.sum()], share[kept])
-        return found
+        bounds = np.append(share[kept], np.ones(len(held)))
+        return replace(found, share=np.minimum(found.share, bounds))
 
     def forget(self, X: Any, Y: sp.csr_array) -> tuple[Replay, int]:
         """Returns the store without raw rows X (n, d) of labels Y, and how many of its rows these were. What the sums
