@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from smoothlink.fitting.held_out_metrics import HeldOutRanking
 from smoothlink.machines.arrays import to_host
 from smoothlink.machines.rows import Rows
+from smoothlink.model import DecoderInputs, EmbeddedRows, Model
 from smoothlink.steps.calibrate import Calibration, Histogram, PairSample, TopLabels, fit_multiclass, no_calibration
 from smoothlink.steps.reference import Reference, count, fit_by_size, no_correction
 from smoothlink.steps.squared import softmax_rows
@@ -214,3 +216,21 @@ def row_sizes(rows: Rows, numbers: Array) -> Array | None:
 def row_lengths(H: Any) -> Array:
     """Returns the length (n,) of each embedded row."""
     return np.sqrt(np.einsum("ij,ij->i", H := np.asarray(to_host(H), np.float64), H))
+
+
+def calibrate_model(
+    model: Model, rows: Any, Y: sp.csr_array, w: Array, aim: Aim, sizes: Array | None = None
+) -> Calibrated:
+    """Returns the calibration that held-out rows, embedded by a model that was fitted without them, give it; sizes:
+    how many features each has, where that is at hand."""
+    frequencies = np.clip(model.counts / max(model.total, 1e-300), 0, 1)
+    model = replace(model, counts=np.maximum(model.counts, 1))  # labels without training rows score as the others here
+    inputs = model.featurize(rows)
+
+    def scores(labels: slice, count: int) -> Array:
+        X = None if inputs.X is None else inputs.X[:count]
+        part = DecoderInputs(inputs.Phi[:count], inputs.without_features[:count], X)
+        return to_host(model.score(part, labels))
+
+    part = HeldOut(scores, Y, w, rows.H if isinstance(rows, EmbeddedRows) else rows, sizes)
+    return calibrate([part], frequencies, model.loss, multiclass=model.multiclass, aim=aim)

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from smoothlink.fitting.calibration import Calibrated, HeldOut, calibrate, not_calibrated, row_sizes
+from smoothlink.fitting.calibration import Calibrated, calibrate, calibrate_model, not_calibrated, row_sizes
 from smoothlink.fitting.checkpoint import FitState, describe_fit, open_state
 from smoothlink.fitting.choose import ALL_DIRECTIONS, Point, choose, climb
 from smoothlink.fitting.embedding import Convergence, Embedded
@@ -73,12 +73,11 @@ from smoothlink.fitting.validate import Validation, saved_validation, validate
 from smoothlink.machines.arrays import take_rows, to_host
 from smoothlink.machines.host_and_device import HOST, Machine, find_machine, retry_with_smaller_blocks
 from smoothlink.machines.rows import Rows
-from smoothlink.model import DecoderInputs, EmbeddedRows, Model
+from smoothlink.model import Model
 from smoothlink.solve import DualCholesky
 from smoothlink.solve.leave_out import fitted_ridge
 from smoothlink.steps.embed import label_means
 from smoothlink.steps.scale import choose_scaling
-from smoothlink.steps.thresholds import Aim
 
 Array = NDArray[Any]
 
@@ -343,7 +342,11 @@ def fit_and_calibrate(
     found, calibrated = fit(without(problem.rows, held)), not_calibrated(problem.rows.c)
     if len(held) and request.calibrate:
         with clock.step("calibrate"):
-            calibrated = calibrate_model(found, problem, held, request.threshold_aim)
+            w = problem.rows.w[held].astype(np.float64)
+            sizes = row_sizes(problem.rows, held)
+            calibrated = calibrate_model(
+                found.model, found.rows(held), problem.Y[held], w, request.threshold_aim, sizes
+            )
     if len(held) and refit:
         del found  # two models at once would double the memory
         found = fit(problem.rows)
@@ -356,24 +359,6 @@ def fit_and_calibrate(
         **label_totals(problem.rows),
     )
     return model, found.embedded, calibrated._replace(rows=len(held))
-
-
-def calibrate_model(found: OneFit, problem: Problem, held: Array, aim: Aim) -> Calibrated:
-    """Returns the calibration that held-out rows give a model that was fitted without them."""
-    model = found.model
-    frequencies = np.clip(model.counts / max(model.total, 1e-300), 0, 1)
-    model = replace(model, counts=np.maximum(model.counts, 1))  # labels without training rows score as the others here
-    rows = found.rows(held)
-    inputs = model.featurize(rows)
-
-    def scores(labels: slice, count: int) -> Array:
-        X = None if inputs.X is None else inputs.X[:count]
-        part = DecoderInputs(inputs.Phi[:count], inputs.without_features[:count], X)
-        return to_host(model.score(part, labels))
-
-    H = rows.H if isinstance(rows, EmbeddedRows) else rows
-    part = HeldOut(scores, problem.Y[held], problem.rows.w[held].astype(np.float64), H, row_sizes(problem.rows, held))
-    return calibrate([part], frequencies, model.loss, multiclass=problem.multiclass, aim=aim)
 
 
 def fit_quickly(choice: ChosenSettings, request: Request, clock: Clock) -> Fitted:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any
@@ -211,16 +212,24 @@ def fit_joint(choice: ChosenSettings, rows: Rows, name: str, request: Request, c
         problem.state.remove(f"{name}-h")
         del X, pattern, directions, H, state, groups
         progress = partial(clock.progress, "fit")
-        passes = train(step, batches, settings.passes, request.training_rate, NEGATIVES.warm_up, progress, done)
-        for done in passes:
-            if done in (1, settings.passes // 2):
-                step.find_hard_negatives()
+        for number in sampled_passes(step, batches, settings.passes, request.training_rate, progress, done):
             if problem.state.saves:
-                problem.state.save(saved_as, {"done": done}, **vars(step.state))
+                problem.state.save(saved_as, {"done": number}, **vars(step.state))
         weights = step.weights()
         del step
         problem.state.trim()
     return joint_model(weights, problem, settings, rows)
+
+
+def sampled_passes(
+    step: Any, batches: RowBatches, passes: int, rate: float, progress: Callable[[float], None], done: int = 0
+) -> Iterator[int]:
+    """Trains with sampled negatives pass after pass, after those already done; yields how many are done. Hard negatives
+    are found after the first pass and halfway."""
+    for number in train(step, batches, passes, rate, NEGATIVES.warm_up, progress, done):
+        if number in (1, passes // 2):
+            step.find_hard_negatives()
+        yield number
 
 
 def clustering_directions(

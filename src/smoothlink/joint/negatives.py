@@ -28,6 +28,7 @@ from smoothlink.joint.batches import RowBatch, RowBatches, ranges
 from smoothlink.joint.joint_training import NEGATIVES, JointRows, JointState, JointWeights, sparse_weights
 from smoothlink.machines.compiled import compiled
 from smoothlink.machines.rows_in_files import SparseFile
+from smoothlink.machines.sparse_weights import SparseWeights
 from smoothlink.machines.threads import dense_product
 from smoothlink.steps.featurize import Features
 from smoothlink.steps.infer import RunningTopK
@@ -60,6 +61,18 @@ class SampledState(JointState):
         V, D = np.zeros((c, W.shape[1]), np.float32), np.zeros(pattern.nnz, np.float32)
         hard = np.zeros((groups, 0), np.int32)
         return cls.start(W, V, D, b=b, b_squares=np.zeros(c, np.float32), hard=hard)
+
+    @classmethod
+    def of_weights(cls, weights: JointWeights, pattern: sp.csr_array, groups: int) -> SampledState:
+        """Returns the state of weights that `SampledStep.weights` returned, before any step; the pattern has all of
+        their sparse weights."""
+        D = np.zeros(pattern.nnz, np.float32)
+        if weights.D is not None:
+            D[sparse_places(weights.D, pattern)] = weights.D.weights()
+        V = np.ascontiguousarray(weights.V[:-1].T) / np.float32(EMBEDDING_LENGTH)
+        b, W = np.array(weights.V[-1:].T, np.float32), np.array(weights.W[:-1], np.float32)
+        hard = np.zeros((groups, 0), np.int32)
+        return cls.start(W, V, D, b=b, b_squares=np.zeros(len(b), np.float32), hard=hard)
 
 
 class BatchFeatures(NamedTuple):
@@ -205,6 +218,14 @@ class SampledStep:
             D=sparse_weights(sp.csc_array((s.D, self.features, self.indptr), self.shape)),
             normalize=True,
         )
+
+
+def sparse_places(D: SparseWeights, pattern: sp.csr_array) -> Array:
+    """Returns where the weights D, feature by feature, are among those of a pattern (d + 1, c), label by label."""
+    d, by_label = pattern.shape[0], pattern.tocsc()
+    labels = np.repeat(np.arange(pattern.shape[1]), np.diff(by_label.indptr))
+    features = np.repeat(np.arange(d), np.diff(D.indptr))
+    return np.searchsorted(labels * d + by_label.indices, D.labels.astype(np.int64) * d + features)
 
 
 def loaded_rows(X: Any, rows: Array) -> tuple[sp.csr_array, Array]:

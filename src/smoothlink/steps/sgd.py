@@ -83,6 +83,16 @@ class Coordinates(NamedTuple):
         Phi[:, :-1] = half_product(Phi[:, :-1], self.E) - self.mean
         return Phi
 
+    def rotate_weights(self, V: Array) -> Array:
+        """Returns V (s + 1, c) for features in these coordinates, from V for the features themselves."""
+        if self.E is None:
+            return V
+        out = zeros(V, tuple(V.shape))
+        for labels in some_labels(V.shape[1]):
+            out[:-1, labels] = dense_product(self.E.T, V[:-1, labels])
+            out[-1:, labels] = V[-1:, labels] + self.mean @ out[:-1, labels]
+        return out
+
     def unrotate(self, V: Array, *, stays: bool = True) -> Array:
         """Returns V (s + 1, c) for the features themselves; on the host unless it `stays` where V is."""
         if self.E is None:
@@ -146,6 +156,7 @@ def sgd_passes(
     run: SGDState | None = None,
     rotated: bool | None = None,
     gradients: BatchGradients | None = None,
+    begin: HostArray | None = None,
 ) -> Iterator[Array]:
     """Yields V (s + 1, c) after each pass of SGD by the logistic (or softmax) loss, without end: the caller stops.
 
@@ -158,7 +169,8 @@ def sgd_passes(
     of aloi six passes had a held-out error of 4.18 %, by differences from p 4.40 %.
     The array yielded may be overwritten by the next pass. SGD goes on from `run`, which is updated after each pass.
     `rotated` sets the coordinates, which otherwise follow from the sizes. `gradients` yields those of a batch where the
-    rows are in other processes.
+    rows are in other processes. `begin` (s + 1, c) is a V for the features themselves, on the host, that the first pass
+    begins at; otherwise V is 0 but for the intercepts.
     """
     s, run = features.width(rows.d), SGDState() if run is None else run
     size = sgd.batch or default_batch(rows.n, rows.c, s, softmax=softmax)
@@ -179,7 +191,10 @@ def sgd_passes(
     shape = padded_shape(sizes, machine)
     if run.V is None:
         run.V = zeros(p, shape)
-        run.V[s - 1, : rows.c] = to_device_of(p, start.astype(np.float32))
+        if begin is None:
+            run.V[s - 1, : rows.c] = to_device_of(p, start.astype(np.float32))
+        else:
+            run.V[:s, : rows.c] = coordinates.rotate_weights(to_device_of(p, begin.astype(np.float32)))
         run.velocity = zeros(p, shape) if sgd.momentum else None
     else:  # one after the other: they are large
         run.V = placed(run.V, shape, machine)
@@ -219,7 +234,9 @@ def sgd_passes(
 
     while True:
         if Y is not None:
-            state.sample_residuals(bool(run.passes) and predicts_most(probe, features, latest), smoothing.shift)
+            state.sample_residuals(
+                (bool(run.passes) or begin is not None) and predicts_most(probe, features, latest), smoothing.shift
+            )
         for batch in rows.batches(size, seed=seed, pass_number=run.passes):
             weights = w[batch] * np.float32(sums.weight / w[batch].sum(dtype=np.float64))
             for labels, gradient in (gradients or batch_gradients)(batch, weights, state):
