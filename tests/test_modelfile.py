@@ -774,7 +774,14 @@ def test_every_array_and_key_is_documented_and_nothing_else():
     arrays = {name.removesuffix("_zlib") for name in [*ARRAYS, *model_arrays(numbers, "float32")]}
     whole = {"R", "input_R", "input_points"}  # where they are stored, not drawn
     assert documented("Arrays of a model") == arrays | names | whole | {*SCALES, *SPARSE_ARRAYS, *TREE_ARRAYS}
-    assert documented("Meta of a model") == set(META) | {"first", "threshold", "zero_based", "vocabulary", "dtype"}
+    assert documented("Meta of a model") == set(META) | {
+        "first",
+        "threshold",
+        "zero_based",
+        "vocabulary",
+        "dtype",
+        "reference",
+    }
 
 
 # Half precision
