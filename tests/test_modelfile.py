@@ -784,7 +784,7 @@ def test_every_array_and_key_is_documented_and_nothing_else():
     whole = {"R", "input_R", "input_points"}  # where they are stored, not drawn
     optional = {*SCALES, *SPARSE_ARRAYS, *TREE_ARRAYS, *CONFORMAL_ARRAYS}
     assert documented("Arrays of a model") == arrays | names | whole | optional
-    keys = {"first", "threshold", "zero_based", "vocabulary", "dtype", "conformal"}
+    keys = {"first", "threshold", "zero_based", "vocabulary", "dtype", "conformal", "reference", "sums"}
     assert documented("Meta of a model") == set(META) | keys
 
 
