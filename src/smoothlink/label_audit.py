@@ -30,6 +30,7 @@ from smoothlink.labels import is_multiclass, matrix_and_names, read_labels, read
 from smoothlink.machines.arrays import sigmoid
 from smoothlink.machines.rows import Rows
 from smoothlink.machines.rows_in_files import check_sparse
+from smoothlink.machines.threads import single_thread
 from smoothlink.model import blocks
 from smoothlink.parameters import Values, check_value
 from smoothlink.predict import block_probabilities
@@ -54,6 +55,7 @@ LEAST_RIDGE = 10.0  # more than predictions of new rows want: 3 to 30 found more
 SHRINKAGE = 2.0  # of the regression on other labels, times its mean diagonal; 1 to 3 were near the best on four sets
 FREQUENCY_POWER = 0.5  # of q_j: 0 finds random mistakes best and 1 confusable ones; reuters21578, delicious, enron
 BLOCK_BYTES = 64 << 20  # of scores at a time
+SPARSER = 4  # times fewer pairs without a label than models are calibrated by: still 50,000
 CALIBRATED_PAIRS = 100_000_000  # that the maps are fitted to, at most about so many
 
 
@@ -149,8 +151,9 @@ def audit_data(data: AuditedData, limit: int, expected: float, block_rows: int |
     parts = list(blocks(n, step))
     frequencies = np.bincount(data.Y.indices, minlength=c) / n
     others = condition(data, parts)
-    for_wrong = fit_maps(data, others.in_favour(), parts, frequencies)
-    for_missing = for_wrong if is_multiclass(data.Y) else fit_maps(data, others, parts, frequencies)
+    regressions = [others.in_favour(), *([] if is_multiclass(data.Y) else [others])]
+    for_wrong, *more = fit_maps(data, regressions, parts, frequencies)
+    for_missing = more[0] if more else for_wrong
     absent = n * (frequencies**FREQUENCY_POWER * (1 - frequencies)).sum()
     scale = expected * data.Y.nnz / max(absent, 1.0)
     with np.errstate(divide="ignore"):
@@ -441,14 +444,21 @@ class Evidence(NamedTuple):
         return np.asarray(np.log(p) - np.log1p(-p))
 
 
-def fit_maps(data: AuditedData, others: OtherLabels, parts: list[slice], frequencies: Array) -> Evidence:
-    """Returns the maps of scores to probabilities, fitted to scores of rows that were not learned from."""
+def fit_maps(
+    data: AuditedData, regressions: list[OtherLabels], parts: list[slice], frequencies: Array
+) -> list[Evidence]:
+    """Returns the maps of scores to probabilities, fitted to scores of rows that were not learned from, of each
+    regression on other labels."""
     n, c = data.Y.shape
     every = max(1, n * c // CALIBRATED_PAIRS)
-    histogram, pairs = Histogram("squared"), PairSample(n * c // every, frequencies)
+    histograms = [Histogram("squared") for _ in regressions]
+    samples = [PairSample(SPARSER * n * c // every, frequencies) for _ in regressions]
     for part in parts[::every]:
-        Y, w = data.Y[part], np.ones(part.stop - part.start)
-        S = others.applied(data.scores.of(part), Y).astype(np.float32)
-        histogram.add(S, Y, w)
-        pairs.add(slice(0, c), S, Y, w)
-    return Evidence(others, pairs.fit(histogram.monotone(), loss="squared"))
+        scores, Y, w = data.scores.of(part), data.Y[part], np.ones(part.stop - part.start)
+        for others, histogram, pairs in zip(regressions, histograms, samples, strict=True):
+            S = others.applied(scores, Y).astype(np.float32)
+            histogram.add(S, Y, w)
+            pairs.add(slice(0, c), S, Y, w)
+    each = zip(regressions, histograms, samples, strict=True)
+    with single_thread(0.0):  # products of a few columns: threads would wait for each other longer than they work
+        return [Evidence(others, pairs.fit(made.monotone(), loss="squared")) for others, made, pairs in each]
