@@ -84,8 +84,8 @@ def continue_training(
     rows: int = REPLAYED_ROWS,
 ) -> Continued:
     """Returns the model after training with raw rows X (n, d), labels Y (n, c) and weights w (n,) that are new, and the
-    store for the next time. Labels of Y from `model.n_labels` on are new, and those that had no rows so far; there may be
-    none. `methods` are tried; None: all that the model can."""
+    store for the next time. Labels of Y from `model.n_labels` on, and those that had no rows so far, are new; there may
+    be none. `methods` are tried; None: all that the model can."""
     Y, w = sp.csr_array(Y), np.ones(X.shape[0]) if w is None else np.asarray(w, np.float64)
     possible = methods_of(model, replay.training)
     methods = possible if methods is None else methods

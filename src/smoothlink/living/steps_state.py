@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from smoothlink.fitting.holdout import NOTHING, decodes_once, validation_rows
 from smoothlink.fitting.settings import Request, TrainingData
 from smoothlink.fitting.summary import Fitted
-from smoothlink.living.continue_training import continue_training, replay_store
 from smoothlink.living.known_rows import KnownRows
 from smoothlink.living.replay import REPLAYED_ENTRIES, REPLAYED_ROWS, Replay, Training
 from smoothlink.living.row_digests import PART, Digest
@@ -39,6 +38,8 @@ class StepsState(KnownRows):
         return int(self.replay.held.sum())
 
     def update(self, model: Model, X: Any, Y: sp.csr_array, w: Array) -> tuple[Model, dict[str, Any]]:
+        from smoothlink.living.continue_training import continue_training  # numba takes time to load
+
         told: dict[str, Any] = {"method": None, "compared": {}}
         if w.any():  # rows of weight 0 teach nothing
             seed = self.seed + len(self.digests)  # other old rows are replayed each time
@@ -119,6 +120,8 @@ def new_steps_state(
 ) -> StepsState:
     """Returns the state of a model that was fitted to the whole data. In the data that it was trained on, copies may be
     one row."""
+    from smoothlink.living.continue_training import replay_store  # numba takes time to load
+
     assert whole.w is not None
     assert data.w is not None
     training, held = Training.of(request, trained.summary), None
