@@ -359,14 +359,18 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
         """Adds rows to a model that was fitted with updatable=True; y as in `fit`, labels unknown so far are added.
 
         With the squared loss the decoder is then that of a fit to all rows, given the embedding and the ridge
-        (docs/living.md); calibration and thresholds are computed anew. `summary_["living"]` has a report.
+        (docs/living.md); calibration and thresholds are computed anew. Models of other losses and of joint training go
+        on training. `summary_["living"]` has a report.
         """
         update(self, self._batch(X, y, sample_weight))
         return self
 
     def forget(self, X: Matrix, y: Targets) -> Self:
-        """Removes rows, with all of their labels, as if the decoder had never seen them; features and labels that no
-        other row has are removed as well. Rows that the model does not have are an error, and nothing changes."""
+        """Removes rows, with all of their labels; features and labels that no other row has are removed as well.
+
+        With the squared loss it is as if the decoder had never seen the rows; weights that were trained otherwise still
+        reflect them in part. Rows that the model does not have are an error, and nothing changes.
+        """
         forget(self, self._batch(X, y, None))
         return self
 

@@ -8,7 +8,9 @@ import pytest
 import scipy.sparse as sp
 
 from smoothlink import DataError, Joint, Logistic, ModelFileError, SmoothLinkClassifier, Softmax, TextSmoothLink, load
+from smoothlink.living.changes import Batch, update
 from smoothlink.living.living_file import LivingFile
+from smoothlink.living.steps_state import steps_bytes
 from smoothlink.safetensors_file import load as load_file
 
 KNOWN, WORDS = 6, 4  # labels, and words of each
@@ -161,6 +163,24 @@ def test_a_file_that_is_updated_has_all_that_was_acknowledged(fitted, tmp_path):
     assert ranks_new_label_first(load(path)) > 0.8
 
 
+@pytest.mark.parametrize("dtype", ["float16", "int8"])
+def test_training_goes_on_from_weights_that_are_stored_in_few_bits(joint, tmp_path, dtype):
+    model, X, Y = joint
+    model.save(tmp_path / "m.safetensors", dtype=dtype)
+    loaded = load(tmp_path / "m.safetensors").forget(X[:2], Y[:2])
+    loaded.update(*made_rows(60, [0, 1, 2, KNOWN, KNOWN, KNOWN], 1))
+    assert ranks_new_label_first(loaded) > 0.8
+
+
+def test_dense_rows_come_and_go():
+    X, Y = made_rows(200, np.arange(KNOWN), 0)
+    X, new = X.toarray(), made_rows(60, [0, 1, 2, KNOWN, KNOWN, KNOWN], 1)
+    model = SmoothLinkClassifier(**{**GIVEN, "scale": "auto"}, **LEARNERS["logistic"], task="multilabel")
+    model.fit(X, Y[:, :KNOWN]).update(new[0].toarray(), new[1]).forget(X[:9], Y[:9])
+    assert model.summary_["living"]["rows"] == 251
+    np.testing.assert_allclose(model.model_.counts, Y[9:].sum(axis=0) + new[1].sum(axis=0))
+
+
 @pytest.mark.parametrize("damage", ["cut", "byte", "other"])
 def test_rows_to_replay_that_are_damaged_or_of_another_model_are_refused(joint, tmp_path, damage):
     model, X, Y = joint
@@ -179,6 +199,24 @@ def test_rows_to_replay_that_are_damaged_or_of_another_model_are_refused(joint, 
     with pytest.raises(ModelFileError):
         load(path).update(X[:1], Y[:1])
     assert load(path).predict_proba(X).shape == Y.shape
+
+
+def test_the_size_of_the_second_file_is_said_before_training(once, capsys, tmp_path):
+    models, X, Y = once
+    SmoothLinkClassifier(**GIVEN, **LEARNERS["logistic"], task="multilabel", verbose=1).fit(X, Y)
+    assert "updatable: what updates need takes about 0 MB" in capsys.readouterr().err
+    pickle.loads(models["logistic"]).save(tmp_path / "m.safetensors")
+    (file,) = tmp_path.glob("m-sums-*")
+    arrays = load_file(file).arrays.values()
+    assert 0.5 < sum(A.nbytes for A in arrays) / steps_bytes(X, KNOWN) < 3
+
+
+def test_rows_of_weight_zero_teach_nothing(joint):
+    model, X, Y = joint
+    before = model.decision_function(X)
+    update(model, Batch(X[1:3], sp.csr_array(Y[1:3].astype(np.float32)), np.zeros(2), []))
+    np.testing.assert_array_equal(model.decision_function(X), before)
+    assert model.summary_["living"]["method"] is None
 
 
 def test_sparse_weights_cannot_be_left_out_of_a_model_that_is_updated(joint, tmp_path):
