@@ -51,11 +51,11 @@ Array = NDArray[Any]
 HELD_SHARE, MOST_HELD_SHARE, HELD_ROWS = 0.05, 0.2, 500  # of new rows: a share, or more until they are so many
 LEAST_HELD_ROWS = 50  # fewer compare and calibrate nothing
 LEAST_ROWS = 4  # of each of its labels that must be left for training where a row is held out
-REPLAYED_PER_ROW = 1  # old rows that are replayed for each new one
+REPLAYED_PER_ROW = {"joint": 1, "stepwise": 8, "finetune": 8}  # old rows for each new one: decision 46
 LEAST_REPLAYED = 2000  # but so many at least
 JOINT_PASSES = 1
 JOINT_RATE = 0.5  # of the rate of the fit
-SGD_PASSES = 3
+SGD_PASSES = 6
 SGD_DECAYED = 10  # passes of a fit after which its rate is that of the first pass here
 RIDGES = (0.01, 0.1, 1.0, 10.0)  # of new labels
 EARLY_GRADIENTS = 1.5  # sums of squared gradients of a fit, over what its passes have at its end: the first are larger
@@ -109,8 +109,9 @@ def continue_training(
     calibrated = {name: calibrate_on(each, held) for name, (each, _) in found.items()} if compare else {}
     if compare:
         method = min(calibrated, key=lambda name: calibrated[name].criterion)
-    else:  # what lost less wherever there were rows to compare by (decision 46)
-        method = methods[-1]
+    else:  # what lost less where there were rows to compare by (decision 46); a ridge learns new labels alone
+        prefers_ridge = replay.training.learner != "joint" and Y.shape[1] > model.n_labels
+        method = methods[0 if prefers_ridge else -1]
     best, optimiser = found[method]
     if compare:
         by = calibrated[method]
@@ -201,10 +202,10 @@ def rows_to_hold_out(new: Replay, counts: Array, seed: int) -> Array:
 
 
 def with_replayed(pool: Replay, recent: Array, seed: int) -> Replay:
-    """Returns the recent rows of the pool and as many old ones, or all there are: each row of the fit has the same
-    chance to be among these, which is in `share`."""
+    """Returns the recent rows of the pool and some old ones for each, or all there are: each row of the fit has the
+    same chance to be among these, which is in `share`."""
     old = ~recent & ~pool.held
-    wanted = max(LEAST_REPLAYED, REPLAYED_PER_ROW * int(np.count_nonzero(recent & ~pool.held)))
+    wanted = max(LEAST_REPLAYED, REPLAYED_PER_ROW[pool.training.learner] * int(np.count_nonzero(recent & ~pool.held)))
     chance = min(1.0, wanted / max(1e-30, (1 / pool.share[old]).sum()))
     chosen = old & (unit(row_hash(pool.u, seed + 2)) < chance / pool.share)
     share = np.where(chosen, np.minimum(pool.share, chance), pool.share)
