@@ -47,6 +47,7 @@ from smoothlink.fitting.prepare import feature_count
 from smoothlink.fitting.run import run
 from smoothlink.fitting.settings import Notify, Request, TrainingData
 from smoothlink.fitting.summary import Fitted, with_contents
+from smoothlink.fitting.train_jointly import wants_joint
 from smoothlink.labels import (
     label_weights,
     matrix_and_names,
@@ -57,8 +58,10 @@ from smoothlink.labels import (
     weigh,
 )
 from smoothlink.living.changes import BY_STEPS, EXACT, Batch, add_labels, forget, is_exact, report, state_of, update
+from smoothlink.living.known_rows import KnownRows
 from smoothlink.living.row_digests import calibrating, calibration_share
-from smoothlink.living.state import LivingState, new_state
+from smoothlink.living.state import new_state
+from smoothlink.living.steps_state import new_steps_state, steps_bytes
 from smoothlink.living.store import StoredSums, sums_bytes
 from smoothlink.machines.copies import RowContents, group_numbers, notable, row_hashes
 from smoothlink.machines.rows_in_files import MappedMatrix, check_sparse
@@ -131,7 +134,7 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
     conformal_: Conformal | None = None
     summary_: dict[str, Any]
     _model: Model
-    _living: LivingState | StoredSums | None = None
+    _living: KnownRows | StoredSums | None = None
 
     def __init__(
         self,
@@ -273,45 +276,63 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
         assert contents is not None
         first = notable(contents.first_copies())
         self._say_copies(contents, first)
-        share, held = calibration_share(X.shape[0]), None
+        held = None
         if self.updatable:
-            self._say_sums(X.shape[0], targets.Y.shape[1], request)
-            held = calibrating(contents, share, request.seed, given) if self.calibrate else None
-        data = TrainingData(X, targets.Y, w, targets.multiclass, label_weight, given, held).merged(first, request)
-        state = None
+            self._say_state(X, targets.Y.shape[1], request, weighted=label_weight is not None)
+            if self.calibrate:
+                held = calibrating(contents, calibration_share(X.shape[0]), request.seed, given)
+        whole = TrainingData(X, targets.Y, w, targets.multiclass, label_weight, given, held)
+        data = whole.merged(first, request)
+        state: KnownRows | None = None
         with single_thread(_largest_product(data.X, targets.Y.shape[1], request)):
             trained = with_contents(self._train(data, request, notify), contents, first)
             if self.updatable:
                 trained.summary["updates"] = EXACT if is_exact(trained.model) else BY_STEPS
-            if self.updatable and is_exact(trained.model):
                 weighs = targets.multiclass and self.class_weight is not None
-                state = new_state(
-                    trained.model,
-                    X,
-                    targets.Y,
-                    w,
-                    held,
-                    ridge=trained.summary["final_ridge"],
-                    smoothing=self.label_smoothing,
-                    share=share,
-                    seed=request.seed,
-                    class_weight=label_weights(targets, self.class_weight) if weighs else None,
-                    aim=request.threshold_aim,
-                )
+                class_weight = label_weights(targets, self.class_weight) if weighs else None
+                state = self._new_state(trained, whole, data, class_weight, request)
         self._keep(trained, targets.classes, indicator=targets.indicator, sparse=targets.sparse, **named)
         self._living = state
         if state is not None:
-            self._model = state.solved_model(self._model)
+            self._model = state.settled(self._model)
             self.summary_ |= state.held_out
         return self._set_conformal(*apart) if self.conformal else self
 
-    def _say_sums(self, n: int, c: int, request: Request) -> None:
+    def _new_state(
+        self, trained: Fitted, whole: TrainingData, data: TrainingData, class_weight: Array | None, request: Request
+    ) -> KnownRows:
+        """Returns what updates need: sums of the whole data where these determine V, else rows to replay. In the data
+        that the model was trained on, copies may be one row."""
+        if not is_exact(trained.model):
+            return new_steps_state(trained, whole, data, class_weight, request)
+        assert whole.w is not None
+        return new_state(
+            trained.model,
+            whole.X,
+            whole.Y,
+            whole.w,
+            whole.held,
+            ridge=trained.summary["final_ridge"],
+            smoothing=self.label_smoothing,
+            share=calibration_share(whole.X.shape[0]),
+            seed=request.seed,
+            class_weight=class_weight,
+            aim=request.threshold_aim,
+        )
+
+    def _say_state(self, X: Any, c: int, request: Request, *, weighted: bool) -> None:
         """Notes how large the second file of a model that can be updated will be."""
-        if (note := self._noted()) is not None:
-            size = sums_bytes(feature_count(request, n, c) + 1, c) / 1e6
-            note(
-                f"updatable: the sums that updates need take about {size:,.0f} MB in memory and beside the model file."
-            )
+        if (note := self._noted()) is None:
+            return
+        n, sparse = X.shape[0], sp.issparse(X)
+        s = feature_count(request, n, c)
+        joint = request.training == "finetune" or wants_joint(request, n, s, c, sparse, weighted)
+        sums = 0 if joint or request.loss not in ("auto", "squared") else sums_bytes(s + 1, c)
+        steps = steps_bytes(X, c) if joint or request.loss != "squared" else 0
+        note(
+            f"updatable: what updates need takes about {max(sums, steps) / 1e6:,.0f} MB in memory and beside the model "
+            "file."
+        )
 
     # Rows and labels that come and go
 
@@ -323,7 +344,7 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
         except AttributeError:
             raise AttributeError(f"This {type(self).__name__} has no model_ before it is fitted.") from None
         state = self._living
-        if isinstance(state, LivingState) and state.changed:
+        if isinstance(state, KnownRows) and state.changed:
             self.model_ = model = state.refreshed(model)
             self.summary_ |= state.held_out
         return model
@@ -338,14 +359,18 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
         """Adds rows to a model that was fitted with updatable=True; y as in `fit`, labels unknown so far are added.
 
         With the squared loss the decoder is then that of a fit to all rows, given the embedding and the ridge
-        (docs/living.md); calibration and thresholds are computed anew. `summary_["living"]` has a report.
+        (docs/living.md); calibration and thresholds are computed anew. Models of other losses and of joint training go
+        on training. `summary_["living"]` has a report.
         """
         update(self, self._batch(X, y, sample_weight))
         return self
 
     def forget(self, X: Matrix, y: Targets) -> Self:
-        """Removes rows, with all of their labels, as if the decoder had never seen them; features and labels that no
-        other row has are removed as well. Rows that the model does not have are an error, and nothing changes."""
+        """Removes rows, with all of their labels; features and labels that no other row has are removed as well.
+
+        With the squared loss it is as if the decoder had never seen the rows; weights that were trained otherwise still
+        reflect them in part. Rows that the model does not have are an error, and nothing changes.
+        """
         forget(self, self._batch(X, y, None))
         return self
 

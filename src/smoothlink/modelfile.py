@@ -89,6 +89,8 @@ def save(
     model = classifier.model_
     if prune and model.sparse_weights is None:
         raise ModelFileError(f"prune is {prune:g}, and this model has no sparse weights to leave out.\nLeave it out.")
+    if prune and classifier._living is not None:
+        raise ModelFileError(f"prune is {prune:g}, and updates of this model need all of its weights.\nLeave it out.")
     if model.classifier is not None:
         raise ModelFileError(
             "The embedding of this model is a fitted "
@@ -149,8 +151,7 @@ def saved_sums(classifier: SmoothLinkClassifier, path: Path) -> dict[str, Any]:
     except ModelFileError as error:
         warnings.warn(f"{error}\nThe model is saved without sums.", UserWarning, stacklevel=3)
         return {}
-    if state.waiting is not None:
-        classifier.model_ = state.solved_model(classifier.model_)
+    classifier.model_ = state.settled(classifier.model_)
     return {"sums": store.write(state, path)}
 
 

@@ -242,10 +242,6 @@ def test_a_model_without_sums_says_how_to_get_them(rng):
     X, Y = words(rng)
     with pytest.raises(DataError, match="updatable=True"):
         fixed().fit(X, Y).update(X[:1], Y[:1])
-    logistic = fixed(loss="logistic", updatable=True).fit(X, Y)
-    assert logistic.summary_["updates"] == "by training steps"
-    with pytest.raises(DataError, match="squared"):
-        logistic.forget(X[:1], Y[:1])
 
 
 def test_memory_and_clusters_are_refused_before_the_fit(rng):

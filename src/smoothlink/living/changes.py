@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from smoothlink.conformal import Conformal
 from smoothlink.errors import DataError, plural
-from smoothlink.living.state import LivingState
+from smoothlink.living.known_rows import KnownRows
 from smoothlink.living.store import StoredSums
 from smoothlink.machines.copies import row_hashes, sampled, upper_half
 from smoothlink.model import Model
@@ -25,10 +25,6 @@ Array = NDArray[Any]
 
 EXACT, BY_STEPS = "exact", "by training steps"
 SHARED_MAP = (0.0, 0.0, 1.0, 0.0, 0.0)  # of a label without a map of its own: a, b, e, r and t of `Calibration`
-APPROXIMATE = (
-    "The embedding, the scaling, the weights of words and all settings stay as they were chosen, with the help of the "
-    "rows that are forgotten, until the model is trained again."
-)
 
 
 class Batch(NamedTuple):
@@ -45,10 +41,9 @@ def is_exact(model: Model) -> bool:
     return model.loss == "squared" and model.sparse_weights is None
 
 
-def state_of(classifier: SmoothLinkClassifier) -> LivingState:
-    """Returns the sums of a classifier, from their file where it was loaded; raises an error where it has none."""
-    if not is_exact(classifier._model):
-        by_training_steps(classifier)
+def state_of(classifier: SmoothLinkClassifier) -> KnownRows:
+    """Returns what a classifier remembers of its rows, from its file where it was loaded; raises an error where it has
+    nothing."""
     if isinstance(classifier._living, StoredSums):
         classifier._living = classifier._living.load(classifier._model)
     if classifier._living is None:
@@ -59,34 +54,21 @@ def state_of(classifier: SmoothLinkClassifier) -> LivingState:
     return classifier._living
 
 
-def by_training_steps(classifier: SmoothLinkClassifier) -> None:
-    """Refuses models that sums do not determine: those of the logistic and softmax losses and of joint training."""
-    raise DataError(
-        f"The decoder of this model (loss {classifier._model.loss!r}) is no sum over rows, and cannot be updated.\n"
-        "Train it with updatable=True, loss='squared' and training='stepwise' "
-        "(--updatable --loss squared --training stepwise)."
-    )
-
-
 def update(classifier: SmoothLinkClassifier, batch: Batch) -> dict[str, Any]:
     """Adds rows to a classifier; returns the report of it."""
     state = state_of(classifier)
     void_guarantee(classifier, "rows were added to the model.")
     add_labels(classifier, batch.names)
     w = batch.w if state.class_weight is None else batch.w * state.class_weight[batch.Y.indices]
-    state.add_rows(classifier._model, batch.X, batch.Y, w)
+    classifier.model_, told = state.update(classifier._model, batch.X, batch.Y, w)
+    if not state.changed:
+        classifier.summary_ |= state.held_out
     rows = classifier.training_rows_
     if rows is not None:
         new = upper_half(sampled(row_hashes(batch.X), rows.every))
         classifier.training_rows_ = rows._replace(hashes=np.union1d(rows.hashes, new))
-    missed = state.missed_share(classifier._model, batch.X)
-    return report(
-        classifier,
-        rows_added=batch.Y.shape[0],
-        labels_added=[str(name) for name in batch.names],
-        missed_by_embedding=missed,
-        missed_in_training=state.missed if missed is not None else None,
-    )
+    labels = [str(name) for name in batch.names]
+    return report(classifier, rows_added=batch.Y.shape[0], labels_added=labels, **told)
 
 
 def void_guarantee(classifier: SmoothLinkClassifier, reason: str) -> None:
@@ -103,18 +85,13 @@ def forget(classifier: SmoothLinkClassifier, batch: Batch) -> dict[str, Any]:
     found = list(state.digests.of(batch.X, batch.Y))
     state.check_there(found)
     void_guarantee(classifier, "rows of the model were forgotten.")
-    labels_before = state.label_rows > 0
-    state.remove_rows(classifier._model, batch.X, batch.Y, found)
-    gone = [not state.digests.has_features(digest) for digest in found]
+    classifier.model_ = state.remove(classifier._model, batch.X, batch.Y, found)
+    last = [not state.digests.has_features(digest) for digest in found]
     rows = classifier.training_rows_
     if rows is not None:
-        lost = upper_half(sampled(row_hashes(batch.X)[gone], rows.every))
+        lost = upper_half(sampled(row_hashes(batch.X)[last], rows.every))
         classifier.training_rows_ = rows._replace(hashes=np.setdiff1d(rows.hashes, lost))
-    labels = np.flatnonzero(labels_before & (state.label_rows == 0))
-    features = np.zeros(0, np.int64)
-    if state.feature_rows is not None:
-        features = np.unique(batch.X.indices)
-        features = features[state.feature_rows[features] == 0]
+    features, labels = state.gone(batch.X, batch.Y)
     remove_features(classifier, features)
     remove_labels(classifier, labels)
     return report(
@@ -122,14 +99,14 @@ def forget(classifier: SmoothLinkClassifier, batch: Batch) -> dict[str, Any]:
         rows_removed=batch.Y.shape[0],
         labels_removed=len(labels),
         features_removed=features.tolist(),
-        approximate=APPROXIMATE,
+        approximate=state.approximate,
     )
 
 
 def report(classifier: SmoothLinkClassifier, **found: Any) -> dict[str, Any]:
     """Returns what happened, which `summary_["living"]` holds until the next time."""
     state = state_of(classifier)
-    told = {**found, "rows": len(state.digests), "calibration_rows": len(state.calibration.w)}
+    told = {**found, "rows": len(state.digests), "calibration_rows": state.calibration_rows}
     classifier.summary_ |= {"rows": told["rows"], "labels": state.n_labels, "living": told}
     return told
 
@@ -216,6 +193,9 @@ def described(told: dict[str, Any]) -> list[str]:
         f"The model now has {plural(told['rows'], 'row')}, and was calibrated on "
         f"{plural(told['calibration_rows'], 'row')} of them."
     )
+    if told.get("method"):
+        lost = ", ".join(f"{name} {by['criterion']:.4g}" for name, by in told["compared"].items())
+        found.append(f"Training went on by {told['method']}{f' (criterion on held-out rows: {lost})' if lost else ''}.")
     if told.get("missed_by_embedding") is not None:
         new, old = 100 * told["missed_by_embedding"], 100 * told["missed_in_training"]
         found.append(f"The embedding misses {new:.0f} % of the new rows' length, and missed {old:.0f} % in training.")

@@ -21,7 +21,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from smoothlink.fitting.calibration import Calibrated, calibrate_model
-from smoothlink.fitting.holdout import embeds_once, few_rows
+from smoothlink.fitting.holdout import NOTHING, embeds_once, few_rows
 from smoothlink.fitting.train_jointly import CLUSTER_ROWS, sampled_passes
 from smoothlink.joint.batches import RowBatches
 from smoothlink.joint.clusters import cluster_rows
@@ -69,6 +69,7 @@ class Continued(NamedTuple):
     replay: Replay
     method: str  # "ridge" or "sgd"
     compared: dict[str, dict[str, float]]  # of both: the criterion and P@k on held-out rows; empty where rows were few
+    calibrated: Calibrated | None = None  # by the held-out rows; None where they were few
 
 
 def continue_training(
@@ -83,8 +84,8 @@ def continue_training(
     rows: int = REPLAYED_ROWS,
 ) -> Continued:
     """Returns the model after training with raw rows X (n, d), labels Y (n, c) and weights w (n,) that are new, and the
-    store for the next time. Labels of Y from `model.n_labels` on are new; there may be none. `methods` are tried; None:
-    all that the model can."""
+    store for the next time. Labels of Y from `model.n_labels` on, and those that had no rows so far, are new; there may
+    be none. `methods` are tried; None: all that the model can."""
     Y, w = sp.csr_array(Y), np.ones(X.shape[0]) if w is None else np.asarray(w, np.float64)
     possible = methods_of(model, replay.training)
     methods = possible if methods is None else methods
@@ -94,11 +95,12 @@ def continue_training(
     new = Replay.of(X, Y, w, replay.training, replay.key).scaled(model)
     if replay.training.calibrate:
         new = replace(new, held=rows_to_hold_out(new, model.counts, seed))
-    pool, old = replay.joined(new), widen(model, new)
+    pool, labels = replay.joined(new), new_labels(model, new)
+    old = widen(model, new, labels)
     held, recent = pool.take(pool.held), np.arange(len(pool)) >= len(replay)
     some = with_replayed(pool, recent, seed)
-    started = add_ridge_columns(old, some, model.n_labels, seed)
-    found = {"ridge": (started, grown_sums(replay.optimiser, started))}
+    started = add_ridge_columns(old, some, labels, seed)
+    found = {"ridge": (started, replay.with_labels(started.n_labels).optimiser)}
     if "sgd" in methods:
         go_on = joint_steps if replay.training.learner == "joint" else decoder_steps
         found["sgd"] = go_on(started, some, found["ridge"][1], seed)
@@ -113,10 +115,11 @@ def continue_training(
     best, optimiser = found[method]
     if compare:
         by = calibrated[method]
-        best = replace(best, calibration=by.calibration, thresholds=by.thresholds, threshold=by.threshold)
+        maps: dict[str, Any] = {"thresholds": by.thresholds, "threshold": by.threshold, "reference": by.reference}
+        best = replace(best, calibration=by.calibration, **maps)
     compared = {name: {"criterion": by.criterion, **(by.metrics or {})} for name, by in calibrated.items()}
     kept = replace(pool, optimiser=optimiser).thinned(rows)
-    return Continued(best, kept, method, compared)
+    return Continued(best, kept, method, compared, calibrated.get(method))
 
 
 def replay_store(
@@ -128,14 +131,15 @@ def replay_store(
     *,
     training: Training,
     groups: Array | None = None,
+    held: Array | None = None,
     rows: int = REPLAYED_ROWS,
 ) -> Replay:
-    """Returns what the fit of a model to raw rows X (n, d), labels Y (n, c) and weights w (n,) keeps of them; seed and
-    groups (n,) are those of the fit, which tell the rows that it held out of training."""
+    """Returns what the fit of a model to raw rows X (n, d), labels Y (n, c) and weights w (n,) keeps of them. held: the
+    numbers of rows that training has not seen; None: those of a fit of this seed and groups (n,)."""
     Y, w = sp.csr_array(Y), np.ones(X.shape[0]) if w is None else np.asarray(w, np.float64)
-    held = np.zeros(len(w), bool)
-    if training.calibrate and embeds_once(w):
-        held[few_rows(w, seed, groups)] = True
+    if held is None:
+        held = few_rows(w, seed, groups) if training.calibrate and embeds_once(w) else NOTHING
+    held = np.isin(np.arange(len(w)), held)
     key = int(np.random.default_rng([seed, 15]).integers(2**62))
     whole = replace(Replay.of(X, Y, w, training, key), held=held)
     kept = whole.take(w > 0).thinned(rows).scaled(model)
@@ -208,24 +212,37 @@ def with_replayed(pool: Replay, recent: Array, seed: int) -> Replay:
     return replace(pool, share=share).take(chosen | (recent & ~pool.held))
 
 
-def widen(model: Model, new: Replay) -> Model:
-    """Returns the model with the counts of the new rows added and columns of V, which are 0, for the new labels. A new
-    label has the map and the threshold of the label whose count is nearest."""
-    c, more = model.n_labels, new.Y.shape[1] - model.n_labels
+def new_labels(model: Model, new: Replay) -> Array:
+    """Returns the numbers of the labels of new rows that no row had before, and of all that the model does not know."""
+    known, has = np.zeros(new.Y.shape[1], bool), (new.w @ new.Y) > 0
+    known[: model.n_labels] = (model.counts > 0) | ~has[: model.n_labels]
+    return np.flatnonzero(~known)
+
+
+def widen(model: Model, new: Replay, labels: Array) -> Model:
+    """Returns the model with the counts of the new rows added and columns of V, which are 0, for those of the labels
+    that it does not know. A new label has the map and the threshold of the label whose count is nearest."""
+    more = new.Y.shape[1] - model.n_labels
     counts = np.append(model.counts, np.zeros(more)) + new.w @ new.Y
-    near = np.abs(np.log(model.counts + 0.5)[None] - np.log(counts[c:] + 0.5)[:, None]).argmin(axis=1)
-    labels = model.calibration.labels
-    if labels is not None:
-        labels = np.hstack([labels, labels[:, near]])
-    V = np.asarray(model.V)
+    near = np.abs(np.log(model.counts + 0.5)[None] - np.log(counts[labels] + 0.5)[:, None]).argmin(axis=1)
+    maps = model.calibration.labels
+    if maps is not None:
+        maps = np.hstack([maps, np.zeros((len(maps), more), maps.dtype)])
+        maps[:, labels] = maps[:, near]
+    thresholds = np.append(model.thresholds, np.zeros(more))
+    thresholds[labels] = thresholds[near]
+    V, reference = np.asarray(model.V), model.reference
+    if reference is not None:
+        reference = reference._replace(labels=np.append(reference.labels, np.zeros(more, reference.labels.dtype)))
     return replace(
         model,
         W=None if model.W is None else ArrayWeights(np.asarray(model.W)),
         V=ArrayWeights(np.hstack([V, np.zeros((len(V), more), np.float32)]) if more else V),
-        calibration=model.calibration._replace(labels=labels),
-        thresholds=np.append(model.thresholds, model.thresholds[near]),
+        calibration=model.calibration._replace(labels=maps),
+        thresholds=thresholds,
         counts=counts,
         total=float(model.total + new.w.sum()),
+        reference=reference,
         verification=None,
     )
 
@@ -233,22 +250,21 @@ def widen(model: Model, new: Replay) -> Model:
 # A ridge decoder over the frozen embedding
 
 
-def add_ridge_columns(model: Model, rows: Replay, first: int, seed: int) -> Model:
-    """Returns the model with V of the labels from `first` on by ridge regression, as log-odds: a + b s of a score s,
-    where a and b follow from the label's frequency and were fitted to scores of rows that had no part in them."""
-    c = model.n_labels
-    if first == c:
+def add_ridge_columns(model: Model, rows: Replay, labels: Array, seed: int) -> Model:
+    """Returns the model with V of these labels by ridge regression, as log-odds: a + b s of a score s, where a and b
+    follow from the label's frequency and were fitted to scores of rows that had no part in them."""
+    if not len(labels):
         return model
     inputs = model.featurize(model.embed_scaled_rows(rows.X))
-    H, Y = embedded(model, rows), rows.Y[:, first:]
+    H, Y = embedded(model, rows), sp.csr_array(rows.Y[:, labels])
     weight = rows.w / rows.share
     sums = link_sums(Rows.of(H, Y, weight), model.features)
     some = compared_rows(Y, seed)
     Phi = np.ascontiguousarray(inputs.Phi[some])
     best: tuple[float, Array, Array] | None = None
     absent = float(weight[np.diff(Y.indptr) == 0].sum())
-    place = np.log(np.maximum(model.counts[first:], 0.5) / model.total)
-    offsets = class_offsets(model, inputs, some, first)
+    place = np.log(np.maximum(model.counts[labels], 0.5) / model.total)
+    offsets = class_offsets(model, inputs, some, labels)
     for ridge in RIDGES:
         V = squared(sums._replace(gram=GramSystem(sums.gram.G.copy())), ridge)
         S = without_themselves(sums, ridge, V, Phi, Y[some], weight[some])
@@ -260,7 +276,7 @@ def add_ridge_columns(model: Model, rows: Replay, first: int, seed: int) -> Mode
     V = V * (b + f * place).astype(np.float32)
     V[-1] += a + e * place
     whole = np.array(model.V)
-    whole[:, first:] = V
+    whole[:, labels] = V
     return replace(model, V=ArrayWeights(whole))
 
 
@@ -276,14 +292,15 @@ def compared_rows(Y: sp.csr_array, seed: int) -> Array:
     return np.concatenate(parts)
 
 
-def class_offsets(model: Model, inputs: DecoderInputs, some: Array, first: int) -> Array:
-    """Returns log sum exp (m, 1) of the known classes' scores in some rows: that against which a new class must win. In
-    multilabel models each label stands alone, and it is 0."""
+def class_offsets(model: Model, inputs: DecoderInputs, some: Array, labels: Array) -> Array:
+    """Returns log sum exp (m, 1) of the scores in some rows of classes that are trained and not among the new labels:
+    that against which a new class must win. In multilabel models each label stands alone, and it is 0."""
     if not model.multiclass:
         return np.zeros((len(some), 1))
-    S = model.V.scores(np.ascontiguousarray(inputs.Phi[some]), slice(0, first))
+    others = np.setdiff1d(np.flatnonzero(~model.untrained), labels)
+    S = model.V.scores(np.ascontiguousarray(inputs.Phi[some]), others)
     if model.sparse_weights is not None and inputs.X is not None:
-        model.sparse_weights.add(S, inputs.X[some], slice(0, first), model.n_labels)
+        model.sparse_weights.add(S, inputs.X[some], others, model.n_labels)
     return np.asarray(log_sums(S.astype(np.float64)))
 
 
@@ -403,11 +420,3 @@ def squared_gradients(model: Model, rows: Replay, seed: int) -> dict[str, Array]
     factors = everywhere, of_label, of_label, of_label[labels]
     starts = 0, 0, 0, SPARSE_SQUARES
     return {name: b + f * (found[name] - b) for name, f, b in zip(ADAGRAD, factors, starts, strict=True)}
-
-
-def grown_sums(optimiser: dict[str, Array], model: Model) -> dict[str, Array]:
-    """Returns sums of squared gradients that are 0 for the labels that are new; none where there are none."""
-    if not optimiser:
-        return {}
-    more = np.zeros(model.n_labels - len(optimiser["v_squares"]), np.float32)
-    return optimiser | {name: np.append(optimiser[name], more) for name in ("v_squares", "b_squares")}

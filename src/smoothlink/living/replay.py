@@ -136,12 +136,22 @@ class Replay:
         bounds = np.append(share[kept], np.ones(len(held)))
         return replace(found, share=np.minimum(found.share, bounds))
 
-    def forget(self, X: Any, Y: sp.csr_array) -> tuple[Replay, int]:
-        """Returns the store without raw rows X (n, d) of labels Y, and how many of its rows these were. What the sums
-        of squared gradients owe to them stays: no row can be read from it."""
-        Y = sp.csr_array(Y)
-        gone = np.isin(self.u, content_hash(X, Y, self.key))
-        return self.take(~gone), int(gone.sum())
+    def forget(self, X: Any, Y: sp.csr_array, left: Array | None = None) -> tuple[Replay, int]:
+        """Returns the store without raw rows X (n, d) of labels Y, and how many of its rows these were. left (n,): the
+        share of the weight of such a row that copies of it have, which stay; None: there are none. What the sums of
+        squared gradients owe to the rows stays: no row can be read from it."""
+        u, first = np.unique(content_hash(X, sp.csr_array(Y), self.key), return_index=True)
+        place = np.minimum(np.searchsorted(u, self.u), len(u) - 1)
+        share = np.where(u[place] == self.u, 0.0 if left is None else left[first][place], 1.0)
+        return replace(self, w=self.w * share).take(share > 0), int(np.count_nonzero(share == 0))
+
+    def with_labels(self, c: int) -> Replay:
+        """Returns the store with c labels, of which no row has the last ones."""
+        optimiser = self.optimiser
+        if optimiser:
+            more = np.zeros(c - len(optimiser["v_squares"]), np.float32)
+            optimiser = optimiser | {name: np.append(optimiser[name], more) for name in ("v_squares", "b_squares")}
+        return replace(self, Y=widened(self.Y, c), optimiser=optimiser)
 
     def to_arrays(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Returns arrays and a JSON-able description for `safetensors_file.save`."""
@@ -177,8 +187,9 @@ class Replay:
 
 
 def content_hash(X: Any, Y: sp.csr_array, key: int) -> Array:
-    """Returns a hash (n,) of the features and labels of each row, which the key decides too; labels that no row has may
-    follow."""
+    """Returns a hash (n,) of the labels of each row and of its features in float32, which the key decides too; labels
+    that no row has may follow."""
+    X = X if X.dtype == np.float32 else X.astype(np.float32)
     return row_hash(row_hashes(X) ^ row_hash(row_hashes(Y), key), key)
 
 

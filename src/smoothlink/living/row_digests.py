@@ -58,6 +58,10 @@ class RowDigests:
         """Returns how many rows have this digest."""
         return len(self.weights.get(digest.features, {}).get(digest.labels, ()))
 
+    def weight(self, digest: Digest) -> float:
+        """Returns the weight of all rows that have this digest."""
+        return sum(self.weights.get(digest.features, {}).get(digest.labels, ()))
+
     def remove(self, digest: Digest) -> float:
         """Removes one row, the latest of its copies, and returns its weight."""
         alike = self.weights[digest.features]

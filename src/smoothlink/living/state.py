@@ -1,22 +1,24 @@
-"""All that a model must remember to be updated: its sums, digests of its rows, counts of features, calibration rows."""
+"""All that a model of the squared loss must remember to be updated: its sums, its rows by digest, calibration rows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from smoothlink.errors import DataError, plural
 from smoothlink.fitting.calibration import Calibrated, HeldOut, calibrate, not_calibrated
+from smoothlink.living.known_rows import KnownRows, check_arrays
 from smoothlink.living.low_rank import CorrectedWeights, correction
-from smoothlink.living.row_digests import PART, Digest, RowDigests, calibrating, digest_of
+from smoothlink.living.replay import widened
+from smoothlink.living.row_digests import PART, Digest, calibrating, digest_of
 from smoothlink.living.sums import Sums
 from smoothlink.machines.copies import RowContents
 from smoothlink.model import Model
+from smoothlink.parameters import parse_aim
 from smoothlink.solve.cholesky import Factor
 from smoothlink.steps.squared import Smoothing
 from smoothlink.steps.thresholds import Aim
@@ -49,32 +51,35 @@ class WaitingRows(NamedTuple):
     w: Array  # (b,) negative for rows that go
 
 
-@dataclass
-class LivingState:
-    """What updates change, and what they leave as it is: seed, share, class weights, aim."""
+@dataclass(kw_only=True)
+class LivingState(KnownRows):
+    """The sums of a model, and what updates leave as it is: share, aim."""
+
+    approximate: ClassVar[str] = (
+        "The embedding, the scaling, the weights of words and all settings stay as they were chosen, with the help of "
+        "the rows that are forgotten, until the model is trained again."
+    )
 
     sums: Sums
-    digests: RowDigests
-    label_rows: Array  # (c,) int64 rows of each label
-    feature_rows: Array | None  # (d,) int64 rows of each feature; None where X is dense
     calibration: CalibrationRows
     share: float  # of the rows that calibrate
-    seed: int
-    class_weight: Array | None  # (c,) by which rows of a multiclass model are weighed
     aim: Aim
     calibrates: bool
     missed: float | None = None  # share of the length of training rows that the embedding misses
-    generation: str | None = None  # of the file that it comes from
-    changed: bool = False  # whether the model lags behind
     factor: Factor | None = None  # of the sums as they were last solved, and what the model's V then was
     solved: Array | None = None
-    latest: Calibrated | None = None  # calibration
     waiting: WaitingRows | None = None
     inverse: Array | None = None  # (k, k) of W'W, by which `missed_share` measures
 
     @property
-    def n_labels(self) -> int:
-        return len(self.label_rows)
+    def calibration_rows(self) -> int:
+        return len(self.calibration.w)
+
+    def update(self, model: Model, X: Any, Y: sp.csr_array, w: Array) -> tuple[Model, dict[str, Any]]:
+        self.add_rows(model, X, Y, w)
+        missed = self.missed_share(model, X)
+        known = None if missed is None else self.missed
+        return model, {"missed_by_embedding": missed, "missed_in_training": known}
 
     def add_rows(self, model: Model, X: Any, Y: sp.csr_array, w: Array, held: Array | None = None) -> None:
         """Adds rows X (n, d) with labels Y (n, c) and weights w (n,); held (n,): those that calibrate, else by their
@@ -85,6 +90,7 @@ class LivingState:
         for digest, weight in zip(found, w.tolist(), strict=True):
             self.digests.add(digest, weight)
         self._count(X, Y, 1)
+        self.changed = True
         for start in range(0, Y.shape[0], ROWS):
             part = slice(start, min(Y.shape[0], start + ROWS))
             H = embed(model, X[part])
@@ -101,33 +107,17 @@ class LivingState:
                     np.concatenate([old.digests, joined]),
                 )
 
-    def check_there(self, found: Sequence[Digest]) -> None:
-        """Raises an error unless each of these rows is in the model, as often as it is named."""
-        wanted: dict[Digest, list[int]] = {}
-        for row, digest in enumerate(found):
-            wanted.setdefault(digest, []).append(row)
-        lacking = [row for digest, rows in wanted.items() for row in rows[self.digests.count(digest) :]]
-        if lacking:
-            raise DataError(
-                f"{plural(len(lacking), 'row')} of {len(found):,}, the first of them row {min(lacking)}, cannot be "
-                "forgotten: the model has no such row with these labels. Nothing was changed.\n"
-                "Pass rows as they were learnt, with all of their labels."
-            )
-        if len(found) >= len(self.digests):
-            raise DataError("These are all rows of the model: nothing would be left. Delete its files instead.")
-
-    def remove_rows(self, model: Model, X: Any, Y: sp.csr_array, found: Sequence[Digest]) -> None:
-        """Removes rows X (n, d) with labels Y (n, c), whose digests `check_there` has looked for."""
+    def remove(self, model: Model, X: Any, Y: sp.csr_array, found: Sequence[Digest]) -> Model:
         w = np.array([self.digests.remove(digest) for digest in found])
         self._count(X, Y, -1)
+        self.changed = True
         for start in range(0, Y.shape[0], ROWS):
             part = slice(start, min(Y.shape[0], start + ROWS))
             self._change(featurize(model, embed(model, X[part])), Y[part], -w[part])
-        labels = np.unique(Y.indices)
-        gone = labels[self.label_rows[labels] == 0]
-        if len(gone):
+        gone = self.gone(X, Y)
+        if len(gone.labels):
             self._fold_in()
-            self.sums.T[gone] = 0.0  # what rounding left
+            self.sums.T[gone.labels] = 0.0  # what rounding left
         numbers: dict[Digest, list[int]] = {}
         for row, digest in enumerate(self.calibration.digests):
             numbers.setdefault(digest_of(digest), []).append(row)
@@ -135,16 +125,13 @@ class LivingState:
         if lost:
             kept = np.setdiff1d(np.arange(len(self.calibration.w)), lost)
             self.calibration = CalibrationRows(*(part[kept] for part in self.calibration))
+        return model
 
     def add_labels(self, count: int) -> None:
-        """Adds labels that no row has."""
-        c = self.n_labels + count
+        super().add_labels(count)
         self._fold_in()
         self.sums.add_labels(count)
-        self.label_rows = np.append(self.label_rows, np.zeros(count, np.int64))
-        self.calibration = self.calibration._replace(Y=with_labels(self.calibration.Y, c))
-        if self.class_weight is not None:
-            self.class_weight = np.append(self.class_weight, np.ones(count))
+        self.calibration = self.calibration._replace(Y=widened(self.calibration.Y, self.n_labels))
 
     def refreshed(self, model: Model) -> Model:
         """Returns the model with V, counts, calibration and thresholds of the rows that there are now.
@@ -157,6 +144,9 @@ class LivingState:
         if waits and self.factor is not None and self.solved is not None and 2.0 * s * s * c >= SLOW_SOLVE:
             return replace(model, V=self._corrected(), **self._frequencies())
         return self.solved_model(model)
+
+    def settled(self, model: Model) -> Model:
+        return self.solved_model(model) if self.changed or self.waiting is not None else model
 
     def solved_model(self, model: Model) -> Model:
         """Returns the model of the sums, with all rows in them."""
@@ -186,14 +176,6 @@ class LivingState:
         held = [HeldOut(scores, rows.Y, rows.w, rows.H)]
         return calibrate(held, frequencies, "squared", multiclass=model.multiclass, aim=self.aim)
 
-    @property
-    def held_out(self) -> dict[str, Any]:
-        """Returns what `summary_` says of the rows that calibrated the model last."""
-        found = self.latest
-        if found is None or not found.rows:
-            return {} if found is None else {"held_out_rows": 0, "held_out_metrics": None, "threshold": None}
-        return {"held_out_rows": found.rows, "held_out_metrics": found.metrics, "threshold": found.reached}
-
     def missed_share(self, model: Model, X: Any) -> float | None:
         """Returns the share of the squared length of rows that is outside of the directions of the embedding; None
         where the embedding is not linear in sparse rows."""
@@ -205,6 +187,73 @@ class LivingState:
         H, A = embed(model, X).astype(np.float64), model.scaling(X)
         inside = float(np.einsum("ij,jk,ik->", H, self.inverse, H, optimize=True))
         return float(np.clip(1 - inside / max(float(A.data.astype(np.float64) @ A.data), 1e-300), 0, 1))
+
+    def to_arrays(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        self._fold_in()
+        rows, sums = self.calibration, self.sums
+        arrays: dict[str, Array] = {
+            **self.known_arrays(),
+            "G": sums.G,
+            "T": sums.T,
+            "calibration_h": rows.H,
+            "calibration_indptr": rows.Y.indptr.astype(np.int64),
+            "calibration_labels": rows.Y.indices.astype(np.int64),
+            "calibration_weights": rows.w,
+            "calibration_digests": rows.digests,
+        }
+        meta = {
+            "kind": "sums",
+            "rho": sums.rho,
+            "smoothing": list(sums.smoothing),
+            "share": self.share,
+            "seed": self.seed,
+            "aim": [self.aim.name, None if np.isnan(self.aim.value) else self.aim.value],
+            "calibrates": self.calibrates,
+            "missed": self.missed,
+        }
+        return arrays, meta
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, Array], meta: dict[str, Any], model: Model) -> LivingState:
+        s, c = model.V.shape
+        H, indptr, labels = (arrays[f"calibration_{name}"] for name in ("h", "indptr", "labels"))
+        h = len(H)
+        known = KnownRows.known_of(arrays, c)
+        expected: dict[str, tuple[Any, tuple[int, ...]]] = {
+            "G": (np.float64, (s, s)),
+            "T": (np.float64, (c, s)),
+            "calibration_h": (np.float32, (h, H.shape[1])),
+            "calibration_indptr": (np.int64, (h + 1,)),
+            "calibration_weights": (np.float64, (h,)),
+            "calibration_digests": (np.uint8, (h, 2 * PART)),
+        }
+        check_arrays(arrays, expected)
+        if (
+            indptr[0] != 0
+            or (np.diff(indptr) < 0).any()
+            or indptr[-1] != len(labels)
+            or ((labels < 0) | (labels >= c)).any()
+        ):
+            raise ValueError("the labels of calibration rows are not those of the model")
+        aim, value = meta["aim"]
+        if (
+            not isinstance(meta["rho"], float)
+            or meta["rho"] < 0
+            or parse_aim(aim if value is None else f"{aim}={value}") is None
+        ):
+            raise ValueError("rho or aim")
+        Y = sp.csr_array((np.ones(len(labels), np.float32), labels, indptr), (h, c))
+        return cls(
+            **known,
+            sums=Sums(arrays["G"], arrays["T"], meta["rho"], Smoothing(*map(float, meta["smoothing"]))),
+            calibration=CalibrationRows(H, Y, arrays["calibration_weights"], arrays["calibration_digests"]),
+            share=float(meta["share"]),
+            seed=int(meta["seed"]),
+            aim=Aim(aim, float("nan") if value is None else value),
+            calibrates=bool(meta["calibrates"]),
+            missed=meta["missed"],
+            generation=meta["generation"],
+        )
 
     def _frequencies(self) -> dict[str, Any]:
         """Returns the label frequencies that a model holds, waiting rows included."""
@@ -219,12 +268,6 @@ class LivingState:
         assert self.factor is not None
         assert self.solved is not None
         return correction(self.solved, self.factor, *self.waiting, self.sums.smoothing)
-
-    def _count(self, X: Any, Y: sp.csr_array, sign: int) -> None:
-        self.changed = True
-        self.label_rows += sign * np.bincount(Y.indices, minlength=self.n_labels)
-        if self.feature_rows is not None:
-            self.feature_rows += sign * np.bincount(X.indices, minlength=len(self.feature_rows))
 
     def _change(self, Phi: Array, Y: sp.csr_array, w: Array) -> None:
         """Lets rows wait for the sums; many are added at once."""
@@ -277,11 +320,6 @@ def featurize(model: Model, H: Array) -> Array:
     return np.column_stack([Phi, np.ones(len(H))])
 
 
-def with_labels(Y: sp.csr_array, c: int) -> sp.csr_array:
-    """Returns Y with c columns."""
-    return sp.csr_array((Y.data, Y.indices, Y.indptr), (Y.shape[0], c))
-
-
 def new_state(
     model: Model,
     X: Any,
@@ -302,16 +340,14 @@ def new_state(
     none = np.zeros((0, k), np.float32), sp.csr_array((0, c), dtype=np.float32), np.zeros(0)
     smooth = Smoothing.of(smoothing, c, multiclass=model.multiclass)
     state = LivingState(
-        Sums.empty(s, c, smooth),
-        RowDigests(),
-        np.zeros(c, np.int64),
-        np.zeros(X.shape[1], np.int64) if sp.issparse(X) else None,
-        CalibrationRows(*none, np.zeros((0, 2 * PART), np.uint8)),
-        share,
-        seed,
-        class_weight,
-        aim,
-        held is not None,
+        **KnownRows.none(X, c),
+        sums=Sums.empty(s, c, smooth),
+        calibration=CalibrationRows(*none, np.zeros((0, 2 * PART), np.uint8)),
+        share=share,
+        seed=seed,
+        class_weight=class_weight,
+        aim=aim,
+        calibrates=held is not None,
     )
     state.add_rows(model, X, Y, w, np.zeros(len(w), bool) if held is None else held)
     state._fold_in()

@@ -1,4 +1,5 @@
-"""The second file of a model that can be updated: its sums. The model file names it and its generation."""
+"""The second file of a model that can be updated: its sums, or rows that are replayed. The model file names it and its
+generation."""
 
 from __future__ import annotations
 
@@ -9,22 +10,14 @@ import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-import scipy.sparse as sp
-from numpy.typing import NDArray
-
 from smoothlink.errors import ModelFileError
-from smoothlink.living.row_digests import PART, RowDigests
-from smoothlink.living.state import CalibrationRows, LivingState
-from smoothlink.living.sums import Sums
+from smoothlink.living.known_rows import KnownRows
+from smoothlink.living.state import LivingState
+from smoothlink.living.steps_state import StepsState
 from smoothlink.model import Model
-from smoothlink.parameters import parse_aim
 from smoothlink.safetensors_file import canonical, load, save
-from smoothlink.steps.squared import Smoothing
-from smoothlink.steps.thresholds import Aim
 
-Array = NDArray[Any]
-
+KINDS: dict[str, type[LivingState] | type[StepsState]] = {"sums": LivingState, "replay": StepsState}  # by their meta
 AGAIN = "Copy the model file and its sums together, or train again with updatable=True (--updatable)."
 
 
@@ -35,7 +28,7 @@ class StoredSums(NamedTuple):
     generation: str
     crc32: int
 
-    def load(self, model: Model) -> LivingState:
+    def load(self, model: Model) -> KnownRows:
         """Returns the state in the file; raises an error unless it is that of the model."""
         try:
             loaded = load(self.path, mmap=False, verify=True)
@@ -49,7 +42,7 @@ class StoredSums(NamedTuple):
         if meta.get("generation") != self.generation or checksum_of(loaded.checksums) != self.crc32:
             raise ModelFileError(f"{self.path} holds the sums of another model or of another version of it.\n{AGAIN}")
         try:
-            return read_state(loaded.arrays, meta, model)
+            return KINDS[meta["kind"]].from_arrays(loaded.arrays, meta, model)
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise ModelFileError(
                 f"{self.path} is a smoothlink file, but holds no sums ({error!r}).\n{AGAIN}"
@@ -93,93 +86,12 @@ def is_sums_name(stem: str, name: str) -> bool:
     return re.fullmatch(re.escape(stem) + r"-sums-[0-9a-f]{16}\.safetensors", name) is not None
 
 
-def write(state: LivingState, path: Path) -> dict[str, Any]:
-    """Writes the sums beside the model file `path`, under a name of their own; returns what the model file says of
-    them. The model file, written next and in one step, decides which sums count."""
-    state._fold_in()
+def write(state: KnownRows, path: Path) -> dict[str, Any]:
+    """Writes the state beside the model file `path`, under a name of its own; returns what the model file says of it.
+    The model file, written next and in one step, decides which state counts."""
     generation = secrets.token_hex(8)
-    rows, sums = state.calibration, state.sums
-    arrays: dict[str, Array] = {
-        "G": sums.G,
-        "T": sums.T,
-        "label_rows": state.label_rows,
-        **({} if state.feature_rows is None else {"feature_rows": state.feature_rows}),
-        **({} if state.class_weight is None else {"class_weight": state.class_weight}),
-        **state.digests.to_arrays(),
-        "calibration_h": rows.H,
-        "calibration_indptr": rows.Y.indptr.astype(np.int64),
-        "calibration_labels": rows.Y.indices.astype(np.int64),
-        "calibration_weights": rows.w,
-        "calibration_digests": rows.digests,
-    }
-    meta = {
-        "kind": "sums",
-        "generation": generation,
-        "rho": sums.rho,
-        "smoothing": list(sums.smoothing),
-        "share": state.share,
-        "seed": state.seed,
-        "aim": [state.aim.name, None if np.isnan(state.aim.value) else state.aim.value],
-        "calibrates": state.calibrates,
-        "missed": state.missed,
-    }
+    arrays, meta = state.to_arrays()
     target = Path(os.path.realpath(path)).parent / sums_name(path.stem, generation)
-    save(target, arrays, meta)
+    save(target, arrays, {**meta, "generation": generation})
     state.generation = generation
     return StoredSums(target, generation, checksum_of(load(target).checksums)).meta
-
-
-def read_state(arrays: dict[str, Array], meta: dict[str, Any], model: Model) -> LivingState:
-    """Returns the state of a file's content, which must fit the model."""
-    s, c = model.V.shape
-    H, indptr, labels = (arrays[f"calibration_{name}"] for name in ("h", "indptr", "labels"))
-    h, n = len(H), len(arrays["row_digests"])
-    expected: dict[str, tuple[Any, tuple[int, ...]]] = {
-        "G": (np.float64, (s, s)),
-        "T": (np.float64, (c, s)),
-        "label_rows": (np.int64, (c,)),
-        "row_key": (np.uint8, (32,)),
-        "row_digests": (np.uint8, (n, 2 * PART)),
-        "row_weights": (np.float64, (n,)),
-        "calibration_h": (np.float32, (h, H.shape[1])),
-        "calibration_indptr": (np.int64, (h + 1,)),
-        "calibration_weights": (np.float64, (h,)),
-        "calibration_digests": (np.uint8, (h, 2 * PART)),
-    }
-    if "class_weight" in arrays:
-        expected["class_weight"] = np.float64, (c,)
-    if "feature_rows" in arrays:
-        expected["feature_rows"] = np.int64, arrays["feature_rows"].shape[:1]
-    for name, (kind, shape) in expected.items():
-        found = arrays[name]
-        if found.dtype != kind or found.shape != shape or not np.isfinite(found).all():
-            raise ValueError(f"{name} is {found.dtype} {found.shape}, where the model has {np.dtype(kind)} {shape}")
-    if (
-        indptr[0] != 0
-        or (np.diff(indptr) < 0).any()
-        or indptr[-1] != len(labels)
-        or ((labels < 0) | (labels >= c)).any()
-    ):
-        raise ValueError("the labels of calibration rows are not those of the model")
-    aim, value = meta["aim"]
-    if (
-        not isinstance(meta["rho"], float)
-        or meta["rho"] < 0
-        or parse_aim(aim if value is None else f"{aim}={value}") is None
-    ):
-        raise ValueError("rho or aim")
-    Y = sp.csr_array((np.ones(len(labels), np.float32), labels, indptr), (h, c))
-    return LivingState(
-        Sums(arrays["G"], arrays["T"], meta["rho"], Smoothing(*map(float, meta["smoothing"]))),
-        RowDigests.from_arrays(arrays),
-        arrays["label_rows"],
-        arrays.get("feature_rows"),
-        CalibrationRows(H, Y, arrays["calibration_weights"], arrays["calibration_digests"]),
-        float(meta["share"]),
-        int(meta["seed"]),
-        arrays.get("class_weight"),
-        Aim(aim, float("nan") if value is None else value),
-        bool(meta["calibrates"]),
-        meta["missed"],
-        meta["generation"],
-    )

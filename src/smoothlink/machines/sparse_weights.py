@@ -83,6 +83,15 @@ class SparseWeights(NamedTuple):
             return self
         kept = np.ones(self.size, bool)
         kept[np.argsort(np.abs(self.weights()), kind="stable")[: int(share * self.size)]] = False
+        return self.take(kept)
+
+    def without(self, features: Array, labels: Array) -> Array:
+        """Returns which entries (size,) are those of neither these features nor these labels."""
+        rows = np.repeat(np.arange(len(self.indptr) - 1), np.diff(self.indptr))
+        return ~(np.isin(rows, features) | np.isin(self.labels, labels))
+
+    def take(self, kept: Array) -> SparseWeights:
+        """Returns the entries that a mask (size,) says."""
         indptr = np.append(0, np.cumsum(kept))[self.indptr]
         return self._replace(indptr=indptr, labels=self.labels[kept], values=self.values[kept])
 
