@@ -16,7 +16,7 @@ from smoothlink.data.atomic import remedy
 from smoothlink.data.matching import inside
 from smoothlink.errors import ModelFileError
 from smoothlink.living import changes
-from smoothlink.living.changes import Batch, state_of
+from smoothlink.living.changes import Batch, joined, state_of
 from smoothlink.living.journal import Journal
 
 if sys.platform != "win32":  # pragma: no branch
@@ -50,8 +50,8 @@ class LivingFile:
             self.model: Any = modelfile.load(self.path)
             state = state_of(self.classifier)
             self.journal = Journal(self.path.with_name(f"{self.path.stem}.journal"), str(state.generation))
-            for batch in self.journal.batches:
-                self._apply(batch)
+            if self.journal.batches:
+                self.apply(self.journal.batches)
         except BlockingIOError as error:
             self._lock.close()
             raise ModelFileError(
@@ -75,10 +75,28 @@ class LivingFile:
         texts, batch = self._read(rows, labels, sample_weight)
         batch = batch if names is None else batch._replace(names=list(names))
         self.journal.append(batch)
-        told = self._apply(batch)
+        told = self.apply([batch])
         if texts is not None:
             told["unknown_words"] = self.model.features_.unknown_share(texts)
         return told
+
+    def accept(self, rows: Any, labels: Labels | Targets, names: Sequence[Any] | None = None) -> Batch:
+        """Returns rows, as `update` takes them, once they are in the journal, on disk; `apply` adds them to the model.
+
+        Labels that are new must be applied before others are accepted that are new as well.
+        """
+        batch = self._read(rows, labels, None)[1]
+        batch = batch if names is None else batch._replace(names=list(names))
+        self.journal.append(batch)
+        return batch
+
+    def apply(self, batches: Sequence[Batch]) -> dict[str, Any]:
+        """Adds what the journal has to the model, all at once; returns the report."""
+        batch = joined(batches)
+        if batch.Y.shape[0]:
+            return changes.update(self.classifier, batch)
+        changes.add_labels(self.classifier, batch.names)
+        return changes.report(self.classifier, labels_added=[str(name) for name in batch.names])
 
     def add_labels(self, names: Sequence[Any]) -> dict[str, Any]:
         """Adds labels that no row has yet; returns the report once they are in the journal, on disk."""
@@ -110,12 +128,6 @@ class LivingFile:
         if self.model is self.classifier:
             return None, self.model._batch(rows, labels, sample_weight)
         return self.model._batch(rows, labels, sample_weight)
-
-    def _apply(self, batch: Batch) -> dict[str, Any]:
-        if batch.Y.shape[0]:
-            return changes.update(self.classifier, batch)
-        changes.add_labels(self.classifier, batch.names)
-        return changes.report(self.classifier, labels_added=[str(name) for name in batch.names])
 
     def __enter__(self) -> Self:
         return self
