@@ -35,9 +35,9 @@ class LivingFile:
     replaced. After a kill at any moment, the next LivingFile has all that was acknowledged.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, serves: bool = False) -> None:
         """Loads the model and its sums, and what the journal has of it; raises an error if another process updates
-        it."""
+        it. serves: whether predictions are wanted after few rows, not only after many."""
         self.path = Path(os.path.realpath(path))
         lock = self.path.with_name(f"{self.path.stem}.lock")
         try:
@@ -49,6 +49,8 @@ class LivingFile:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self.model: Any = modelfile.load(self.path)
             state = state_of(self.classifier)
+            if serves:
+                state.prepare(self.classifier._model)
             self.journal = Journal(self.path.with_name(f"{self.path.stem}.journal"), str(state.generation))
             if self.journal.batches:
                 self.apply(self.journal.batches)
@@ -72,23 +74,20 @@ class LivingFile:
 
         names: of labels that are new, the last columns of a 0/1 matrix.
         """
-        texts, batch = self._read(rows, labels, sample_weight)
-        batch = batch if names is None else batch._replace(names=list(names))
-        self.journal.append(batch)
+        texts, batch = self._read(rows, labels, sample_weight, names)
+        self.accept(batch)
         told = self.apply([batch])
         if texts is not None:
             told["unknown_words"] = self.model.features_.unknown_share(texts)
         return told
 
-    def accept(self, rows: Any, labels: Labels | Targets, names: Sequence[Any] | None = None) -> Batch:
-        """Returns rows, as `update` takes them, once they are in the journal, on disk; `apply` adds them to the model.
+    def read(self, rows: Any, labels: Labels | Targets, names: Sequence[Any] | None = None) -> Batch:
+        """Returns rows, as `update` takes them, for `accept` and `apply`, which together are `update`."""
+        return self._read(rows, labels, None, names)[1]
 
-        Labels that are new must be applied before others are accepted that are new as well.
-        """
-        batch = self._read(rows, labels, None)[1]
-        batch = batch if names is None else batch._replace(names=list(names))
+    def accept(self, batch: Batch) -> None:
+        """Writes a batch to the journal; labels that it brings must be applied before other batches are read."""
         self.journal.append(batch)
-        return batch
 
     def apply(self, batches: Sequence[Batch]) -> dict[str, Any]:
         """Adds what the journal has to the model, all at once; returns the report."""
@@ -105,7 +104,7 @@ class LivingFile:
         new = [*map(str, names)] if self.classifier._indicator else list(names)
         c, d = before + len(new), self.classifier.n_features_in_
         empty = sp.csr_array((0, d)), sp.csr_array((0, c), dtype=np.float32), np.zeros(0)
-        self.journal.append(Batch(*empty, new))
+        self.accept(Batch(*empty, new))
         return dict(self.model.summary_["living"])
 
     def forget(self, rows: Any, labels: Labels | Targets) -> dict[str, Any]:
@@ -124,10 +123,13 @@ class LivingFile:
         """Lets other processes update the model; what is in the journal stays there."""
         self._lock.close()
 
-    def _read(self, rows: Any, labels: Any, sample_weight: Any) -> tuple[Sequence[str] | None, Batch]:
-        if self.model is self.classifier:
-            return None, self.model._batch(rows, labels, sample_weight)
-        return self.model._batch(rows, labels, sample_weight)
+    def _read(
+        self, rows: Any, labels: Any, sample_weight: Any, names: Sequence[Any] | None
+    ) -> tuple[Sequence[str] | None, Batch]:
+        """Returns the texts, if they are such, and the checked rows of an update."""
+        read = self.model._batch(rows, labels, sample_weight)
+        texts, batch = (None, read) if self.model is self.classifier else read
+        return texts, batch if names is None else batch._replace(names=list(names))
 
     def __enter__(self) -> Self:
         return self

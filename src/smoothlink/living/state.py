@@ -137,12 +137,22 @@ class LivingState:
     def add_labels(self, count: int) -> None:
         """Adds labels that no row has."""
         c = self.n_labels + count
-        self._fold_in()
         self.sums.add_labels(count)
+        if self.waiting is not None:
+            self.waiting = self.waiting._replace(Y=with_labels(self.waiting.Y, c))
+        if self.solved is not None:  # the column of A that stands for the intercept has no ridge: A^-1 takes it to 1
+            new = np.zeros((len(self.solved), count), np.float32)
+            new[-1] = self.sums.smoothing.shift
+            self.solved = np.column_stack([self.solved, new])
         self.label_rows = np.append(self.label_rows, np.zeros(count, np.int64))
         self.calibration = self.calibration._replace(Y=with_labels(self.calibration.Y, c))
         if self.class_weight is not None:
             self.class_weight = np.append(self.class_weight, np.ones(count))
+
+    def prepare(self, model: Model) -> None:
+        """Factors the sums of a model that was just loaded, where solving takes long: its first rows then correct V."""
+        if 2.0 * model.V.shape[0] ** 2 * self.n_labels >= SLOW_SOLVE:
+            self.factor, self.solved = self.sums.factor(), np.asarray(model.V.columns(), np.float32)
 
     def refreshed(self, model: Model) -> Model:
         """Returns the model with V, counts, calibration and thresholds of the rows that there are now.

@@ -78,6 +78,10 @@ class PredictionService:
         self.width = 0 if scale is None else len(scale.mean)  # numbers beside each text
         self.source = from_meta(getattr(model, "source_", None)) or DocumentSource("table")
 
+    def become(self, other: PredictionService) -> None:
+        """Serves the model of another service from now on, at once and as a whole."""
+        self.__dict__ = other.__dict__
+
     @property
     def threshold(self) -> float | None:
         """The model's own threshold; None where labels have different ones, or the best label is taken."""
@@ -103,10 +107,10 @@ class PredictionService:
         return [*found, *(LabelInfo(label=i, name=vocabulary.name(i), number=None, count=0) for i in others)]
 
     @cached_property
-    def folded_names(self) -> list[str]:
-        """The names to show, and the labels where they differ, without upper case, as they are searched."""
+    def searched_labels(self) -> tuple[list[LabelInfo], list[str]]:
+        """The known labels, and of each the name to show, with the label where it differs, without upper case."""
         each = self.known_labels
-        return [(one.name if one.name == one.label else f"{one.name}\n{one.label}").casefold() for one in each]
+        return each, [(one.name if one.name == one.label else f"{one.name}\n{one.label}").casefold() for one in each]
 
     def label_numbers(self, names: Sequence[str]) -> tuple[int, ...]:
         """Returns the numbers of these labels, each once."""
@@ -228,12 +232,12 @@ class PredictionService:
         self, text: str, offset: int, limit: int, *, vocabulary: bool = False
     ) -> tuple[int, list[LabelInfo]]:
         """Returns how many labels have this text in their names, and a page of them: those that begin with it first."""
-        wanted, among = text.casefold(), len(self.known_labels) if vocabulary else len(self.names)
-        names = self.folded_names
+        labels, names = self.searched_labels
+        wanted, among = text.casefold(), len(labels) if vocabulary else min(len(labels), len(self.names))
         found = [j for j in range(among) if wanted in names[j]] if wanted else list(range(among))
         if wanted:
             found.sort(key=lambda j: (not names[j].startswith(wanted), names[j]))
-        return len(found), [self.known_labels[j] for j in found[offset : offset + limit]]
+        return len(found), [labels[j] for j in found[offset : offset + limit]]
 
     def warm_up(self) -> None:
         """Compiles and reads what the first requests would wait for: one row and several, some labels and all."""
