@@ -2,10 +2,12 @@
 
 import concurrent.futures
 import contextlib
+import copy
 import functools
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -23,8 +25,13 @@ from small import FIXED
 from smoothlink import TextSmoothLink
 from smoothlink.data.matching import inside
 from smoothlink.living.living_file import LivingFile
+from smoothlink.modelfile import load
+from smoothlink.serve import ServerSettings
+from smoothlink.serve.updater import Updater, start
+from smoothlink.serve.updates import UpdateClient
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and sockets are those of POSIX")
+SOON = 20  # seconds on a busy machine; benchmarks/serve_updates.py measures how long it takes
 NEW = {"texts": ["quince tin quince tin"] * 40, "labels": [["band"]] * 40}  # whose label is new
 RARE = {"texts": ["zyzzyva plum"], "labels": [["weevil"]]}  # a word and a label that no other row has
 
@@ -112,18 +119,244 @@ def rows_of(path):
         return len(inside(living.model)._living.digests)
 
 
-def test_a_new_label_is_soon_predicted_and_a_row_that_is_forgotten_leaves_no_bytes(path):
-    with served(path) as server:
-        assert server.post("/update", **NEW) == {"rows": 40, "new_labels": ["band"]}
-        assert until(lambda: server.best("quince tin") == "band", 5)
-        print(server.get("/metrics"))
-        assert any(b"zyzzyva" in file.read_bytes() for file in path.parent.iterdir())
-        told = server.post("/forget", **RARE)
-        print(told, [f.name for f in path.parent.iterdir()])
-        assert not any(b"zyzzyva" in file.read_bytes() for file in path.parent.iterdir())
-        assert not any(b"weevil" in file.read_bytes() for file in path.parent.iterdir())
-        print(server.children())
-        print(psutil.Process(server.process.pid).children(recursive=True))
-        server.process.send_signal(signal.SIGTERM)
-        assert server.process.wait(20) == 0
+def label_counts(path):
+    with LivingFile(path) as living:
+        classifier = inside(living.model)
+        return dict(zip(classifier.label_names_, classifier._living.label_rows.tolist(), strict=True))
+
+
+@contextlib.contextmanager
+def updating(path, folder, settings=None, **more):
+    """The application and its updater in this process."""
+    folder.mkdir()
+    updater = Updater(str(path), folder, **more)
+    start(updater)
+    updates = UpdateClient(str(folder), load)
+    try:
+        with client(updates.model, settings, name="topics", updates=updates) as made:
+            yield made, updater
+    finally:
+        updater.living.close()
+
+
+def best(made, text):
+    return made.post("/predict", json={"texts": [text], "k": 1}).json()["predictions"][0]["labels"][0]["label"]
+
+
+def metric(made, name):
+    return float(re.search(rf"^{re.escape(name)} (\S+)$", made.get("/metrics").text, re.M).group(1))
+
+
+def test_a_new_label_is_predicted_soon_and_counted(path, tmp_path):
+    with updating(path, tmp_path / "shared") as (made, _):
+        assert made.get("/model").json()["updatable"]
+        response = made.post("/update", json=NEW)
+        assert response.json() == {"rows": 40, "new_labels": ["band"]}
+        assert until(lambda: best(made, "quince tin") == "band", SOON)
+        assert made.get("/labels?q=band").json()["labels"] == [{"label": "band", "name": "band", "number": 6, "count": 40}]
+        assert until(lambda: metric(made, "smoothlink_visible_seconds_count") == 1, SOON)
+        assert metric(made, 'smoothlink_changes_total{kind="update"}') == 1
+        assert metric(made, 'smoothlink_changed_rows_total{kind="update"}') == 40
+    assert rows_of(path) == 161
+    expected = copy.deepcopy(model()).update(NEW["texts"], NEW["labels"])
+    with LivingFile(path) as living:
+        found = living.model.predict_proba(["quince tin", "red fog"])
+    np.testing.assert_allclose(found, expected.predict_proba(["quince tin", "red fog"]), atol=1e-6)
+
+
+def test_a_row_that_is_forgotten_is_in_no_file_when_it_is_acknowledged(path, tmp_path):
+    shared = tmp_path / "shared"
+
+    def files():
+        return [file for folder in (path.parent, shared) for file in folder.iterdir() if file.is_file()]
+
+    def holds(text):
+        """In bytes as they are, or in a vocabulary, which is packed."""
+        models = [load(file) for file in files() if file.suffix == ".safetensors" and "-sums-" not in file.name]
+        terms = {term for one in models for block in one.features_.blocks_ for term in block.terms}
+        return text in terms or any(text.encode() in file.read_bytes() for file in files())
+
+    with updating(path, shared) as (made, _):
+        made.post("/update", json=NEW)
+        assert holds("zyzzyva")
+        assert holds("weevil")
+        told = made.post("/forget", json=RARE).json()
+        assert (told["rows"], told["labels_removed"], told["features_removed"]) == (1, 1, 1)
+        assert "until the model is trained again" in told["approximate"]
+        assert not holds("zyzzyva")
+        assert not holds("weevil")
+        assert made.post("/forget", json=RARE).status_code == 422
+        assert until(lambda: made.get("/labels?q=weevil").json()["total"] == 0, SOON)
     assert rows_of(path) == 160
+    assert label_counts(path)["band"] == 40
+
+
+def test_updates_of_many_clients_at_once_are_all_there(path, tmp_path):
+    """Some bring the same new label."""
+
+    def send(i):
+        return made.post("/update", json={"texts": [f"red fog {i}"], "labels": [[f"label {i % 3}", "fruit"]]})
+
+    with updating(path, tmp_path / "shared") as (made, _), concurrent.futures.ThreadPoolExecutor(8) as threads:
+        before = label_counts_of(made)
+        responses = list(threads.map(send, range(24)))
+    assert all(response.status_code == 200 for response in responses)
+    assert sum(len(response.json()["new_labels"]) for response in responses) == 3
+    assert rows_of(path) == 145
+    counts = label_counts(path)
+    assert [counts[f"label {i}"] for i in range(3)] == [8, 8, 8]
+    assert counts["fruit"] == before["fruit"] + 24
+
+
+def label_counts_of(made):
+    return {one["label"]: one["count"] for one in made.get("/labels").json()["labels"]}
+
+
+def test_the_journal_is_emptied_into_the_model_file_when_nothing_comes(path, tmp_path):
+    with updating(path, tmp_path / "shared", save_after=0.05) as (made, updater):
+        made.post("/update", json=NEW)
+        assert until(lambda: updater.living.journal.path.read_bytes().count(b"\n") == 1, SOON)
+        assert until(lambda: best(made, "quince tin") == "band", SOON)
+    assert rows_of(path) == 161
+
+
+WRONG = [
+    ({"texts": ["a"]}, "labels: Field required"),
+    ({"texts": ["a"], "labels": []}, "0 lists of labels and 1 rows; they must be as many"),
+    ({"texts": ["a"], "labels": [["x"], ["y"]]}, "2 lists of labels and 1 rows; they must be as many"),
+    ({"texts": ["a"], "labels": ["x"]}, "labels.0: Input should be a valid list"),
+    ({"texts": ["a"], "labels": [[3]]}, "labels.0.0: Input should be a valid string"),
+    ({"texts": ["a"], "labels": [[""]]}, "labels.0.0: String should have at least 1 character"),
+    ({"labels": []}, 'send either "texts" or "vectors"'),
+    ({"vectors": [{"indices": [0], "values": [1]}], "labels": [["x"]]}, 'This model takes texts: send {"texts"'),
+    ({"texts": ["a"], "labels": [["x"]], "weights": [-1]}, "weights: Extra inputs are not permitted"),
+    ({"texts": ["a"], "numbers": [[1.0]], "labels": [["x"]]}, "A text has 1 number beside it, and this model takes none"),
+]
+
+
+def test_wrong_bodies_are_refused_in_words_and_leave_the_model_as_it_is(path, tmp_path):
+    with updating(path, tmp_path / "shared", ServerSettings(max_rows=2, max_body=2000)) as (made, _):
+        for route in ("/update", "/forget"):
+            for body, reason in WRONG:
+                response = made.post(route, json=body)
+                assert response.status_code == 422
+                assert reason in response.json()["reason"]
+            assert made.post(route, json={"texts": ["a"] * 3, "labels": [["x"]] * 3}).status_code == 413
+            assert made.post(route, json={"texts": ["a" * 2000], "labels": [["x"]]}).status_code == 413
+            plain = made.post(route, content=json.dumps({"texts": ["a"], "labels": [["x"]]}).encode(), headers={})
+            assert plain.status_code == 415
+        for body, reason in [
+            ({"texts": ["red fog"], "labels": [["fruit"]]}, "the model has no such row with these labels"),
+            ({"texts": ["red fog"], "labels": [["okapi"]]}, "No row of the model has the label 'okapi'"),
+        ]:
+            refused = made.post("/forget", json=body)
+            assert refused.status_code == 422
+            assert reason in refused.json()["reason"]
+    assert rows_of(path) == 121
+
+
+def test_vectors_are_learnt_and_forgotten_by_label(tmp_path):
+    path = tmp_path / "words.safetensors"
+    vector_model(updatable=True).save(path)
+    row = {"vectors": [{"indices": [3, 5], "values": [1.0, 2.0]}], "labels": [["2", "4"]]}
+    with updating(path, tmp_path / "shared") as (made, updater):
+        before = rows = len(updater.living.classifier._living.digests)
+        for route, change in (("/update", 1), ("/forget", -1)):
+            assert made.post(route, json=row).json()["rows"] == 1
+            rows += change
+            assert until(lambda: len(updater.living.classifier._living.digests) == rows, SOON)  # noqa: B023
+        refused = made.post("/update", json={**row, "labels": [["okapi"]]})
+        assert refused.status_code == 422
+        assert "numbers from 0 to 5, and not 'okapi'" in refused.json()["reason"]
+    with LivingFile(path) as living:
+        assert len(living.classifier._living.digests) == before
+
+
+def test_without_the_option_there_is_no_such_path(texts):
+    assert not texts.get("/model").json()["updatable"]
+    for route in ("/update", "/forget"):
+        assert texts.post(route, json=NEW).status_code == 404
+
+
+def test_without_the_token_nothing_is_changed(path, tmp_path):
+    with updating(path, tmp_path / "shared", ServerSettings(token="s3cret")) as (made, _):
+        for headers in ({}, {"Authorization": "Bearer other"}):
+            for route in ("/update", "/forget"):
+                assert made.post(route, json=NEW, headers=headers).status_code == 401
+        assert made.post("/update", json=NEW, headers={"Authorization": "Bearer s3cret"}).status_code == 200
+    assert rows_of(path) == 161
+
+
+def test_a_full_disk_is_a_sentence_and_the_journal_stays_whole(path, tmp_path):
+    with updating(path, tmp_path / "shared") as (made, updater):
+        size = updater.living.journal.path.stat().st_size
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size + 10, limits[1]))
+        try:
+            response = made.post("/update", json=NEW)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert response.status_code == 507
+        assert "Nothing was changed" in response.json()["reason"]
+        assert made.post("/update", json=NEW).status_code == 200
+    assert rows_of(path) == 161
+
+
+def test_the_command_says_what_is_missing(path, tmp_path):
+    plain = tmp_path / "plain.safetensors"
+    text_model().save(plain)
+    ran = run("serve", path, "--updatable", "--host", "0.0.0.0")
+    assert ran.code == 1
+    assert "whoever reaches this address could change the model" in ran.err
+    assert "--token-file" in ran.err
+    ran = run("serve", path, "--updatable", "--reload")
+    assert ran.code == 1
+    assert "without --reload" in ran.err
+
+
+# With processes of their own
+
+
+@pytest.mark.slow
+def test_a_model_without_sums_is_refused_at_the_start(tmp_path):
+    plain = tmp_path / "plain.safetensors"
+    text_model().save(plain)
+    ran = run("serve", plain, "--updatable", "--port", "0")
+    assert ran.code == 1
+    assert "--updatable" in ran.err
+
+
+@pytest.mark.slow
+def test_what_was_acknowledged_survives_the_kill_of_any_process(path):
+    with served(path, "--workers", 2) as server:
+        assert server.post("/update", **NEW)["rows"] == 40
+        updater, workers = server.children()
+        updater.kill()
+        sent = 1
+
+        def update():
+            nonlocal sent
+            with contextlib.suppress(urllib.error.HTTPError, urllib.error.URLError, ConnectionError):
+                sent += server.post("/update", texts=["red fog"], labels=[["weather"]])["rows"]
+                return True
+
+        assert until(update, 60)
+        time.sleep(6)  # a worker that dies sooner could never start
+        workers[0].kill()
+        assert until(update, 60)
+        for _ in range(20):  # both workers
+            assert until(lambda: server.best("quince tin") == "band", SOON)
+        for one in psutil.Process(server.process.pid).children(recursive=True):
+            one.send_signal(signal.SIGKILL)
+        server.process.kill()
+        server.process.wait()
+    assert rows_of(path) == 121 + 40 + 2
+
+
+@pytest.mark.slow
+def test_sigterm_ends_the_server_with_all_that_was_acknowledged(path):
+    with served(path) as server:
+        server.post("/update", **NEW)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(60) == 0
+    assert rows_of(path) == 161

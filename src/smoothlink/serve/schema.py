@@ -46,7 +46,7 @@ def check_surrogates(text: str) -> str:
 
 
 Text = Annotated[str, AfterValidator(check_surrogates)]
-LabelName = Annotated[Text, Field(min_length=1, max_length=1000)]
+LabelName = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(check_surrogates)]
 
 
 class RequestBody(BaseModel):

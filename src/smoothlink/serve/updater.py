@@ -43,6 +43,7 @@ JOURNAL_BYTES = 64 << 20  # from which on that is done in any case
 BUSY_AFTER = 2.0  # seconds that a change waits while the model file is written
 ORPHANED = 60.0  # seconds that workers whose server was killed may go on sending
 START_AGAIN = 1.0  # seconds until an updater that ended is started again
+APPLY_NICENESS = 10
 BACKLOG = 64  # workers that wait to be connected
 BUSY = "The model file is being written, and changes must wait. Try again in a second."
 log = logging.getLogger("smoothlink.serve")
@@ -51,8 +52,9 @@ log = logging.getLogger("smoothlink.serve")
 class Updater:
     """A living file, the changes that wait, and the model that results."""
 
-    def __init__(self, path: str, folder: Path) -> None:
-        self.living, self.folder = LivingFile(path, serves=True), folder
+    def __init__(self, path: str, folder: Path, threads: int = 1, save_after: float = SAVE_AFTER) -> None:
+        self.save_after = save_after
+        self.living, self.folder, self.threads = LivingFile(path, serves=True), folder, threads
         # Held where labels or words change, and while the journal is written or emptied: nothing is accepted meanwhile.
         self.lock = threading.Condition(threading.RLock())
         self.accepted: list[Batch] = []  # but not applied
@@ -77,7 +79,6 @@ class Updater:
         RowContents.of(X, Y)
         row_hashes(X)
         model.features(embed(model, X))
-        classifier._living.missed_share(model, X)
         if classifier._living.factor is None:  # then each change solves anew, which takes no second
             classifier._living.refreshed(model)
 
@@ -170,7 +171,7 @@ class Updater:
         """Applies and publishes what was accepted, again and again; empties the journal when nothing comes."""
         while True:
             with self.lock:
-                self.lock.wait_for(lambda: self.accepted or self.forgets, SAVE_AFTER)
+                self.lock.wait_for(lambda: self.accepted or self.forgets, self.save_after)
                 batches, self.accepted = self.accepted, []
                 forgets, self.forgets = self.forgets, []
                 idle, full = not batches and not forgets, self.living.journal.path.stat().st_size > JOURNAL_BYTES
@@ -274,22 +275,11 @@ def refusal(change: Change, error: Exception) -> Reply:
     return Reply(change.number, None, status=500, reason=INTERNAL_ERROR)
 
 
-def run_updater(path: str, folder: str, threads: int, control: Connection) -> None:
-    """Updates a model until the server, at the other end of `control`, has ended; it is told why that cannot be done."""
-    for number in ("SIGTERM", "SIGINT", "SIGHUP"):  # they reach all processes, and workers have to finish theirs
-        if hasattr(signal, number):
-            signal.signal(getattr(signal, number), signal.SIG_IGN)
-    limit_threads(threads)
-    try:
-        updater = Updater(path, Path(folder))
-        updater.warm_up()
-    except (SmoothLinkError, OSError) as error:
-        control.send(str(error))
-        sys.exit(1)
-    address = Path(folder) / SOCKET
-    address.unlink(missing_ok=True)
+def start(updater: Updater) -> list[threading.Thread]:
+    """Lets workers connect and changes be applied, in threads; returns those of the workers, as they come."""
+    address, workers = updater.folder / SOCKET, list[threading.Thread]()
+    address.unlink(missing_ok=True)  # of an updater that was killed
     listener = Listener(str(address), "AF_UNIX", BACKLOG, authkey=bytes(multiprocessing.current_process().authkey))
-    workers: list[threading.Thread] = []
 
     def accept() -> None:
         while True:
@@ -299,15 +289,34 @@ def run_updater(path: str, folder: str, threads: int, control: Connection) -> No
                 one.start()
 
     def apply() -> None:
-        limit_threads(threads)
-        if hasattr(os, "setpriority"):  # predictions come first, and so do acknowledgements
+        limit_threads(updater.threads)
+        if hasattr(os, "setpriority"):  # of this thread: predictions come first, and so do acknowledgements
             with suppress(OSError):
-                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), APPLY_NICENESS)
         try:
             updater.run()
         except BaseException:
             log.exception("The process that updates the model ends, and is started again.")
             os._exit(1)
+
+    threading.Thread(target=accept, name="smoothlink-accept", daemon=True).start()
+    threading.Thread(target=apply, name="smoothlink-apply", daemon=True).start()
+    return workers
+
+
+def run_updater(path: str, folder: str, threads: int, control: Connection) -> None:
+    """Updates a model until the server, at the other end of `control`, has ended; it is told why that cannot be done."""
+    for number in ("SIGTERM", "SIGINT", "SIGHUP"):  # they reach all processes, and workers have to finish theirs
+        if hasattr(signal, number):
+            signal.signal(getattr(signal, number), signal.SIG_IGN)
+    limit_threads(threads)
+    try:
+        updater = Updater(path, Path(folder), threads)
+        updater.warm_up()
+    except (SmoothLinkError, OSError) as error:
+        control.send(str(error))
+        sys.exit(1)
+    workers = start(updater)
 
     def end() -> None:
         with updater.lock:  # no file is being written
@@ -319,8 +328,6 @@ def run_updater(path: str, folder: str, threads: int, control: Connection) -> No
         end()
 
     when_parent_ends(end_after_workers)
-    threading.Thread(target=accept, name="smoothlink-accept", daemon=True).start()
-    threading.Thread(target=apply, name="smoothlink-apply", daemon=True).start()
     control.send(None)
     with suppress(EOFError, OSError):
         control.recv()

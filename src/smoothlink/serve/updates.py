@@ -155,18 +155,25 @@ class UpdateClient:
     def _follow(self) -> None:
         used = self.published
         while True:
-            with self.news:
-                self.news.wait_for(lambda: self.published is not used or self._is_visible(used))
-                newest = self.published
+            newest = self._wait(used)
             if newest is not used:
                 try:
                     self.model = self._newest()
                 except (OSError, SmoothLinkError):  # a newer one has replaced its file
                     time.sleep(RETRY)
                     continue
-                self.use(self.model)
+                try:
+                    self.use(self.model)
+                except RuntimeError:  # the server has ended, with the thread that predicts
+                    return
                 used = newest
             self._count_visible(used)
+
+    def _wait(self, used: PublishedModel | None) -> PublishedModel | None:
+        """Returns the newest model once there is another, or a change turns out to be in the one that is used."""
+        with self.news:
+            self.news.wait_for(lambda: self.published is not used or self._is_visible(used))
+            return self.published
 
     def _is_visible(self, used: PublishedModel | None) -> bool:
         return used is not None and any(count <= used.count for count, _ in list(self.unseen))
