@@ -37,6 +37,11 @@ def test_scikit_learns_own_checks(estimator, check):
         check(estimator)
 
 
+@parametrize_with_checks([SmoothLinkClassifier(**FIXED, updatable=True)], expected_failed_checks=expected_failures)
+def test_scikit_learns_own_checks_of_a_classifier_with_partial_fit(estimator, check):
+    test_scikit_learns_own_checks(estimator, check)
+
+
 @pytest.mark.slow
 @parametrize_with_checks([SmoothLinkClassifier()], expected_failed_checks=expected_failures)
 def test_scikit_learns_own_checks_with_everything_left_to_held_out_rows(estimator, check):

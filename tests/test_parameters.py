@@ -65,6 +65,7 @@ CHANGES = {
     "memory": Change([]),  # below
     "block_rows": Change([]),  # below
     "checkpoint": Change([]),  # below
+    "updatable": Change([]),  # living/
     "random_state": Change([1, np.random.RandomState(0), None]),
     "verbose": Change([]),  # below
 }

@@ -79,12 +79,10 @@ class Served:
         return self.post("/predict", texts=[text], k=1)["predictions"][0]["labels"][0]["label"]
 
     def children(self):
-        """The updater, and the workers, if there are several."""
+        """The updater, which is started first, and the workers, if there are several."""
         spawned = [one for one in psutil.Process(self.process.pid).children() if "spawn_main" in " ".join(one.cmdline())]
-        connected = {one.pid: [c for c in one.net_connections("unix") if c.laddr.endswith("/updater")] for one in spawned}
-        listening = [one for one in spawned if any(c.status == "NONE" and c.laddr for c in connected[one.pid])]
-        updater = min(listening, key=lambda one: one.create_time())
-        return updater, [one for one in spawned if one != updater]
+        updater, *workers = sorted(spawned, key=lambda one: one.create_time())
+        return updater, workers
 
 
 @contextlib.contextmanager

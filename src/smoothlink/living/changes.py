@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from smoothlink.errors import DataError, plural
-from smoothlink.living.state import LivingState, missed_share
+from smoothlink.living.state import LivingState
 from smoothlink.living.store import StoredSums
 from smoothlink.machines.copies import row_hashes, sampled, upper_half
 from smoothlink.model import Model
@@ -95,7 +95,7 @@ def update(classifier: SmoothLinkClassifier, batch: Batch) -> dict[str, Any]:
     if rows is not None:
         new = upper_half(sampled(row_hashes(batch.X), rows.every))
         classifier.training_rows_ = rows._replace(hashes=np.union1d(rows.hashes, new))
-    missed = missed_share(classifier._model, batch.X)
+    missed = state.missed_share(classifier._model, batch.X)
     return report(
         classifier,
         rows_added=batch.Y.shape[0],
@@ -176,7 +176,8 @@ def remove_features(classifier: SmoothLinkClassifier, features: Array) -> None:
     if not len(features):
         return
     if model.W is not None and model.linear_in_x:
-        W = np.array(model.W.columns())
+        W = model.W.columns()
+        W = W if W.flags.writeable else np.array(W)  # what is mapped from a file is never changed
         W[features] = 0
         classifier.model_ = replace(model, W=ArrayWeights(W))
     if hasattr(classifier, "feature_names_in_"):

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 
 from smoothlink import modelfile
 from smoothlink.data.atomic import remedy
-from smoothlink.data.matching import inside
+from smoothlink.data.matching import inside, label_names
 from smoothlink.errors import ModelFileError
 from smoothlink.living import changes
 from smoothlink.living.changes import Batch, joined, state_of
@@ -97,14 +97,13 @@ class LivingFile:
         changes.add_labels(self.classifier, batch.names)
         return changes.report(self.classifier, labels_added=[str(name) for name in batch.names])
 
-    def add_labels(self, names: Sequence[Any]) -> dict[str, Any]:
+    def add_labels(self, names: Sequence[Any] | int) -> dict[str, Any]:
         """Adds labels that no row has yet; returns the report once they are in the journal, on disk."""
         before = len(self.classifier.classes_)
         self.model.add_labels(names)
-        new = [*map(str, names)] if self.classifier._indicator else list(names)
-        c, d = before + len(new), self.classifier.n_features_in_
-        empty = sp.csr_array((0, d)), sp.csr_array((0, c), dtype=np.float32), np.zeros(0)
-        self.accept(Batch(*empty, new))
+        known = label_names(self.classifier)
+        empty = sp.csr_array((0, self.classifier.n_features_in_)), sp.csr_array((0, len(known)), dtype=np.float32)
+        self.accept(Batch(*empty, np.zeros(0), known[before:]))
         return dict(self.model.summary_["living"])
 
     def forget(self, rows: Any, labels: Labels | Targets) -> dict[str, Any]:

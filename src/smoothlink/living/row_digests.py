@@ -34,6 +34,7 @@ class RowDigests:
     def __init__(self, key: bytes | None = None) -> None:
         self.key = secrets.token_bytes(32) if key is None else key
         self.weights: dict[bytes, dict[bytes, list[float]]] = {}  # features -> labels -> weight of each copy
+        self.size = 0
 
     def of(self, X: Any, Y: sp.csr_array) -> Iterator[Digest]:
         """Yields the digest of each row of X (n, d) with labels Y (n, c)."""
@@ -51,6 +52,7 @@ class RowDigests:
 
     def add(self, digest: Digest, weight: float) -> None:
         self.weights.setdefault(digest.features, {}).setdefault(digest.labels, []).append(weight)
+        self.size += 1
 
     def count(self, digest: Digest) -> int:
         """Returns how many rows have this digest."""
@@ -60,6 +62,7 @@ class RowDigests:
         """Removes one row, the latest of its copies, and returns its weight."""
         alike = self.weights[digest.features]
         weight = alike[digest.labels].pop()
+        self.size -= 1
         if not alike[digest.labels]:
             del alike[digest.labels]
         if not alike:
@@ -93,7 +96,7 @@ class RowDigests:
         return found
 
     def __len__(self) -> int:
-        return sum(len(weights) for alike in self.weights.values() for weights in alike.values())
+        return self.size
 
 
 def digest_of(row: Array) -> Digest:

@@ -70,6 +70,7 @@ class LivingState:
     solved: Array | None = None
     latest: Calibrated | None = None  # calibration
     waiting: WaitingRows | None = None
+    inverse: Array | None = None  # (k, k) of W'W, by which `missed_share` measures
 
     @property
     def n_labels(self) -> int:
@@ -122,8 +123,9 @@ class LivingState:
         for start in range(0, Y.shape[0], ROWS):
             part = slice(start, min(Y.shape[0], start + ROWS))
             self._change(model.features(embed(model, X[part])), Y[part], -w[part])
-        gone = self.label_rows == 0
-        if gone.any():
+        labels = np.unique(Y.indices)
+        gone = labels[self.label_rows[labels] == 0]
+        if len(gone):
             self._fold_in()
             self.sums.T[gone] = 0.0  # what rounding left
         numbers: dict[Digest, list[int]] = {}
@@ -196,6 +198,18 @@ class LivingState:
         if found is None or not found.rows:
             return {} if found is None else {"held_out_rows": 0, "held_out_metrics": None, "threshold": None}
         return {"held_out_rows": found.rows, "held_out_metrics": found.metrics, "threshold": found.reached}
+
+    def missed_share(self, model: Model, X: Any) -> float | None:
+        """Returns the share of the squared length of rows that is outside of the directions of the embedding; None
+        where the embedding is not linear in sparse rows."""
+        if model.W is None or not model.linear_in_x or not sp.issparse(X):
+            return None
+        if self.inverse is None:  # features that are removed later would change it by next to nothing
+            W = model.W.columns()
+            self.inverse = np.linalg.pinv((W.T @ W).astype(np.float64), rcond=1e-6, hermitian=True)
+        H, A = embed(model, X).astype(np.float64), model.scaling(X)
+        inside = float(np.einsum("ij,jk,ik->", H, self.inverse, H, optimize=True))
+        return float(np.clip(1 - inside / max(float(A.data.astype(np.float64) @ A.data), 1e-300), 0, 1))
 
     def _frequencies(self) -> dict[str, Any]:
         """Returns the label frequencies that a model holds, waiting rows included."""
@@ -277,16 +291,5 @@ def new_state(
     state.add_rows(model, X, Y, w, np.zeros(len(w), bool) if held is None else held)
     state._fold_in()
     state.sums.freeze_ridge(ridge)
-    state.missed = missed_share(model, X[:MEASURED_ROWS])
+    state.missed = state.missed_share(model, X[:MEASURED_ROWS])
     return state
-
-
-def missed_share(model: Model, X: Any) -> float | None:
-    """Returns the share of the squared length of rows that is outside of the directions of the embedding; None where
-    the embedding is not linear in sparse rows."""
-    if model.W is None or not model.linear_in_x or not sp.issparse(X):
-        return None
-    A, W = model.scaling(X), model.W.columns().astype(np.float64)
-    H = A @ W
-    inside = float(np.sum(H * np.linalg.lstsq(W.T @ W, H.T, rcond=1e-10)[0].T))
-    return float(np.clip(1 - inside / max(float(A.data.astype(np.float64) @ A.data), 1e-300), 0, 1))

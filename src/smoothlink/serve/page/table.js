@@ -224,9 +224,9 @@ async function loadTable() {
 
 export function startTable(model) {
   about = model;
-  const teaching = about.updatable ? " What you teach the model stays in it." : "";
-  const privacy = about.stores ? "Labels that you check are stored on the server, with their texts." : "The server keeps nothing of it.";
-  document.querySelector(".privacy").textContent = `The table stays in this browser until you close it. ${privacy}${teaching}`;
+  const kept = about.updatable ? "nothing of it but what you teach the model" : "nothing of it";
+  const privacy = about.stores ? "Labels that you check are stored on the server, with their texts." : `The server keeps ${kept}.`;
+  document.querySelector(".privacy").textContent = `The table stays in this browser until you close it. ${privacy}`;
   get("file").onchange = () => get("file").files.length && receive(get("file").files[0]);
   get("choices").querySelector("form").onsubmit = (event) => {
     event.preventDefault();
