@@ -15,6 +15,7 @@ import statistics
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,9 @@ def changes(name: str) -> dict[str, Any]:
 def row_of(labels: list[str], place: dict[str, int]) -> sp.csr_array:
     """Returns one row of Y by names of labels; new ones get the next columns."""
     columns = sorted(place.setdefault(label, len(place)) for label in labels)
-    return sp.csr_array((np.ones(len(columns), np.float32), np.array(columns, np.int32), [0, len(columns)]), (1, len(place)))
+    return sp.csr_array(
+        (np.ones(len(columns), np.float32), np.array(columns, np.int32), [0, len(columns)]), (1, len(place))
+    )
 
 
 def update_by_name(model: Any, X: Any, labels: list[str], place: dict[str, int]) -> None:
@@ -157,7 +160,9 @@ def times() -> dict[str, Any]:
     X = sp.random_array((ROWS, WORDS), density=100 / WORDS, rng=rng, format="csr", dtype=np.float32)
     labels = rng.integers(0, LABELS, (ROWS, 4))
     labels[: -(-LABELS // 4)] = np.resize(np.arange(LABELS), (-(-LABELS // 4), 4))[:ROWS]
-    Y = sp.csr_array((np.ones(labels.size, np.float32), labels.ravel(), np.arange(0, labels.size + 1, 4)), (ROWS, LABELS))
+    Y = sp.csr_array(
+        (np.ones(labels.size, np.float32), labels.ravel(), np.arange(0, labels.size + 1, 4)), (ROWS, LABELS)
+    )
     Y.sum_duplicates()
     Y.data[:] = 1
     kernel = smoothlink.Gaussian(bandwidth=1.0, features=FEATURES)
@@ -173,7 +178,7 @@ def times() -> dict[str, Any]:
             alone = [timed(lambda: living.model.predict_topk(one)) for _ in range(30)]  # the first solves all
             acknowledged, corrected = [], []
             for row in range(first + 1, first + 51):
-                acknowledged.append(timed(lambda: living.update(X[[row]], Y[[row]])))
+                acknowledged.append(timed(partial(living.update, X[[row]], Y[[row]])))
                 living.model.predict_topk(one)  # which makes the correction
                 corrected.append(timed(lambda: living.model.predict_topk(one)))
             began = time.perf_counter()

@@ -46,8 +46,7 @@ from smoothlink.labels import (
     read_targets,
     weigh,
 )
-from smoothlink.living.changes import Batch, add_labels, forget, is_exact, report, state_of, update
-from smoothlink.living.changes import BY_STEPS, EXACT
+from smoothlink.living.changes import BY_STEPS, EXACT, Batch, add_labels, forget, is_exact, report, state_of, update
 from smoothlink.living.row_digests import calibrating, calibration_share
 from smoothlink.living.state import LivingState, new_state
 from smoothlink.living.store import StoredSums, sums_bytes
@@ -87,7 +86,7 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 Result = TypeVar("Result")
 
-FIRST_ROWS = 20  # that the first call of partial_fit must have: it fits the embedding
+FIRST_ROWS = 10  # that the first call of partial_fit must have: it fits the embedding
 FEW_ENTRIES = 1 << 16  # of rows that are looked through in the blink that scikit-learn's own checks take
 
 
@@ -116,6 +115,9 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
     """
 
     vocabulary_: Vocabulary | None = None
+    summary_: dict[str, Any]
+    _model: Model
+    _living: LivingState | StoredSums | None = None
 
     def __init__(
         self,
@@ -284,7 +286,9 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
         """Notes how large the second file of a model that can be updated will be."""
         if (note := self._noted()) is not None:
             size = sums_bytes(feature_count(request, n, c) + 1, c) / 1e6
-            note(f"updatable: the sums that updates need take about {size:,.0f} MB in memory and beside the model file.")
+            note(
+                f"updatable: the sums that updates need take about {size:,.0f} MB in memory and beside the model file."
+            )
 
     # Rows and labels that come and go
 
@@ -304,8 +308,6 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
     @model_.setter
     def model_(self, model: Model) -> None:
         self._model = model
-
-    _living: LivingState | StoredSums | None = None
 
     def update(self, X: Matrix, y: Targets, sample_weight: Weights | None = None) -> Self:
         """Adds rows to a model that was fitted with updatable=True; y as in `fit`, labels unknown so far are added.
@@ -331,9 +333,10 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
         if known is None:
             if not isinstance(names, Integral) or names < 1:
                 raise ValueError("The labels of this model have numbers, not names: pass how many are to be added.")
-            new = list(range(state.n_labels, state.n_labels + int(names)))
+            new: list[Any] = list(range(state.n_labels, state.n_labels + int(names)))
         else:
-            new = [] if isinstance(names, Integral) else [names] if isinstance(names, str) else list(names)
+            given: Any = [] if isinstance(names, Integral) else names
+            new = [given] if isinstance(given, str) else list(given)
             twice = [name for j, name in enumerate(new) if name in known or name in new[:j]]
             if not new or twice:
                 what = f"has the label {twice[0]!r} already" if twice else "names its labels"
@@ -342,7 +345,7 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
         report(self, labels_added=[str(name) for name in new])
         return self
 
-    @available_if(lambda self: self.updatable)  # type: ignore[untyped-decorator]
+    @available_if(lambda self: self.updatable)
     def partial_fit(
         self, X: Matrix, y: Targets, classes: ArrayLike | None = None, sample_weight: Weights | None = None
     ) -> Self:
@@ -350,7 +353,7 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
         some; others are added when they come."""
         if hasattr(self, "classes_"):
             return self.update(X, y, sample_weight)
-        rows = X.shape[0] if hasattr(X, "shape") else len(X)
+        rows = number_of_rows(X)
         if rows < FIRST_ROWS:
             raise ValueError(
                 f"The first call of partial_fit has n_samples={rows}, from which no embedding can be fitted; pass at "
@@ -380,7 +383,9 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
         flat = not sp.issparse(matrix) and np.ndim(matrix) < 2
         c = len(self.classes_)
         if self._indicator and flat:
-            raise ValueError(f"y has one class id per row; the model was fitted to a 0/1 matrix of {c} labels, pass one.")
+            raise ValueError(
+                f"y has one class id per row; the model was fitted to a 0/1 matrix of {c} labels, pass one."
+            )
         if self._indicator and self.label_names_ is not None and names is not None:
             found = read_labels(y, self.label_names_)
             return found.Y, found.names[c:]
@@ -439,7 +444,7 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
     ) -> Self:
         """Sets the attributes of a fitted estimator."""
         self.classes_ = classes
-        self._model: Model = trained.model
+        self._model = trained.model
         self._living = None
         self._device_copy = DeviceCopy()
         self._stored_dtype: str | None = None  # of the file that it comes from
@@ -486,7 +491,7 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
         is longer than all else that one row needs; None of all others."""
         if not (sp.issparse(X) and X.format == "csr" and X.ndim == 2 and X.nnz <= FEW_ENTRIES):
             return None
-        fits = X.shape[0] > 0 and X.shape[1] == getattr(self, "n_features_in_", None) and hasattr(self, "model_")
+        fits = X.shape[0] > 0 and X.shape[1] == getattr(self, "n_features_in_", None) and hasattr(self, "_model")
         if not fits or hasattr(self, "feature_names_in_"):
             return None
         return X if X.dtype in (np.float32, np.float64) and np.isfinite(X.data).all() else None
@@ -673,6 +678,11 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
 
 
 SmoothLinkClassifier.__doc__ = (SmoothLinkClassifier.__doc__ or "").replace("{parameters}", documented(PARAMETERS))
+
+
+def number_of_rows(rows: Any) -> int:
+    """Returns how many rows or texts there are."""
+    return int(rows.shape[0]) if hasattr(rows, "shape") else len(rows)
 
 
 def _largest_product(X: Any, c: int, request: Request) -> float:

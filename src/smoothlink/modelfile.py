@@ -126,7 +126,11 @@ def saved_sums(classifier: SmoothLinkClassifier, path: Path) -> dict[str, Any]:
 def sums_of(path: Path) -> set[str]:
     """Returns the files beside the model at `path` with sums of it, those that a killed process left too."""
     folder = Path(os.path.realpath(path)).parent
-    return {file.name for file in folder.iterdir() if store.is_sums_name(path.stem, file.name)} if folder.is_dir() else set()
+    return (
+        {file.name for file in folder.iterdir() if store.is_sums_name(path.stem, file.name)}
+        if folder.is_dir()
+        else set()
+    )
 
 
 def int4_decoder(model: Model) -> bool:

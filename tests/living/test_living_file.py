@@ -77,7 +77,7 @@ def test_forgetting_leaves_no_row_in_the_journal(saved):
 
 
 def test_a_second_process_is_told_in_one_sentence(saved):
-    path, X, Y = saved
+    path, *_ = saved
     code = f"from smoothlink.living.living_file import LivingFile; LivingFile({str(path)!r})"
     with LivingFile(path):
         found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ)

@@ -8,7 +8,7 @@ from smoothlink.living.low_rank import correction
 from smoothlink.living.sums import Sums
 from smoothlink.steps.squared import Smoothing
 
-S, C = 7, 5
+S, C, PLAIN = 7, 5, Smoothing()
 
 
 def rows(rng, n):
@@ -17,21 +17,21 @@ def rows(rng, n):
     return Phi, Y, rng.integers(1, 4, n).astype(np.float64)
 
 
-def closed_form(Phi, Y, w, rho, smoothing=Smoothing()):
+def closed_form(Phi, Y, w, rho, smoothing=PLAIN):
     """(Phi'WPhi + rho)^-1 Phi'WY, the intercept not penalised."""
     Phi, penalty = Phi.astype(np.float64), np.append(np.full(S - 1, rho), 0)
     targets = smoothing.scale * Y.toarray() + smoothing.shift
     return np.linalg.solve(Phi.T @ (Phi * w[:, None]) + np.diag(penalty), Phi.T @ (targets * w[:, None]))
 
 
-def sums_of(Phi, Y, w, smoothing=Smoothing()):
+def sums_of(Phi, Y, w, smoothing=PLAIN):
     sums = Sums.empty(S, C, smoothing)
     sums.add(Phi, Y, w)
     sums.freeze_ridge(0.1)
     return sums
 
 
-@pytest.mark.parametrize("smoothing", [Smoothing(), Smoothing(0.9, 0.05)])
+@pytest.mark.parametrize("smoothing", [PLAIN, Smoothing(0.9, 0.05)])
 def test_the_sums_of_all_rows_give_the_closed_form(rng, smoothing):
     Phi, Y, w = rows(rng, 40)
     sums = sums_of(Phi, Y, w, smoothing)
@@ -78,7 +78,7 @@ def test_a_label_that_every_row_has_scores_above_all_others(rng):
     assert (Phi @ V).argmax(axis=1).max() == 0
 
 
-@pytest.mark.parametrize("smoothing", [Smoothing(), Smoothing(0.9, 0.05)])
+@pytest.mark.parametrize("smoothing", [PLAIN, Smoothing(0.9, 0.05)])
 def test_the_correction_of_a_few_rows_is_the_solution_of_the_new_sums(rng, smoothing):
     Phi, Y, w = rows(rng, 50)
     sums = sums_of(Phi[:40], Y[:40], w[:40], smoothing)

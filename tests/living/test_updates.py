@@ -178,8 +178,8 @@ def test_partial_fit_fits_first_and_updates_later_and_fit_begins_anew(rng):
     np.testing.assert_array_equal(model.partial_fit(X[60:], y[60:]).model_.counts, [*np.bincount(y, minlength=3), 0])
     assert model.fit(X[:60], y[:60]).classes_.tolist() == [0, 1, 2]
     np.testing.assert_allclose(model.model_.V.columns(), first[:, :3], atol=0.1)
-    with pytest.raises(ValueError, match="at least 20 rows"):
-        updatable().partial_fit(X[:19], y[:19])
+    with pytest.raises(ValueError, match="at least 10 rows"):
+        updatable().partial_fit(X[:9], y[:9])
 
 
 # What is refused, and leaves the model as it was
@@ -260,3 +260,13 @@ def test_the_sums_are_part_of_a_saved_model(rng, tmp_path):
     model.save(tmp_path / "m.safetensors")
     loaded = load(tmp_path / "m.safetensors").update(X[100:], Y[100:])
     np.testing.assert_allclose(loaded.predict_proba(X), model.update(X[100:], Y[100:]).predict_proba(X), atol=1e-6)
+
+
+def test_updates_are_solved_for_when_somebody_predicts(rng):
+    X, Y = words(rng, n=120)
+    model = updatable().fit(X[:100], Y[:100])
+    before = model._model.V
+    model.update(X[100:110], Y[100:110]).forget(X[:5], Y[:5]).update(X[110:], Y[110:])
+    assert model._model.V is before
+    model.predict(X)
+    assert model._model.V is not before

@@ -56,7 +56,9 @@ for command in (
     split,
     synth,
 ):
-    app.command(command.__name__.replace("_", "-"), cls=TrainCommand if command is train else PlainCommand)(guarded(command))
+    app.command(command.__name__.replace("_", "-"), cls=TrainCommand if command is train else PlainCommand)(
+        guarded(command)
+    )
 
 
 def show_version(wanted: bool) -> None:

@@ -122,7 +122,9 @@ def read_rows(living: LivingFile, path: str, how: Reading, screen: Screen, *, st
     data = matched(data, path, model, strict=strict, note=screen.note)
     c = len(label_names(model))
     if not model._indicator:
-        raise DataError(f"{path}: the model was fitted to class ids in Python.\nUse its methods update and forget there.")
+        raise DataError(
+            f"{path}: the model was fitted to class ids in Python.\nUse its methods update and forget there."
+        )
     from scipy.sparse import csr_array
 
     Y = csr_array((data.Y.data, data.Y.indices, data.Y.indptr), (data.Y.shape[0], max(c, data.Y.shape[1])))

@@ -75,9 +75,7 @@ def few_rows(w: Array, seed: int, groups: Array | None = None) -> Array:
     return held[:: max(1, len(held) // ONE_FIT_ROWS)]
 
 
-def validation_rows(
-    w: Array, request: Request, groups: Array | None = None, held: Array | None = None
-) -> list[Array]:
+def validation_rows(w: Array, request: Request, groups: Array | None = None, held: Array | None = None) -> list[Array]:
     """Returns the held-out rows of each fold that calibrate a fit; of many rows a few, of a model that will be updated
     those that `held` (n,) says."""
     if held is not None:

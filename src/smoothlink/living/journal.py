@@ -36,7 +36,9 @@ class Journal:
                         file.truncate(len(text) - len(torn))
                 return
         except (ValueError, KeyError, TypeError) as error:
-            raise ModelFileError(f"{path} is damaged: a line of it is no update.\nRemove it to go on without.") from error
+            raise ModelFileError(
+                f"{path} is damaged: a line of it is no update.\nRemove it to go on without."
+            ) from error
         self.clear(generation)
 
     def clear(self, generation: str) -> None:

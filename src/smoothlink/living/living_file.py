@@ -25,7 +25,7 @@ if sys.platform != "win32":  # pragma: no branch
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from smoothlink.types import Labels, Targets, Texts
+    from smoothlink.types import Labels, Targets
 
 
 class LivingFile:

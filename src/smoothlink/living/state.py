@@ -178,7 +178,11 @@ class LivingState:
         if 2.0 * V.shape[0] * V.size >= SLOW_SOLVE:
             self.factor, self.solved = factor, V
         found = self.latest = self.calibrated(model)
-        maps = {"calibration": found.calibration, "thresholds": found.thresholds, "threshold": found.threshold}
+        maps: dict[str, Any] = {
+            "calibration": found.calibration,
+            "thresholds": found.thresholds,
+            "threshold": found.threshold,
+        }
         return replace(model, V=ArrayWeights(V), **self._frequencies(), **maps)
 
     def calibrated(self, model: Model) -> Calibrated:
@@ -220,7 +224,9 @@ class LivingState:
         return {"counts": np.where(self.label_rows > 0, counts, 0.0), "total": total}
 
     def _corrected(self) -> CorrectedWeights:
-        assert self.waiting is not None and self.factor is not None and self.solved is not None
+        assert self.waiting is not None
+        assert self.factor is not None
+        assert self.solved is not None
         return correction(self.solved, self.factor, *self.waiting, self.sums.smoothing)
 
     def _count(self, X: Any, Y: sp.csr_array, sign: int) -> None:

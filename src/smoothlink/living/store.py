@@ -1,4 +1,4 @@
-"""The second file of a model that can be updated: its sums. The model file names it, and says which generation it is."""
+"""The second file of a model that can be updated: its sums. The model file names it and its generation."""
 
 from __future__ import annotations
 
@@ -51,7 +51,9 @@ class StoredSums(NamedTuple):
         try:
             return read_state(loaded.arrays, meta, model)
         except (KeyError, TypeError, ValueError, IndexError) as error:
-            raise ModelFileError(f"{self.path} is a smoothlink file, but holds no sums ({error!r}).\n{AGAIN}") from error
+            raise ModelFileError(
+                f"{self.path} is a smoothlink file, but holds no sums ({error!r}).\n{AGAIN}"
+            ) from error
 
     @classmethod
     def of(cls, folder: Path, meta: Any) -> StoredSums:
@@ -142,10 +144,19 @@ def read_state(arrays: dict[str, Array], meta: dict[str, Any], model: Model) -> 
         found = arrays[name]
         if found.dtype != kind or found.shape != shape or not np.isfinite(found).all():
             raise ValueError(f"{name} is {found.dtype} {found.shape}, where the model has {np.dtype(kind)} {shape}")
-    if indptr[0] != 0 or (np.diff(indptr) < 0).any() or indptr[-1] != len(labels) or ((labels < 0) | (labels >= c)).any():
+    if (
+        indptr[0] != 0
+        or (np.diff(indptr) < 0).any()
+        or indptr[-1] != len(labels)
+        or ((labels < 0) | (labels >= c)).any()
+    ):
         raise ValueError("the labels of calibration rows are not those of the model")
     aim, value = meta["aim"]
-    if not isinstance(meta["rho"], float) or meta["rho"] < 0 or parse_aim(aim if value is None else f"{aim}={value}") is None:
+    if (
+        not isinstance(meta["rho"], float)
+        or meta["rho"] < 0
+        or parse_aim(aim if value is None else f"{aim}={value}") is None
+    ):
         raise ValueError("rho or aim")
     Y = sp.csr_array((np.ones(len(labels), np.float32), labels, indptr), (h, c))
     return LivingState(

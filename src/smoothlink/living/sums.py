@@ -29,7 +29,7 @@ class Sums:
     G: Array  # (s + 1, s + 1) Phi'WPhi, on its diagonal and below
     T: Array  # (c, s + 1) Y'WPhi; the last column are the weighted counts of the labels
     rho: float  # the ridge as an absolute number: the relative one would move with every row
-    smoothing: Smoothing = Smoothing()
+    smoothing: Smoothing
 
     @classmethod
     def empty(cls, s: int, c: int, smoothing: Smoothing) -> Sums:

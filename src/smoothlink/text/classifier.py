@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from smoothlink import modelfile as persist
 from smoothlink.choices import ShortHtml, check_names
 from smoothlink.errors import DataError, plural
-from smoothlink.estimator import FIRST_ROWS, SmoothLinkClassifier
+from smoothlink.estimator import FIRST_ROWS, SmoothLinkClassifier, number_of_rows
 from smoothlink.labels import NamedLabels, names_of, read_labels
 from smoothlink.living.changes import Batch, forget, update
 from smoothlink.machines.copies import RowContents, notable
@@ -147,8 +147,8 @@ class TextSmoothLink(ShortHtml, BaseEstimator):
         return self
 
     def update(self, texts: Texts, labels: Labels, sample_weight: Weights | None = None) -> Self:
-        """Adds texts to a model that was fitted with updatable=True, as SmoothLinkClassifier.update does; labels unknown
-        so far are added. `summary_["living"]` has a report, also of the share of words that have no feature."""
+        """Adds texts to a model that was fitted with updatable=True, as SmoothLinkClassifier.update does; labels
+        unknown so far are added. `summary_["living"]` has a report, also of the share of words that have no feature."""
         texts, batch = self._batch(texts, labels, sample_weight)
         told = update(self.classifier_, batch)
         told["unknown_words"] = self.features_.unknown_share(texts)
@@ -172,7 +172,7 @@ class TextSmoothLink(ShortHtml, BaseEstimator):
         self.classifier_.add_labels([names] if isinstance(names, str) else list(names))
         return self
 
-    @available_if(lambda self: self.updatable)  # type: ignore[untyped-decorator]
+    @available_if(lambda self: self.updatable)
     def partial_fit(
         self, texts: Texts, labels: Labels, classes: Iterable[str] | None = None, sample_weight: Weights | None = None
     ) -> Self:
@@ -180,9 +180,10 @@ class TextSmoothLink(ShortHtml, BaseEstimator):
         texts lack some."""
         if hasattr(self, "classifier_"):
             return self.update(texts, labels, sample_weight)
-        if len(texts) < FIRST_ROWS:
+        count = number_of_rows(texts)
+        if count < FIRST_ROWS:
             raise ValueError(
-                f"The first call of partial_fit has {plural(len(texts), 'text')}, from which no vocabulary and no "
+                f"The first call of partial_fit has {plural(count, 'text')}, from which no vocabulary and no "
                 f"embedding can be learnt; pass at least {FIRST_ROWS}, and others one by one later."
             )
         self.fit(texts, labels, sample_weight)
@@ -222,6 +223,7 @@ class TextSmoothLink(ShortHtml, BaseEstimator):
 
     source_: dict[str, Any] | None
     label_form_: str
+    examples_: list[TrainingExample]
 
     def _keep(self, classifier: SmoothLinkClassifier, features: TextFeatures, examples: list[TrainingExample]) -> Self:
         self.classifier_, self.features_, self.examples_ = classifier, features, examples
