@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 import psutil
 import scipy.sparse as sp
+
 from results import results, versions
 
 D, S, C, ROWS, LABELS_PER_ROW, ENTRIES = 20_000, 3_000, 25_147, 12_000, 5, 40
@@ -55,8 +56,16 @@ def make(path: Path) -> None:
 
     X, Y = made_rows(np.random.default_rng(SEED), ROWS)
     model = SmoothLinkClassifier(
-        rank=64, ridge=1.0, kernel=Gaussian(bandwidth=2.0, features=S), final_ridge=0.1, loss="squared",
-        training="stepwise", calibrate=False, updatable=True, random_state=SEED, verbose=1,
+        rank=64,
+        ridge=1.0,
+        kernel=Gaussian(bandwidth=2.0, features=S),
+        final_ridge=0.1,
+        loss="squared",
+        training="stepwise",
+        calibrate=False,
+        updatable=True,
+        random_state=SEED,
+        verbose=1,
     )
     began = time.perf_counter()
     model.fit(X, Y).save(path)

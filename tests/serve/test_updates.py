@@ -80,7 +80,8 @@ class Served:
 
     def children(self):
         """The updater, which is started first, and the workers, if there are several."""
-        spawned = [one for one in psutil.Process(self.process.pid).children() if "spawn_main" in " ".join(one.cmdline())]
+        children = psutil.Process(self.process.pid).children()
+        spawned = [one for one in children if "spawn_main" in " ".join(one.cmdline())]
         updater, *workers = sorted(spawned, key=lambda one: one.create_time())
         return updater, workers
 
@@ -151,7 +152,8 @@ def test_a_new_label_is_predicted_soon_and_counted(path, tmp_path):
         response = made.post("/update", json=NEW)
         assert response.json() == {"rows": 40, "new_labels": ["band"]}
         assert until(lambda: best(made, "quince tin") == "band", SOON)
-        assert made.get("/labels?q=band").json()["labels"] == [{"label": "band", "name": "band", "number": 6, "count": 40}]
+        (found,) = made.get("/labels?q=band").json()["labels"]
+        assert found == {"label": "band", "name": "band", "number": 6, "count": 40}
         assert until(lambda: metric(made, "smoothlink_visible_seconds_count") == 1, SOON)
         assert metric(made, 'smoothlink_changes_total{kind="update"}') == 1
         assert metric(made, 'smoothlink_changed_rows_total{kind="update"}') == 40
@@ -228,7 +230,7 @@ WRONG = [
     ({"labels": []}, 'send either "texts" or "vectors"'),
     ({"vectors": [{"indices": [0], "values": [1]}], "labels": [["x"]]}, 'This model takes texts: send {"texts"'),
     ({"texts": ["a"], "labels": [["x"]], "weights": [-1]}, "weights: Extra inputs are not permitted"),
-    ({"texts": ["a"], "numbers": [[1.0]], "labels": [["x"]]}, "A text has 1 number beside it, and this model takes none"),
+    ({"texts": ["a"], "numbers": [[1.0]], "labels": [["x"]]}, "A text has 1 number beside it"),
 ]
 
 

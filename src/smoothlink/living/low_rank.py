@@ -77,7 +77,8 @@ class CorrectedSearch(CandidateSearch):
 
     def __init__(self, model: Model, former: CandidateSearch) -> None:
         super().__init__(model)
-        assert former.codes is not None and isinstance(model.V, CorrectedWeights)
+        assert former.codes is not None
+        assert isinstance(model.V, CorrectedWeights)
         self.codes, self.pays, self.V = former.codes, True, model.V
         self.fresh = np.setdiff1d(self.trained, former.codes.labels)
         self.trained = former.codes.labels
@@ -95,7 +96,7 @@ class CorrectedSearch(CandidateSearch):
 def same_maps(first: Model, second: Model) -> bool:
     """Returns whether scores of two models become probabilities in the same way."""
     a, b = first.calibration, second.calibration
-    pairs = [(a.knots, b.knots), (a.values, b.values), (a.labels, b.labels)]
+    pairs: list[tuple[Any, Any]] = [(a.knots, b.knots), (a.values, b.values), (a.labels, b.labels)]
     return a.temperature == b.temperature and all(np.array_equal(one, other) for one, other in pairs)
 
 

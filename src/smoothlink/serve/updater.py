@@ -1,7 +1,7 @@
 """The one process of a server that changes the model: it journals, applies and publishes what workers send.
 
-A change is acknowledged once its line is in the journal, on disk; one thread applies what came meanwhile, as one batch,
-and publishes the model that results. Rows that are forgotten are acknowledged once model, sums and journal are replaced.
+A change is acknowledged once its line is in the journal, on disk. One thread applies what came meanwhile, as one batch,
+and publishes the model that results. Forgetting is acknowledged once model, sums and journal are replaced.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import shutil
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection, Listener
@@ -243,14 +242,15 @@ class Updater:
             with sending, suppress(OSError):
                 connection.send(message)
 
+        def next_model(sent: PublishedModel | None) -> PublishedModel | None:
+            with self.news:
+                self.news.wait_for(lambda: self.published is not sent or not open_)
+                return self.published if open_ else None
+
         def push() -> None:
             sent = None
-            while open_:
-                with self.news:
-                    self.news.wait_for(lambda: self.published is not sent or not open_)
-                    sent = self.published
-                if sent is not None and open_:
-                    send(sent)
+            while (sent := next_model(sent)) is not None:
+                send(sent)
 
         threading.Thread(target=push, name="smoothlink-push", daemon=True).start()
         with suppress(EOFError, OSError):
@@ -305,7 +305,7 @@ def start(updater: Updater) -> list[threading.Thread]:
 
 
 def run_updater(path: str, folder: str, threads: int, control: Connection) -> None:
-    """Updates a model until the server, at the other end of `control`, has ended; it is told why that cannot be done."""
+    """Updates a model until the server, at the other end of `control`, has ended; says first whether it can."""
     for number in ("SIGTERM", "SIGINT", "SIGHUP"):  # they reach all processes, and workers have to finish theirs
         if hasattr(signal, number):
             signal.signal(getattr(signal, number), signal.SIG_IGN)
@@ -340,7 +340,7 @@ class UpdaterProcess:
 
     def __init__(self, path: str, folder: str, threads: int) -> None:
         """Starts it; raises SmoothLinkError where the model cannot be updated."""
-        self.arguments, self.stopping = (path, folder, threads), False
+        self.arguments, self.stopping = (path, folder, threads), threading.Event()
         self.start()
         failure = self.control.recv()
         if failure is not None:
@@ -358,13 +358,11 @@ class UpdaterProcess:
     def watch(self) -> None:
         while True:
             self.process.join()
-            if self.stopping:
+            if self.stopping.is_set():
                 return
-            log.error(
-                "The process that updates the model ended with code %s. It is started again.", self.process.exitcode
-            )
-            time.sleep(START_AGAIN)
-            if self.stopping:
+            code = self.process.exitcode
+            log.error("The process that updates the model ended with code %s. It is started again.", code)
+            if self.stopping.wait(START_AGAIN):
                 return
             self.start()
             with suppress(EOFError, OSError):
@@ -374,7 +372,7 @@ class UpdaterProcess:
 
     def stop(self, seconds: float) -> None:
         """Ends it, once the workers have ended; after so many seconds in any way: the journal has all changes."""
-        self.stopping = True
+        self.stopping.set()
         with suppress(OSError):
             self.control.send(None)
         self.process.join(seconds)

@@ -1,4 +1,4 @@
-"""Updates on their way: what workers send to the one process that updates the model, and how they follow its changes."""
+"""What workers send to the one process that updates the model, and how they follow its changes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Reply(NamedTuple):
 
     number: int
     told: dict[str, Any] | None
-    count: int = 0  # changes accepted so far, this one included: a published model with as many has it
+    changes: int = 0  # accepted so far, this one included: a published model with as many has it
     status: int = 0
     reason: str = ""
 
@@ -60,7 +60,7 @@ class Reply(NamedTuple):
 class PublishedModel(NamedTuple):
     """The model as it is now: a file, and what updates have changed since it was written."""
 
-    count: int  # changes that are in it
+    changes: int  # that are in it
     file: str  # a model file that stays as it is
     V: str | None = None  # a file of V (s + 1, c) in float32; None: the model file has it
     correction: tuple[Array, Array] | None = None  # Z (s + 1, r) and E (r, c), which V is corrected by
@@ -71,6 +71,12 @@ class PublishedModel(NamedTuple):
 def connect(folder: str) -> Connection:
     """Returns a connection to the updater of this server."""
     return Client(str(Path(folder) / SOCKET), "AF_UNIX", authkey=bytes(multiprocessing.current_process().authkey))
+
+
+def set_result(done: asyncio.Future[Reply], reply: Reply) -> None:
+    """Sets the result of a request whose client may have left."""
+    if not done.done():
+        done.set_result(reply)
 
 
 class UpdateClient:
@@ -114,7 +120,7 @@ class UpdateClient:
             self.replies.pop(number, None)
         if reply.told is None:
             raise RefusedRequest(reply.status, reply.reason, {"Retry-After": "1"} if reply.status == 503 else None)
-        self.unseen.append((reply.count, began))
+        self.unseen.append((reply.changes, began))
         with self.news:
             self.news.notify_all()  # the model that has it may be here already
         return reply.told
@@ -150,7 +156,7 @@ class UpdateClient:
         done = self.replies.get(reply.number)
         if done is not None:
             with suppress(RuntimeError):  # the loop has ended, since the server has
-                done.get_loop().call_soon_threadsafe(lambda: done.done() or done.set_result(reply))
+                done.get_loop().call_soon_threadsafe(set_result, done, reply)
 
     def _follow(self) -> None:
         used = self.published
@@ -176,12 +182,12 @@ class UpdateClient:
             return self.published
 
     def _is_visible(self, used: PublishedModel | None) -> bool:
-        return used is not None and any(count <= used.count for count, _ in list(self.unseen))
+        return used is not None and any(count <= used.changes for count, _ in list(self.unseen))
 
     def _count_visible(self, used: PublishedModel | None) -> None:
         now = time.perf_counter()
         for one in list(self.unseen):
-            if used is not None and one[0] <= used.count:
+            if used is not None and one[0] <= used.changes:
                 self.unseen.remove(one)
                 self.seen(now - one[1])
 
@@ -197,7 +203,8 @@ class UpdateClient:
             classifier = inside(model)
             if classifier is not model:
                 model.classifier_ = classifier = copy.copy(classifier)
-            vars(classifier).update(found.attributes, _device_copy=DeviceCopy())
+            for name, value in {**found.attributes, "_device_copy": DeviceCopy()}.items():
+                setattr(classifier, name, value)
             V = classifier._model.V if found.V is None else ArrayWeights(np.load(found.V, mmap_mode="r"))
             classifier.model_ = replace(classifier._model, V=V, **found.fields)
         own, of = inside(model)._model, (found.file, found.V)
