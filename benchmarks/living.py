@@ -77,8 +77,14 @@ def changes(name: str) -> dict[str, Any]:
     numbers = np.array([place.get(str(name), -1) for name in names])  # column of the model, of each column of Y
     inside = model.model_
     Phi = inside.features(embed(inside, X[test]))
-    scores = inside.V.scores(Phi)
-    exact = refit_scores(model, X[rows], columns_of(Y[rows], numbers, len(place)), Phi)
+    V = refit(model, X[rows], columns_of(Y[rows], numbers, len(place)))
+    sums = model._living.sums
+    solved = sums.factor().solve(sums.targets(slice(0, inside.n_labels)))
+    differences = {  # of the model, from one whose V is the refit's; and of both before they are rounded to float32
+        "largest_difference_of_scores": float(np.abs(inside.V.scores(Phi) - Phi @ V.astype(np.float32)).max()),
+        "in_float64": float(np.abs(Phi.astype(np.float64) @ (solved - V)).max()),
+        "largest_score": float(np.abs(Phi @ V).max()),
+    }
     began = time.perf_counter()
     trained = np.flatnonzero(np.bincount(Y[rows].indices, minlength=c))
     retrained = smoothlink.SmoothLinkClassifier(**OPTIONS).fit(X[rows], Y[rows])
@@ -95,7 +101,7 @@ def changes(name: str) -> dict[str, Any]:
         "new_labels": len(place) - known,
         "labels_with_rows": len(trained),
         "random_features": int(inside.V.shape[0] - 1),
-        "largest_difference_of_scores": float(np.abs(scores - exact).max()),
+        **differences,
         "p@1": p1,
         "seconds": {"fit": fitted, "changes": seconds, "retrain": time.perf_counter() - began},
         "milliseconds_per_change": 1000 * seconds / CHANGES,
@@ -138,14 +144,13 @@ def columns_of(Y: sp.csr_array, numbers: Any, c: int) -> sp.csr_array:
     return sp.csr_array((Y.data, moved, Y.indptr), (Y.shape[0], c + 1))
 
 
-def refit_scores(model: Any, X: Any, Y: sp.csr_array, Phi_test: Any) -> Any:
-    """Returns the scores of a decoder fitted to the rows that are left, all in float64, with the same W and ridge."""
+def refit(model: Any, X: Any, Y: sp.csr_array) -> Any:
+    """Returns V (s + 1, c) fitted to the rows that are left, all in float64, with the same W and ridge."""
     inside, rho = model.model_, model._living.sums.rho
     Phi = np.concatenate([inside.features(embed(inside, X[i : i + 1024])) for i in range(0, X.shape[0], 1024)])
     Phi = Phi.astype(np.float64)
     G = Phi.T @ Phi + np.diag(np.append(np.full(Phi.shape[1] - 1, rho), 0.0))
-    V = np.linalg.solve(G, (Y.T @ Phi).T[:, : inside.n_labels])
-    return Phi_test.astype(np.float64) @ V
+    return np.linalg.solve(G, (Y.T @ Phi).T[:, : inside.n_labels])
 
 
 def p_at_1(model: Any, X: Any, Y: sp.csr_array) -> float:

@@ -301,13 +301,15 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
             raise AttributeError(f"This {type(self).__name__} has no model_ before it is fitted.") from None
         state = self._living
         if isinstance(state, LivingState) and state.changed:
-            self._model = model = state.refreshed(model)
+            self.model_ = model = state.refreshed(model)
             self.summary_ |= state.held_out
         return model
 
     @model_.setter
     def model_(self, model: Model) -> None:
         self._model = model
+        if hasattr(self, "_device_copy"):
+            self._device_copy.drop()
 
     def update(self, X: Matrix, y: Targets, sample_weight: Weights | None = None) -> Self:
         """Adds rows to a model that was fitted with updatable=True; y as in `fit`, labels unknown so far are added.

@@ -113,6 +113,8 @@ def saved_sums(classifier: SmoothLinkClassifier, path: Path) -> dict[str, Any]:
     """
     if classifier._living is None:
         return {}
+    if isinstance(classifier._living, store.StoredSums) and classifier._living.belongs_to(path):
+        return {"sums": classifier._living.meta}  # nothing changed since the model was loaded from there
     try:
         state = state_of(classifier)
     except ModelFileError as error:

@@ -55,6 +55,16 @@ class StoredSums(NamedTuple):
                 f"{self.path} is a smoothlink file, but holds no sums ({error!r}).\n{AGAIN}"
             ) from error
 
+    @property
+    def meta(self) -> dict[str, Any]:
+        """Returns what the model file says of them."""
+        return {"file": self.path.name, "generation": self.generation, "crc32": self.crc32}
+
+    def belongs_to(self, path: Path) -> bool:
+        """Returns whether they lie beside the model file `path` under its name: its journal goes on from there."""
+        own = Path(os.path.realpath(path)).parent / sums_name(path.stem, self.generation)
+        return self.path.exists() and self.path.resolve() == own
+
     @classmethod
     def of(cls, folder: Path, meta: Any) -> StoredSums:
         """Returns where the model file in a folder says that its sums are."""
@@ -116,7 +126,7 @@ def write(state: LivingState, path: Path) -> dict[str, Any]:
     target = Path(os.path.realpath(path)).parent / sums_name(path.stem, generation)
     save(target, arrays, meta)
     state.generation = generation
-    return {"file": target.name, "generation": generation, "crc32": checksum_of(load(target).checksums)}
+    return StoredSums(target, generation, checksum_of(load(target).checksums)).meta
 
 
 def read_state(arrays: dict[str, Array], meta: dict[str, Any], model: Model) -> LivingState:
