@@ -64,14 +64,24 @@ class RowPrediction(NamedTuple):
 class PredictionService:
     """A fitted model with its label names and the limits of a request; `check` raises where it must not be used."""
 
-    def __init__(self, model: Any, settings: ServerSettings, check: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        model: Any,
+        settings: ServerSettings,
+        check: Callable[[], None] = lambda: None,
+        former: PredictionService | None = None,
+    ) -> None:
+        """former: a service of an earlier version of the model, whose names are taken over if they are the same."""
         self.model, self.settings, self.check = model, settings, check
         self.text_features = getattr(model, "features_", None)
         self.classifier = model if self.text_features is None else model.classifier_
         self.takes = "vectors" if self.text_features is None else "texts"
-        self.names = [str(name) for name in label_names(self.classifier)]
-        self.numbers = {name: j for j, name in reversed(list(enumerate(self.names)))}
-        self.display_names = display_names(model)
+        if former is not None and former.classifier.classes_ is self.classifier.classes_:
+            self.names, self.numbers, self.display_names = former.names, former.numbers, former.display_names
+        else:
+            self.names = [str(name) for name in label_names(self.classifier)]
+            self.numbers = {name: j for j, name in reversed(list(enumerate(self.names)))}
+            self.display_names = display_names(model)
         self.thresholds = self.classifier.thresholds_
         self.multiclass = bool(self.classifier.model_.multiclass)
         scale = getattr(self.text_features, "numbers_", None)

@@ -62,11 +62,14 @@ class Updater:
         self.unsaved = bool(self.living.journal.batches)
         self.published: PublishedModel | None = None
         self.unpublished = self.unsaved
+        self.numbers: dict[str, int] | None = None  # of labels by name; None: labels were removed
         self.news = threading.Condition()
         self.files = 0
         self.V: Any = None  # the array that workers have
+        self.file_labels = 0  # that the file has which workers have
         self.publish_file()
         if self.unsaved:
+            self.V, self.file_labels = None, 0  # the journal may have labels that the file has not
             self.publish(0)
 
     def warm_up(self) -> None:
@@ -120,19 +123,21 @@ class Updater:
         if classifier is not self.living.model:
             return change.labels, None
         known = label_names(classifier)
-        place = {str(name): j for j, name in reversed(list(enumerate(known)))}
-        new = sorted({name for row in change.labels for name in row} - place.keys())
+        if self.numbers is None or len(self.numbers) < len(known):
+            self.numbers = {str(name): j for j, name in reversed(list(enumerate(known)))}
+        place = self.numbers
+        new = sorted({name for row in change.labels for name in row if name not in place})
         if new and (classifier.label_names_ is None and classifier.classes_.dtype.kind not in "UO"):
             raise RefusedRequest(
                 422,
                 f"The labels of this model have no names but numbers from 0 to {len(known) - 1}, and not {new[0]!r}.",
             )
-        numbers = place | {name: len(known) + j for j, name in enumerate(new)}
+        numbers = place | {name: len(known) + j for j, name in enumerate(new)} if new else place
         if classifier._indicator:
             indices = [sorted({numbers[name] for name in row}) for row in change.labels]
             indptr = np.cumsum([0, *map(len, indices)])
             columns = np.array([j for row in indices for j in row], np.int32)
-            shape = len(indices), len(numbers)
+            shape = len(indices), len(known) + len(new)
             return sp.csr_array((np.ones(len(columns), np.float32), columns, indptr), shape), new
         if any(len(row) != 1 for row in change.labels):
             raise RefusedRequest(422, "The model is multiclass: each row has exactly one label.")
@@ -155,7 +160,7 @@ class Updater:
             reply(refusal(change, error))
             return
         self.count += 1
-        self.unsaved = False
+        self.unsaved, self.numbers = False, None
         self.publish_file()
         found = {"rows": told["rows_removed"], "labels_removed": told["labels_removed"]}
         found |= {"features_removed": len(told["features_removed"]), "approximate": told["approximate"]}
@@ -204,7 +209,7 @@ class Updater:
                 former.unlink()
         state, V = self.living.classifier._living, self.living.classifier._model.V
         self.V = state.solved if state.solved is not None else getattr(V, "values", None)
-        self.unpublished = False
+        self.unpublished, self.file_labels = False, V.shape[1]
         self.tell(PublishedModel(self.count, str(file)))
 
     def publish(self, count: int) -> None:
@@ -220,7 +225,8 @@ class Updater:
             np.save(name, V)
             self.V = V
         fields = {field: getattr(model, field) for field in FIELDS}
-        attributes = {attribute: getattr(classifier, attribute) for attribute in ATTRIBUTES}
+        added = model.n_labels > self.file_labels
+        attributes = {attribute: getattr(classifier, attribute) for attribute in ATTRIBUTES} if added else {}
         former, self.unpublished = self.published.V, False
         correction = (model.V.Z, model.V.E) if corrected else None
         self.tell(PublishedModel(count, self.published.file, name, correction, fields, attributes))

@@ -326,7 +326,7 @@ def create_app(
             return ForgetResponse(**await change(FORGET, body, sender))
 
         def serve_model(model: Any) -> None:
-            newer = PredictionService(model, settings, check)
+            newer = PredictionService(model, settings, check, service)
             batcher.thread.submit(service.become, newer).result()
             describe_model()
 
