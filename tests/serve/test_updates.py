@@ -332,13 +332,10 @@ def test_what_was_acknowledged_survives_the_kill_of_any_process(path):
         assert server.post("/update", **NEW)["rows"] == 40
         updater, workers = server.children()
         updater.kill()
-        sent = 1
 
         def update():
-            nonlocal sent
             with contextlib.suppress(urllib.error.HTTPError, urllib.error.URLError, ConnectionError):
-                sent += server.post("/update", texts=["red fog"], labels=[["weather"]])["rows"]
-                return True
+                return server.post("/update", texts=["red fog"], labels=[["weather"]])["rows"] == 1
 
         assert until(update, 60)
         time.sleep(6)  # a worker that dies sooner could never start
@@ -346,10 +343,12 @@ def test_what_was_acknowledged_survives_the_kill_of_any_process(path):
         assert until(update, 60)
         for _ in range(20):  # both workers
             assert until(lambda: server.best("quince tin") == "band", SOON)
-        for one in psutil.Process(server.process.pid).children(recursive=True):
-            one.send_signal(signal.SIGKILL)
+        everything = psutil.Process(server.process.pid).children(recursive=True)
         server.process.kill()
+        for one in everything:
+            one.kill()
         server.process.wait()
+        assert not psutil.wait_procs(everything, SOON)[1]
     assert rows_of(path) == 121 + 40 + 2
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import secrets
 import shutil
 import signal
 import sys
@@ -64,7 +65,6 @@ class Updater:
         self.unpublished = self.unsaved
         self.numbers: dict[str, int] | None = None  # of labels by name; None: labels were removed
         self.news = threading.Condition()
-        self.files = 0
         self.V: Any = None  # the array that workers have
         self.file_labels = 0  # that the file has which workers have
         self.publish_file()
@@ -198,8 +198,7 @@ class Updater:
 
     def publish_file(self) -> None:
         """Publishes the model file as it is, and removes what was published before."""
-        self.files += 1
-        file = self.folder / f"model-{self.files}.safetensors"
+        file = self.new_file("model.safetensors")
         try:
             os.link(self.living.path, file)
         except OSError:  # on another disk
@@ -212,6 +211,10 @@ class Updater:
         self.unpublished, self.file_labels = False, V.shape[1]
         self.tell(PublishedModel(self.count, str(file)))
 
+    def new_file(self, name: str) -> Path:
+        """Returns a file whose name none had before, also of an updater that was killed: workers know files by it."""
+        return self.folder / f"{secrets.token_hex(8)}-{name}"
+
     def publish(self, count: int) -> None:
         """Publishes what updates have changed since the model file was published."""
         assert self.published is not None
@@ -220,8 +223,7 @@ class Updater:
         corrected = isinstance(model.V, CorrectedWeights)
         V = model.V.base.values if corrected else model.V.values
         if V is not self.V:
-            self.files += 1
-            name = str(self.folder / f"V-{self.files}.npy")
+            name = str(self.new_file("V.npy"))
             np.save(name, V)
             self.V = V
         fields = {field: getattr(model, field) for field in FIELDS}
