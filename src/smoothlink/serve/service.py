@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from smoothlink.data.matching import label_names, unnamed
+from smoothlink.data.matching import inside, label_names, unnamed
 from smoothlink.data.predictions import DEFAULT_K, LabelRequest, predicted_labels
 from smoothlink.errors import plural
 from smoothlink.serve import ServerSettings
@@ -61,6 +61,19 @@ class RowPrediction(NamedTuple):
     features: int
 
 
+class LabelTable(NamedTuple):
+    """What the labels of a model are called."""
+
+    names: list[str]
+    numbers: dict[str, int]  # by name
+    display_names: list[str]
+
+    @classmethod
+    def of(cls, model: Any) -> LabelTable:
+        names = [str(name) for name in label_names(inside(model))]
+        return cls(names, {name: j for j, name in reversed(list(enumerate(names)))}, display_names(model))
+
+
 class PredictionService:
     """A fitted model with its label names and the limits of a request; `check` raises where it must not be used."""
 
@@ -77,11 +90,10 @@ class PredictionService:
         self.classifier = model if self.text_features is None else model.classifier_
         self.takes = "vectors" if self.text_features is None else "texts"
         if former is not None and former.classifier.classes_ is self.classifier.classes_:
-            self.names, self.numbers, self.display_names = former.names, former.numbers, former.display_names
+            self.labels: LabelTable = former.labels
         else:
-            self.names = [str(name) for name in label_names(self.classifier)]
-            self.numbers = {name: j for j, name in reversed(list(enumerate(self.names)))}
-            self.display_names = display_names(model)
+            self.labels = LabelTable.of(model)
+        self.names, self.numbers, self.display_names = self.labels
         self.thresholds = self.classifier.thresholds_
         self.multiclass = bool(self.classifier.model_.multiclass)
         scale = getattr(self.text_features, "numbers_", None)
