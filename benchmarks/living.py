@@ -25,7 +25,7 @@ import scipy.sparse as sp
 import smoothlink
 from results import ROOT, results, store
 from smoothlink.living.living_file import LivingFile
-from smoothlink.living.state import embed
+from smoothlink.living.state import embed, featurize
 
 SETS = ("cooking-stackexchange", "debtags")
 VECTORS = Path(os.environ.get("SMOOTHLINK_VECTORS", ROOT / "data" / "vectorised"))
@@ -147,8 +147,7 @@ def columns_of(Y: sp.csr_array, numbers: Any, c: int) -> sp.csr_array:
 def refit(model: Any, X: Any, Y: sp.csr_array) -> Any:
     """Returns V (s + 1, c) fitted to the rows that are left, all in float64, with the same W and ridge."""
     inside, rho = model.model_, model._living.sums.rho
-    Phi = np.concatenate([inside.features(embed(inside, X[i : i + 1024])) for i in range(0, X.shape[0], 1024)])
-    Phi = Phi.astype(np.float64)
+    Phi = featurize(inside, embed(inside, X))
     G = Phi.T @ Phi + np.diag(np.append(np.full(Phi.shape[1] - 1, rho), 0.0))
     return np.linalg.solve(G, (Y.T @ Phi).T[:, : inside.n_labels])
 
