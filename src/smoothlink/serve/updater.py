@@ -28,7 +28,7 @@ from smoothlink.errors import ModelFileError, SmoothLinkError
 from smoothlink.living.changes import Batch
 from smoothlink.living.living_file import LivingFile
 from smoothlink.living.low_rank import CorrectedWeights
-from smoothlink.living.state import embed
+from smoothlink.living.state import embed, featurize
 from smoothlink.machines.copies import RowContents, row_hashes
 from smoothlink.machines.parent_process import when_parent_ends
 from smoothlink.machines.threads import limit_threads
@@ -80,7 +80,7 @@ class Updater:
         X = X if classifier._living.feature_rows is not None else X.toarray()
         RowContents.of(X, Y)
         row_hashes(X)
-        model.features(embed(model, X))
+        featurize(model, embed(model, X))
         if classifier._living.factor is None:  # then each change solves anew, which takes no second
             classifier._living.refreshed(model)
 
