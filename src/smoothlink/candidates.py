@@ -78,8 +78,7 @@ class CandidateSearch:
             return None
         from smoothlink.machines.quantized import find_candidates
 
-        D, c = self.model.sparse_weights, self.model.n_labels
-        added = np.zeros((b, 0), np.float32) if D is None else D.products(inputs.X, c)
+        added, c = self.added(inputs), self.model.n_labels
         parts = []
         for table, count in tables:
             if table is None:
@@ -87,6 +86,13 @@ class CandidateSearch:
             parts.append(find_candidates(self.codes, table, inputs.Phi, added, count))
         found = parts[0] if len(parts) == 1 else np.union1d(*parts)
         return found if len(found) <= max(k, self.most_share * c) else None
+
+    def added(self, inputs: DecoderInputs) -> Array:
+        """Returns what scores (b, c) have besides that of the codes; (b, 0) where they have nothing."""
+        D = self.model.sparse_weights
+        if D is None:
+            return np.zeros((len(inputs.without_features), 0), np.float32)
+        return D.products(inputs.X, self.model.n_labels)
 
     def table(self, rank_by: str, keys: Keys) -> KeyTable | None:
         """Returns `key_table`, made once."""

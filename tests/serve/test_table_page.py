@@ -14,8 +14,11 @@ from served import TOPICS, listening, multiclass_model, text_model
 from small import FIXED
 
 from smoothlink import TextSmoothLink, load
+from smoothlink.living.living_file import LivingFile
 from smoothlink.serve import ServerSettings
 from smoothlink.serve.corrections import FILE
+from smoothlink.serve.updater import Updater, start
+from smoothlink.serve.updates import UpdateClient
 from smoothlink.text.numbers import Document
 from smoothlink.text.tables import read_table, write_table
 from smoothlink.vocabulary import Vocabulary, with_vocabulary
@@ -705,3 +708,32 @@ def test_another_file_waits_until_the_documents_are_tagged(page):
     waiting[0].continue_()
     page.wait_for_selector("#work:not(.busy) #documents li")
     assert len(shown(page)) == 6
+
+
+def test_checked_documents_teach_a_model_that_learns(open_page, page, tmp_path):
+    assert page.is_hidden("#teach")
+    path, shared = tmp_path / "topics.safetensors", tmp_path / "shared"
+    shared.mkdir()
+    text_model(updatable=True).save(path)
+    updater = Updater(str(path), shared)
+    start(updater)
+    updates = UpdateClient(str(shared), load)
+    with listening(updates.model, updates=updates) as address:
+        page = open_page(address)
+        tag(page, table())
+        page.click("#teach")
+        expect(page.locator("#said.bad")).to_contain_text("No checked document is new to the model.")
+        page.select_option("#order", "file")
+        choose(page, "TR-1")
+        add(page, "colour")
+        page.locator("#teach").focus()
+        page.keyboard.press("Enter")
+        expect(page.locator("#said")).to_have_text("The model has learnt 1 document.")
+        add(page, "sky")
+        page.click("#teach")  # it is forgotten with its former labels first
+        expect(page.locator("#said")).to_have_text("The model has learnt 1 document, with 1 new label: sky.")
+    updater.living.close()
+    with LivingFile(path) as living:
+        counts = dict(zip(living.classifier.label_names_, living.classifier._living.label_rows.tolist(), strict=True))
+    assert counts["sky"] == 1
+    assert counts["colour"] == text_model(updatable=True).classifier_._living.label_rows[0] + 1

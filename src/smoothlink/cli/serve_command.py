@@ -75,6 +75,14 @@ def serve(
             show_default=False,
         ),
     ] = None,
+    updatable: Annotated[
+        bool,
+        typer.Option(
+            "--updatable",
+            help="Let clients send rows that the model learns (/update) or forgets (/forget). It was trained with "
+            "--updatable.",
+        ),
+    ] = False,
     max_body: Annotated[
         int, limit(min=1, metavar="BYTES", help="The size of the largest request.")
     ] = DEFAULTS.max_body,
@@ -118,6 +126,13 @@ def serve(
     from smoothlink.serve.server import address_of, listen
     from smoothlink.serve.server import serve as run
 
+    if updatable and host not in LOCAL_HOSTS and token_file is None:
+        raise DataError(
+            f"--updatable with --host {host}: whoever reaches this address could change the model.\n"
+            "Type --token-file FILE to require a token, or leave --host out."
+        )
+    if updatable and reload:
+        raise DataError("--updatable follows the model file by itself.\nType --updatable without --reload.")
     screen, memory = Screen(quiet), parse_memory(in_memory)
     if store is not None:
         check_store(store)
@@ -136,6 +151,7 @@ def serve(
         in_memory=memory,
         reload=reload,
         store=store,
+        updatable=updatable,
         vocabulary=classifier.vocabulary_ if names.given else None,
     )
     what = f"{plural(classifier.model_.n_labels, 'label')} for {'vectors' if classifier is loaded else 'texts'}"

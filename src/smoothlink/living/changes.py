@@ -36,6 +36,24 @@ class Batch(NamedTuple):
     names: list[Any]  # of the new labels
 
 
+def joined(batches: Sequence[Batch]) -> Batch:
+    """Returns several batches as one, in their order; labels that one brings have the same columns in later ones."""
+    if len(batches) == 1:
+        return batches[0]
+    X, c = [batch.X for batch in batches], max(batch.Y.shape[1] for batch in batches)
+    Y = [sp.csr_array((one.Y.data, one.Y.indices, one.Y.indptr), (one.Y.shape[0], c)) for one in batches]
+    return Batch(
+        sp.csr_array(sp.vstack(X, format="csr")) if all(map(sp.issparse, X)) else np.vstack([dense(one) for one in X]),
+        sp.csr_array(sp.vstack(Y, format="csr")),
+        np.concatenate([batch.w for batch in batches]),
+        [name for batch in batches for name in batch.names],
+    )
+
+
+def dense(X: Any) -> Array:
+    return X.toarray() if sp.issparse(X) else np.asarray(X)
+
+
 def is_exact(model: Model) -> bool:
     """Returns whether a model is determined by its sums, given the embedding."""
     return model.loss == "squared" and model.sparse_weights is None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from smoothlink.data.atomic import append_line, replace_file
 from smoothlink.errors import ModelFileError
 from smoothlink.living.changes import Batch
 
@@ -44,19 +44,17 @@ class Journal:
     def clear(self, generation: str) -> None:
         """Begins anew, for a generation of the model that holds all that was here."""
         self.batches = []
-        with open(self.path, "wb") as file:
-            self._write(file, {"generation": generation})
+        with replace_file(self.path) as file:
+            file.write(line_of({"generation": generation}))
 
     def append(self, batch: Batch) -> None:
-        """Writes a line, and returns once it is on disk."""
-        with open(self.path, "ab") as file:
-            self._write(file, record_of(batch))
+        """Writes a line, whole and on disk, or not at all."""
+        append_line(self.path, line_of(record_of(batch)))
 
-    @staticmethod
-    def _write(file: Any, record: dict[str, Any]) -> None:
-        file.write(json.dumps(record, separators=(",", ":"), allow_nan=False).encode() + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
+
+def line_of(record: dict[str, Any]) -> bytes:
+    """Returns a line of JSON."""
+    return json.dumps(record, separators=(",", ":"), allow_nan=False).encode() + b"\n"
 
 
 def record_of(batch: Batch) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from smoothlink.data.atomic import remedy
 from smoothlink.data.matching import inside, label_names
 from smoothlink.errors import ModelFileError
 from smoothlink.living import changes
-from smoothlink.living.changes import Batch, state_of
+from smoothlink.living.changes import Batch, joined, state_of
 from smoothlink.living.journal import Journal
 
 if sys.platform != "win32":  # pragma: no branch
@@ -35,9 +35,9 @@ class LivingFile:
     replaced. After a kill at any moment, the next LivingFile has all that was acknowledged.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, serves: bool = False) -> None:
         """Loads the model and its sums, and what the journal has of it; raises an error if another process updates
-        it."""
+        it. serves: whether predictions are wanted after few rows, not only after many."""
         self.path = Path(os.path.realpath(path))
         lock = self.path.with_name(f"{self.path.stem}.lock")
         try:
@@ -49,9 +49,11 @@ class LivingFile:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self.model: Any = modelfile.load(self.path)
             state = state_of(self.classifier)
+            if serves:
+                state.prepare(self.classifier._model)
             self.journal = Journal(self.path.with_name(f"{self.path.stem}.journal"), str(state.generation))
-            for batch in self.journal.batches:
-                self._apply(batch)
+            if self.journal.batches:
+                self.apply(self.journal.batches)
         except BlockingIOError as error:
             self._lock.close()
             raise ModelFileError(
@@ -72,13 +74,28 @@ class LivingFile:
 
         names: of labels that are new, the last columns of a 0/1 matrix.
         """
-        texts, batch = self._read(rows, labels, sample_weight)
-        batch = batch if names is None else batch._replace(names=list(names))
-        self.journal.append(batch)
-        told = self._apply(batch)
+        texts, batch = self._read(rows, labels, sample_weight, names)
+        self.accept(batch)
+        told = self.apply([batch])
         if texts is not None:
             told["unknown_words"] = self.model.features_.unknown_share(texts)
         return told
+
+    def read(self, rows: Any, labels: Labels | Targets, names: Sequence[Any] | None = None) -> Batch:
+        """Returns rows, as `update` takes them, for `accept` and `apply`, which together are `update`."""
+        return self._read(rows, labels, None, names)[1]
+
+    def accept(self, batch: Batch) -> None:
+        """Writes a batch to the journal; labels that it brings must be applied before other batches are read."""
+        self.journal.append(batch)
+
+    def apply(self, batches: Sequence[Batch]) -> dict[str, Any]:
+        """Adds what the journal has to the model, all at once; returns the report."""
+        batch = joined(batches)
+        if batch.Y.shape[0]:
+            return changes.update(self.classifier, batch)
+        changes.add_labels(self.classifier, batch.names)
+        return changes.report(self.classifier, labels_added=[str(name) for name in batch.names])
 
     def add_labels(self, names: Sequence[Any] | int) -> dict[str, Any]:
         """Adds labels that no row has yet; returns the report once they are in the journal, on disk."""
@@ -86,7 +103,7 @@ class LivingFile:
         self.model.add_labels(names)
         known = label_names(self.classifier)
         empty = sp.csr_array((0, self.classifier.n_features_in_)), sp.csr_array((0, len(known)), dtype=np.float32)
-        self.journal.append(Batch(*empty, np.zeros(0), known[before:]))
+        self.accept(Batch(*empty, np.zeros(0), known[before:]))
         return dict(self.model.summary_["living"])
 
     def forget(self, rows: Any, labels: Labels | Targets) -> dict[str, Any]:
@@ -105,16 +122,13 @@ class LivingFile:
         """Lets other processes update the model; what is in the journal stays there."""
         self._lock.close()
 
-    def _read(self, rows: Any, labels: Any, sample_weight: Any) -> tuple[Sequence[str] | None, Batch]:
-        if self.model is self.classifier:
-            return None, self.model._batch(rows, labels, sample_weight)
-        return self.model._batch(rows, labels, sample_weight)
-
-    def _apply(self, batch: Batch) -> dict[str, Any]:
-        if batch.Y.shape[0]:
-            return changes.update(self.classifier, batch)
-        changes.add_labels(self.classifier, batch.names)
-        return changes.report(self.classifier, labels_added=[str(name) for name in batch.names])
+    def _read(
+        self, rows: Any, labels: Any, sample_weight: Any, names: Sequence[Any] | None
+    ) -> tuple[Sequence[str] | None, Batch]:
+        """Returns the texts, if they are such, and the checked rows of an update."""
+        read = self.model._batch(rows, labels, sample_weight)
+        texts, batch = (None, read) if self.model is self.classifier else read
+        return texts, batch if names is None else batch._replace(names=list(names))
 
     def __enter__(self) -> Self:
         return self

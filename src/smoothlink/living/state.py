@@ -129,9 +129,19 @@ class LivingState(KnownRows):
 
     def add_labels(self, count: int) -> None:
         super().add_labels(count)
-        self._fold_in()
         self.sums.add_labels(count)
+        if self.waiting is not None:
+            self.waiting = self.waiting._replace(Y=widened(self.waiting.Y, self.n_labels))
+        if self.solved is not None:  # the column of A that stands for the intercept has no ridge: A^-1 takes it to 1
+            new = np.zeros((len(self.solved), count), np.float32)
+            new[-1] = self.sums.smoothing.shift
+            self.solved = np.column_stack([self.solved, new])
         self.calibration = self.calibration._replace(Y=widened(self.calibration.Y, self.n_labels))
+
+    def prepare(self, model: Model) -> None:
+        """Factors the sums of a model that was just loaded, where solving takes long: its first rows then correct V."""
+        if 2.0 * model.V.shape[0] ** 2 * self.n_labels >= SLOW_SOLVE:
+            self.factor, self.solved = self.sums.factor(), np.asarray(model.V.columns(), np.float32)
 
     def refreshed(self, model: Model) -> Model:
         """Returns the model with V, counts, calibration and thresholds of the rows that there are now.

@@ -38,6 +38,7 @@ class ServerSettings:
     in_memory: int = 1 << 30  # bytes of the model's copies, one in each process, up to which it is not mapped
     reload: bool = False  # whether a changed model file is loaded
     store: str | None = None  # the folder that corrections are appended to; None: nothing is stored
+    updatable: bool = False  # whether rows may be sent that the model learns or forgets
     vocabulary: Vocabulary | None = field(default=None, repr=False)  # of the labels, in place of the model's own
 
 

@@ -16,7 +16,7 @@ from smoothlink.serve.schema import RefusedRequest, error_response
 
 PUBLIC_PATHS = ("/", "/health", "/docs", "/openapi.json")  # need no token, like /page/*
 ARRIVAL = 64 << 10  # bytes per second that a body has after `timeout`: tables have more time, but not to be silent
-TABLE_PATHS = ("/table", "/table/file")  # whose bodies are tables
+SLOW_PATHS = ("/table", "/table/file", "/forget")  # of tables, and of a model file that is written
 CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -87,7 +87,7 @@ class Limits:
 
     async def respond(self, scope: Scope, exchange: Exchange) -> None:
         """Passes the request on; whatever stops it becomes the response, unless one has begun."""
-        timeout = self.settings.upload_timeout if scope["path"] in TABLE_PATHS else self.settings.timeout
+        timeout = self.settings.upload_timeout if scope["path"] in SLOW_PATHS else self.settings.timeout
         try:
             self.check_head(scope)
             async with asyncio.timeout(timeout):

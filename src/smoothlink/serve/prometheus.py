@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 from smoothlink.serve.served_rows import RowFigures
 
 MULTIPROCESS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # prometheus_client looks for it when it is imported
-TIMED_PATHS = ("/predict", "/explain", "/labels", "/table", "/table/file", "/corrections")
+TIMED_PATHS = ("/predict", "/explain", "/labels", "/table", "/table/file", "/corrections", "/update", "/forget")
 PATHS = (*TIMED_PATHS, "/model", "/health", "/metrics", "/")  # all others count as "other"
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -89,6 +89,24 @@ class ServerMetrics(Collector):
             registry=registry,
             buckets=BATCH_SIZES,
         )
+
+        self.changes = Counter(
+            "smoothlink_changes", "Updates and forgets that were acknowledged.", ["kind"], registry=registry
+        )
+        self.changed_rows = Counter(
+            "smoothlink_changed_rows", "Rows that the model learnt or forgot.", ["kind"], registry=registry
+        )
+        self.visible = Histogram(
+            "smoothlink_visible_seconds",
+            "Seconds from an update or forget until the process that received it predicts with it.",
+            registry=registry,
+            buckets=SECONDS,
+        )
+
+    def count_change(self, kind: str, rows: int) -> None:
+        """Counts an update or forget that was acknowledged."""
+        self.changes.labels(kind).inc()
+        self.changed_rows.labels(kind).inc(rows)
 
     def count_request(self, path: str, status: int, seconds: float) -> None:
         """Counts a request that has its response."""

@@ -46,6 +46,7 @@ def check_surrogates(text: str) -> str:
 
 
 Text = Annotated[str, AfterValidator(check_surrogates)]
+LabelName = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(check_surrogates)]
 
 
 class RequestBody(BaseModel):
@@ -79,7 +80,7 @@ class Vector(RequestBody):
         return self
 
 
-class PredictRequest(RequestBody):
+class RowsRequestBody(RequestBody):
     """Texts, or vectors for a model that was trained on vectors."""
 
     texts: Items[Text] | None = Field(None, min_length=1)
@@ -87,6 +88,26 @@ class PredictRequest(RequestBody):
         None, description="The numbers beside each text, for a model that was trained with them. null: not known."
     )
     vectors: Items[Vector] | None = Field(None, min_length=1)
+
+    @model_validator(mode="after")
+    def check_rows(self) -> Self:
+        if (self.texts is None) == (self.vectors is None):
+            raise ValueError('send either "texts" or "vectors"')
+        if self.numbers is not None and len(self.numbers) != len(self.texts or ()):
+            raise ValueError(f"{len(self.numbers)} lists of numbers and {len(self.texts or ())} texts")
+        return self
+
+    @property
+    def documents(self) -> list[Document] | None:
+        """The texts, with the numbers beside them."""
+        if self.texts is None:
+            return None
+        return [to_document(*pair) for pair in zip(self.texts, self.numbers or [None] * len(self.texts), strict=True)]
+
+
+class PredictRequest(RowsRequestBody):
+    """Texts, or vectors for a model that was trained on vectors."""
+
     k: int | None = Field(
         None, ge=1, description="How many labels to return at most. The default is 5, or all where a threshold is set."
     )
@@ -117,20 +138,18 @@ class PredictRequest(RequestBody):
             raise ValueError(f'"{given[0]}" goes with none of the others: leave "{[*given[1:], *others][0]}" out')
         return self
 
-    @model_validator(mode="after")
-    def check_rows(self) -> Self:
-        if (self.texts is None) == (self.vectors is None):
-            raise ValueError('send either "texts" or "vectors"')
-        if self.numbers is not None and len(self.numbers) != len(self.texts or ()):
-            raise ValueError(f"{len(self.numbers)} lists of numbers and {len(self.texts or ())} texts")
-        return self
 
-    @property
-    def documents(self) -> list[Document] | None:
-        """The texts, with the numbers beside them."""
-        if self.texts is None:
-            return None
-        return [to_document(*pair) for pair in zip(self.texts, self.numbers or [None] * len(self.texts), strict=True)]
+class LabelledRequest(RowsRequestBody):
+    """Texts or vectors with their labels, for the model to learn or to forget."""
+
+    labels: Items[Items[LabelName]] = Field(description="All labels of each row, by name.")
+
+    @model_validator(mode="after")
+    def check_labels(self) -> Self:
+        rows = len(self.texts or self.vectors or ())
+        if len(self.labels) != rows:
+            raise ValueError(f"{len(self.labels)} lists of labels and {rows} rows; they must be as many")
+        return self
 
 
 class ExplainRequest(RequestBody):
@@ -289,10 +308,27 @@ class ModelResponse(BaseModel):
     labels_column: str | None = Field(description="The column of the labels in the training file, where it is known.")
     id_column: str | None = Field(description="The column that says which document it is, where it is known.")
     stores: bool = Field(description="Whether the server stores corrections.")
+    updatable: bool = Field(description="Whether the model learns rows that are sent to /update.")
     max_rows: int
     max_labels: int
     max_body: int
     max_upload: int
+
+
+class UpdateResponse(BaseModel):
+    """Rows that the model learns: they are on the server's disk, and predictions know of them within about a second."""
+
+    rows: int
+    new_labels: list[str] = Field(description="Labels that the model did not have before.")
+
+
+class ForgetResponse(BaseModel):
+    """Rows that the model has forgotten, and what only they had."""
+
+    rows: int
+    labels_removed: int
+    features_removed: int
+    approximate: str = Field(description="What was learnt with these rows and stays until the model is trained again.")
 
 
 class HealthResponse(BaseModel):

@@ -27,6 +27,7 @@ import uvicorn
 from prometheus_client.multiprocess import mark_process_dead
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from smoothlink.data.atomic import temporary_folder
 from smoothlink.errors import DataError, ModelFileError, SmoothLinkError
 from smoothlink.fitting.memory import call_glibc
 from smoothlink.machines.parent_process import when_parent_ends
@@ -36,6 +37,8 @@ from smoothlink.serve import ServerSettings
 from smoothlink.serve.connections import Protocol
 from smoothlink.serve.prometheus import MULTIPROCESS_FOLDER, ServerMetrics
 from smoothlink.serve.schema import RefusedRequest
+from smoothlink.serve.updater import UpdaterProcess
+from smoothlink.serve.updates import UpdateClient
 from smoothlink.serve.web_app import create_app
 from smoothlink.vocabulary import with_vocabulary
 
@@ -57,8 +60,28 @@ def serve(
     path: str, settings: ServerSettings, listening: socket.socket, *, workers: int, ready: Callable[[], None]
 ) -> None:
     """Serves until SIGTERM or SIGINT; requests that have begun are finished. Calls `ready` before the first request."""
+    if not settings.updatable:
+        run_server(path, settings, listening, workers, ready)
+        return
+    with temporary_folder() as folder:
+        updater = UpdaterProcess(path, str(folder), settings.threads or 1)
+        try:
+            run_server(path, settings, listening, workers, ready, str(folder))
+        finally:
+            updater.stop(HANGING)
+
+
+def run_server(
+    path: str,
+    settings: ServerSettings,
+    listening: socket.socket,
+    workers: int,
+    ready: Callable[[], None],
+    updates: str | None = None,
+) -> None:
+    """Serves a model; updates: the folder where the process that updates it is found."""
     config = uvicorn.Config(
-        AppFactory(path, settings, workers, fingerprint(path)),
+        AppFactory(path, settings, workers, fingerprint(path), updates),
         factory=True,
         workers=workers,
         loop="asyncio",
@@ -100,9 +123,14 @@ class AppFactory:
     settings: ServerSettings
     workers: int
     expected: str  # the fingerprint of the model that all processes serve
+    updates: str | None = None  # the folder of a server whose model is updated
 
     def __call__(self) -> ASGIApp:
         metrics = ServerMetrics()
+        if self.updates is not None:
+            updates = UpdateClient(self.updates, self.load)
+            served: dict[str, Any] = {"metrics": metrics, "updates": updates, "processes": self.workers}
+            return create_app(updates.model, self.settings, name=self.name, **served)
         while True:
             stamp = file_stamp(self.path)
             try:
@@ -123,13 +151,22 @@ class AppFactory:
     ) -> tuple[ASGIApp, WatchedModel]:
         """Returns the application and the model file that it watches."""
         watched = WatchedModel(self.path, self.settings.in_memory // self.workers, verify=verify, expected=expected)
-        name = os.path.basename(self.path).removesuffix(".safetensors")
-        model = watched.model
-        if self.settings.vocabulary is not None:
-            model = with_vocabulary(model, self.settings.vocabulary)
+        model = self.named(watched.model)
         served: dict[str, Any] = {"metrics": metrics, "check": watched.check, "processes": self.workers}
-        app = create_app(model, self.settings, name=name, **served)
+        app = create_app(model, self.settings, name=self.name, **served)
         return app, watched
+
+    @property
+    def name(self) -> str:
+        return os.path.basename(self.path).removesuffix(".safetensors")
+
+    def load(self, file: str) -> Any:
+        """Returns the model of a file that the updater has published, and that nobody changes."""
+        return self.named(WatchedModel(file, self.settings.in_memory // self.workers).model)
+
+    def named(self, model: Any) -> Any:
+        """Returns a model with the vocabulary of the command line, if there is one."""
+        return model if self.settings.vocabulary is None else with_vocabulary(model, self.settings.vocabulary)
 
 
 class ServerState(uvicorn.server.ServerState):

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from smoothlink.conformal import checked_conformal, set_thresholds
-from smoothlink.data.matching import label_names, unnamed
+from smoothlink.data.matching import inside, label_names, unnamed
 from smoothlink.data.predictions import DEFAULT_K, LabelRequest, predicted_labels
 from smoothlink.errors import plural
 from smoothlink.serve import ServerSettings
@@ -65,23 +65,49 @@ class RowPrediction(NamedTuple):
     features: int
 
 
+class LabelTable(NamedTuple):
+    """What the labels of a model are called."""
+
+    names: list[str]
+    numbers: dict[str, int]  # by name
+    display_names: list[str]
+
+    @classmethod
+    def of(cls, model: Any) -> LabelTable:
+        names = [str(name) for name in label_names(inside(model))]
+        return cls(names, {name: j for j, name in reversed(list(enumerate(names)))}, display_names(model))
+
+
 class PredictionService:
     """A fitted model with its label names and the limits of a request; `check` raises where it must not be used."""
 
-    def __init__(self, model: Any, settings: ServerSettings, check: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        model: Any,
+        settings: ServerSettings,
+        check: Callable[[], None] = lambda: None,
+        former: PredictionService | None = None,
+    ) -> None:
+        """former: a service of an earlier version of the model, whose names are taken over if they are the same."""
         self.model, self.settings, self.check = model, settings, check
         self.watch: ServedRows | None = None  # of rows that are served; those of `warm_up` are not
         self.text_features = getattr(model, "features_", None)
         self.classifier = model if self.text_features is None else model.classifier_
         self.takes = "vectors" if self.text_features is None else "texts"
-        self.names = [str(name) for name in label_names(self.classifier)]
-        self.numbers = {name: j for j, name in reversed(list(enumerate(self.names)))}
-        self.display_names = display_names(model)
+        if former is not None and former.classifier.classes_ is self.classifier.classes_:
+            self.labels: LabelTable = former.labels
+        else:
+            self.labels = LabelTable.of(model)
+        self.names, self.numbers, self.display_names = self.labels
         self.thresholds = self.classifier.thresholds_
         self.multiclass = bool(self.classifier.model_.multiclass)
         scale = getattr(self.text_features, "numbers_", None)
         self.width = 0 if scale is None else len(scale.mean)  # numbers beside each text
         self.source = from_meta(getattr(model, "source_", None)) or DocumentSource("table")
+
+    def become(self, other: PredictionService) -> None:
+        """Serves the model of another service from now on, at once and as a whole."""
+        self.__dict__ = other.__dict__
 
     @property
     def threshold(self) -> float | None:
@@ -108,10 +134,10 @@ class PredictionService:
         return [*found, *(LabelInfo(label=i, name=vocabulary.name(i), number=None, count=0) for i in others)]
 
     @cached_property
-    def folded_names(self) -> list[str]:
-        """The names to show, and the labels where they differ, without upper case, as they are searched."""
+    def searched_labels(self) -> tuple[list[LabelInfo], list[str]]:
+        """The known labels, and of each the name to show, with the label where it differs, without upper case."""
         each = self.known_labels
-        return [(one.name if one.name == one.label else f"{one.name}\n{one.label}").casefold() for one in each]
+        return each, [(one.name if one.name == one.label else f"{one.name}\n{one.label}").casefold() for one in each]
 
     def label_numbers(self, names: Sequence[str]) -> tuple[int, ...]:
         """Returns the numbers of these labels, each once."""
@@ -281,12 +307,12 @@ class PredictionService:
         self, text: str, offset: int, limit: int, *, vocabulary: bool = False
     ) -> tuple[int, list[LabelInfo]]:
         """Returns how many labels have this text in their names, and a page of them: those that begin with it first."""
-        wanted, among = text.casefold(), len(self.known_labels) if vocabulary else len(self.names)
-        names = self.folded_names
+        labels, names = self.searched_labels
+        wanted, among = text.casefold(), len(labels) if vocabulary else min(len(labels), len(self.names))
         found = [j for j in range(among) if wanted in names[j]] if wanted else list(range(among))
         if wanted:
             found.sort(key=lambda j: (not names[j].startswith(wanted), names[j]))
-        return len(found), [self.known_labels[j] for j in found[offset : offset + limit]]
+        return len(found), [labels[j] for j in found[offset : offset + limit]]
 
     def warm_up(self) -> None:
         """Compiles and reads what the first requests would wait for: one row and several, some labels and all."""

@@ -25,7 +25,7 @@ from smoothlink import __version__
 from smoothlink.errors import ModelFileError
 from smoothlink.machines.threads import limit_threads
 from smoothlink.serve import ServerSettings
-from smoothlink.serve.batching import Batcher, Piece
+from smoothlink.serve.batching import Batcher, Piece, Queue
 from smoothlink.serve.corrections import store_correction
 from smoothlink.serve.explain_request import PreparedRow, check_explained, explain_labels, prepare_row, warm_up
 from smoothlink.serve.explain_request import to_json as explanation_json
@@ -37,17 +37,30 @@ from smoothlink.serve.schema import (
     ExampleText,
     ExplainRequest,
     ExplainResponse,
+    ForgetResponse,
     HealthResponse,
+    LabelledRequest,
     LabelsResponse,
     ModelResponse,
     PredictRequest,
     PredictResponse,
+    RefusedRequest,
+    UpdateResponse,
     error_response,
     to_document,
     validation_reason,
 )
 from smoothlink.serve.served_rows import ServedRows
-from smoothlink.serve.service import SIZE_PER_ROW, PredictionService, RowPrediction, RowsRequest, is_long, row_size
+from smoothlink.serve.service import (
+    SIZE_PER_ROW,
+    PredictionService,
+    RowPrediction,
+    RowsRequest,
+    is_long,
+    row_size,
+    stack_vectors,
+)
+from smoothlink.serve.updates import FORGET, UPDATE, UpdateClient
 from smoothlink.serve.uploads import KINDS, MIME, table_file, table_lines
 
 log = logging.getLogger("smoothlink.serve")
@@ -70,6 +83,7 @@ REASONS = {  # instead of those of starlette
     "Method Not Allowed": "This path does not take this method. The API is described at /docs.",
     "There was an error parsing the body": "The body is not JSON in UTF-8.",
 }
+NOT_JSON = "The body must be JSON: send the header Content-Type: application/json."
 TABLES_AT_ONCE = 2  # that are read or written; others wait before they are received
 DESCRIPTION = (
     "Labels for texts or vectors, with calibrated probabilities. "
@@ -87,16 +101,21 @@ def create_app(
     metrics: ServerMetrics | None = None,
     check: Callable[[], None] = lambda: None,
     processes: int = 1,
+    updates: UpdateClient | None = None,
 ) -> ASGIApp:
     """Returns the ASGI application that serves a fitted model under a name. `metrics` may be those of the application
     that it replaces; `check` is called before and after each use of the model and raises where it must not be used;
-    `processes` serve it together."""
+    `processes` serve it together; `updates` leads to the process that updates the model."""
     settings, metrics = settings or ServerSettings(), metrics or ServerMetrics()
     # FastAPI caches the functions of hundreds of routes, and with them what they refer to: the application alone holds
     # the model, so that it goes when the application does.
     held_service = PredictionService(model, settings, check)
     service: PredictionService = weakref.proxy(held_service)
-    metrics.model = {"name": name, "takes": service.takes, "labels": str(len(service.names))}
+
+    def describe_model() -> None:
+        metrics.model = {"name": name, "takes": service.takes, "labels": str(len(service.names))}
+
+    describe_model()
 
     def checked(work: Callable[[], Result]) -> Result:
         service.check()
@@ -245,6 +264,7 @@ def create_app(
             labels_column=source.labels[0] if len(source.labels) == 1 and "*" not in source.labels[0] else None,
             id_column=source.id,
             stores=settings.store is not None,
+            updatable=updates is not None,
             max_rows=settings.max_rows,
             max_labels=min(settings.max_labels, len(service.names)),
             max_body=settings.max_body,
@@ -280,6 +300,45 @@ def create_app(
         made = await convert(request, partial(table_file, kind=kind, separator=source.separator))
         return Response(made, media_type=MIME[kind])
 
+    if updates is not None:
+        changing: Queue[Any, Any] = Queue(settings.max_waiting)  # rows whose changes are not acknowledged yet
+
+        async def change(kind: str, body: LabelledRequest, sender: Request) -> dict[str, Any]:
+            if not is_json(sender):  # a page of another site may send whatever is not declared as JSON
+                raise RefusedRequest(415, NOT_JSON)
+            rows: Any = service.check_request(body.documents, body.vectors).rows
+            client, count = client_of(sender), len(rows)
+            changing.check_room(count, client)
+            changing.rows[client] += count
+            try:
+                if service.takes == "vectors":
+                    stack = partial(stack_vectors, rows, service.classifier.n_features_in_)
+                    rows = await asyncio.get_running_loop().run_in_executor(batcher.second_thread, stack)
+                told = await updates.send(kind, rows, body.labels)
+            finally:
+                changing.forget(client, count)
+            metrics.count_change(kind, count)
+            return told
+
+        @app.post("/update", responses=errors(*REFUSALS, 507), tags=["updates"])
+        async def update(body: LabelledRequest, sender: Request) -> UpdateResponse:
+            """Lets the model learn rows, and labels that are new to it; returns once they are on the server's disk. A
+            row that is sent twice counts twice."""
+            return UpdateResponse(**await change(UPDATE, body, sender))
+
+        @app.post("/forget", responses=errors(*REFUSALS, 507), tags=["updates"])
+        async def forget(body: LabelledRequest, sender: Request) -> ForgetResponse:
+            """Lets the model forget rows that it has learnt, which are sent with all of their labels; returns once no
+            file of the server has what only they had."""
+            return ForgetResponse(**await change(FORGET, body, sender))
+
+        def serve_model(model: Any) -> None:
+            newer = PredictionService(model, settings, check, service)
+            batcher.thread.submit(service.become, newer).result()
+            describe_model()
+
+        updates.follow(serve_model, metrics.visible.observe)
+
     if settings.store is not None:
         store = partial(store_correction, settings.store)
 
@@ -313,6 +372,11 @@ def create_app(
 def client_of(request: Request) -> str | None:
     """Returns the address of a client, by which clients are told apart."""
     return request.client.host if request.client else None
+
+
+def is_json(request: Request) -> bool:
+    """Returns whether the body is declared as JSON."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower().endswith("json")
 
 
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -405,9 +469,8 @@ async def respond_http_error(_: Request, error: Exception) -> Response:
 
 async def respond_invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    kind, of_body = request.headers.get("content-type", ""), any(found["loc"][0] == "body" for found in error.errors())
-    if of_body and not kind.partition(";")[0].strip().lower().endswith("json"):
-        return error_response(415, "The body must be JSON: send the header Content-Type: application/json.")
+    if any(found["loc"][0] == "body" for found in error.errors()) and not is_json(request):
+        return error_response(415, NOT_JSON)
     if any(found["type"] == "json_invalid" for found in error.errors()):
         return error_response(400, "The body is not JSON in UTF-8.")
     return error_response(422, validation_reason(error.errors()))

@@ -27,8 +27,10 @@ async function send(path, body, signal) {
       body: body && !isFile ? JSON.stringify(body) : body,
       signal,
     };
-    // A connection that ends without a response may be that of a process that was killed: another one responds.
-    const response = await fetch(path, options).catch(() => fetch(path, options));
+    // A connection that ends without a response may be that of a process that was killed: another one responds. What
+    // changes the model is not sent again, since it may have been taken.
+    const again = ["update", "forget"].includes(path) ? Promise.reject.bind(Promise) : () => fetch(path, options);
+    const response = await fetch(path, options).catch(again);
     if (response.ok) return response;
     if (response.status !== 401) {
       const content = await response.json().catch(() => ({}));

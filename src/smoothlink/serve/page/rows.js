@@ -1,7 +1,7 @@
 // The rows of a table {name, model, columns, text: [columns], numbers: [columns], id: column or null, target: column of
 // labels, rows}.
-// A row is {i, cells, found, labels, checked, error, unstored}: `found` are its most probable labels, `labels` those that a
-// person gave it, `unstored` says that the server is to store them.
+// A row is {i, cells, found, labels, checked, error, unstored, taught}: `found` are its most probable labels, `labels` those
+// that a person gave it, `unstored` says that the server is to store them, `taught` are those that the model has learnt.
 
 // A cell as text.
 export function shown(cell, between = ", ") {

@@ -9,6 +9,7 @@ import { count, element, get, say } from "./dom.js";
 import { labelsOf } from "./rows.js";
 import * as saved from "./saved_table.js";
 import { tagRows } from "./tagging.js";
+import { teachRows, untaught } from "./teaching.js";
 
 const STATES = ["drop", "choices", "tagging", "work"];
 const SHOWN = 200; // documents that are listed while they are tagged
@@ -186,6 +187,24 @@ function trainCommand(name) {
   return `smoothlink train ${quote(name)} --text ${names(table.text)}${numbers} --labels ${quote(table.target)} -o new.safetensors`;
 }
 
+// Sends the checked documents to a server whose model learns from them.
+async function teach() {
+  const rows = untaught(table);
+  if (!rows.length) return tell("No checked document is new to the model. Enter in the field of labels checks one.", true);
+  get("teach").disabled = true;
+  tell(`Sending ${count(rows.length, "document")} …`);
+  try {
+    const { taught, labels, refused } = await teachRows(table, rows, about, saveRows);
+    const names = labels.length ? `, with ${count(labels.length, "new label")}: ${labels.join(", ")}` : "";
+    const failures = refused.length ? ` ${count(refused.length, "document")} could not be learnt: ${refused[0]}` : "";
+    tell(`The model has learnt ${count(taught, "document")}${names}.${failures}`, refused.length > 0);
+  } catch (error) {
+    tell(`${reason(error)} Documents that the model has not learnt are sent the next time.`, true);
+  }
+  get("teach").disabled = false;
+  get("teach").focus();
+}
+
 async function shut() {
   if (isChecked() && !confirm("Close the table? The labels that you checked are lost unless you have downloaded it.")) return;
   if (!(await flush()) && !confirm("The server could not store all corrections. Close the table all the same?")) return;
@@ -205,7 +224,8 @@ async function loadTable() {
 
 export function startTable(model) {
   about = model;
-  const privacy = about.stores ? "Labels that you check are stored on the server, with their texts." : "The server keeps nothing of it.";
+  const kept = about.updatable ? "nothing of it but what you teach the model" : "nothing of it";
+  const privacy = about.stores ? "Labels that you check are stored on the server, with their texts." : `The server keeps ${kept}.`;
   document.querySelector(".privacy").textContent = `The table stays in this browser until you close it. ${privacy}`;
   get("file").onchange = () => get("file").files.length && receive(get("file").files[0]);
   get("choices").querySelector("form").onsubmit = (event) => {
@@ -217,6 +237,8 @@ export function startTable(model) {
   get("continue").onclick = tagRest;
   get("download").onclick = download;
   get("shut").onclick = shut;
+  get("teach").onclick = teach;
+  get("teach").hidden = !about.updatable;
   window.onbeforeunload = () => (unsaved && isChecked() ? "" : undefined);
   startDocuments(() => table, select);
   startCorrecting(about, { table: () => table, saveRows, tell });

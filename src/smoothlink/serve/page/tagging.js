@@ -18,7 +18,7 @@ export async function tagRows(table, rows, about, onBatch) {
 }
 
 // The next documents, as many as fit into a request.
-function nextBatch(table, rows, start, about) {
+export function nextBatch(table, rows, start, about) {
   const batch = [];
   let size = 0;
   for (const row of rows.slice(start, start + Math.min(BATCH, about.max_rows))) {
