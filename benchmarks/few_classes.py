@@ -42,7 +42,7 @@ def measure(name: str) -> dict[str, Any]:
             model.fit(X_fit, y_fit)
             right = np.mean(model.predict(X_held) == y_held)
             each.append((right, log_loss(y_held, model.predict_proba(X_held))))
-        found[method] = dict(zip(("right", "logloss"), np.round(np.mean(each, axis=0), 4).tolist(), strict=True))
+        found[method] = {key: round(float(np.mean(each, axis=0)[i]), 4) for i, key in enumerate(("right", "logloss"))}
     return found
 
 

@@ -142,6 +142,7 @@ def calibrate(folder: str) -> dict[str, float]:
     model.recalibrate_sets(X, Y)
     seconds, processor_seconds = time.perf_counter() - began, time.process_time() - processor
     began = time.perf_counter()
+    assert model.conformal_ is not None
     coverage_threshold(model.conformal_, 0.5)
     threshold_seconds = time.perf_counter() - began
     megabytes = {"process_mb_before": before, "process_mb": peak_memory_mb()}

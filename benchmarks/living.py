@@ -25,7 +25,7 @@ import scipy.sparse as sp
 import smoothlink
 from results import ROOT, results, store
 from smoothlink.living.living_file import LivingFile
-from smoothlink.living.state import embed, featurize
+from smoothlink.living.state import LivingState, embed, featurize
 
 SETS = ("cooking-stackexchange", "debtags")
 VECTORS = Path(os.environ.get("SMOOTHLINK_VECTORS", ROOT / "data" / "vectorised"))
@@ -78,6 +78,7 @@ def changes(name: str) -> dict[str, Any]:
     inside = model.model_
     Phi = inside.features(embed(inside, X[test]))
     V = refit(model, X[rows], columns_of(Y[rows], numbers, len(place)))
+    assert isinstance(model._living, LivingState)
     sums = model._living.sums
     solved = sums.factor().solve(sums.targets(slice(0, inside.n_labels)))
     differences = {  # of the model, from one whose V is the refit's; and of both before they are rounded to float32

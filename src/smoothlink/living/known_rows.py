@@ -66,6 +66,11 @@ class KnownRows(ABC):
     def settled(self, model: Model) -> Model:
         """Returns the model as files hold it, with all rows in it."""
 
+    def prepare(self, model: Model) -> None:
+        """Prepares the state of a model that was just loaded for rows that must be seen soon; there may be nothing to
+        do."""
+        return
+
     @abstractmethod
     def to_arrays(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Returns arrays and a JSON-able description for `safetensors_file.save`."""

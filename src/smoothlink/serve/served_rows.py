@@ -10,6 +10,7 @@ import numpy as np
 from smoothlink.drift import FALSE_ALARMS, SequentialTest
 
 if TYPE_CHECKING:
+    from smoothlink.model import Model
     from smoothlink.serve.service import PredictionService, RowPrediction
 
 
@@ -35,11 +36,16 @@ class ServedRows:
         """Prepares for a fitted model that has a reference; `report` is called after each batch."""
         features: Any = getattr(model, "features_", None)
         fitted = (model if features is None else model.classifier_).model_
-        self.frequencies, self.report = fitted.counts / fitted.total, report
+        self.follow(fitted)
+        self.report = report
         self.unknown_words = None if getattr(features, "unknown_", None) is None else features.unknown_words
         counts = {"top": fitted.reference.top, "frequency": fitted.reference.frequency}
         counts |= {} if self.unknown_words is None else {"unknown": features.unknown_.texts}
         self.test = SequentialTest(counts, FALSE_ALARMS / processes)
+
+    def follow(self, fitted: Model) -> None:
+        """Takes the label frequencies of a model that was updated; rows are still compared with those of the fit."""
+        self.frequencies = fitted.counts / fitted.total
 
     def add(self, service: PredictionService, predictions: Sequence[RowPrediction], rows: Sequence[Any]) -> None:
         """Takes predictions of all labels, best first, and the texts or vectors that they are of."""

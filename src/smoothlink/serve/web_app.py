@@ -334,6 +334,9 @@ def create_app(
 
         def serve_model(model: Any) -> None:
             newer = PredictionService(model, settings, check, service)
+            newer.watch = service.watch
+            if newer.watch is not None:
+                newer.watch.follow(newer.classifier.model_)
             batcher.thread.submit(service.become, newer).result()
             describe_model()
 
