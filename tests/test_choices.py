@@ -152,6 +152,7 @@ APPLIES = {
     "embedding=PerLabel(classifier)": {"embedding": PerLabel(LogisticRegression())},
     "effort='quick'": {"effort": "quick"},
     "calibrate=False": {"calibrate": False},
+    "updatable=True": {"updatable": True},
     "a cluster": {},
 }
 OTHERS = {  # possible in themselves
@@ -172,6 +173,8 @@ OTHERS = {  # possible in themselves
     "memory": ["2G"],
     "checkpoint": ["state"],
     "aim": ["f1"],
+    "conformal": [0.1],
+    "updatable": [True],
 }
 
 

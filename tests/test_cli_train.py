@@ -41,10 +41,12 @@ TYPED = {  # another value for each parameter, as it is typed
     "holdout": "0.2",
     "calibrate": False,
     "aim": "recall=0.8",
+    "conformal": "0.1",
     "device": "auto",
     "memory": "3G",
     "block_rows": "16",
     "checkpoint": "state",
+    "updatable": True,
     "random_state": "7",
     "verbose": "1",
 }
@@ -91,9 +93,9 @@ def words_of(settings):
 @pytest.mark.parametrize(
     "left_out",
     [
-        {"device", "holdout", "aim"},  # a model file does not say where it was fitted
-        {"device", "effort", "aim"},  # which has no use for holdout
-        {"device", "holdout", "calibrate"},  # without which there is no aim
+        {"device", "holdout", "aim", "memory"},  # a model file does not say where it was fitted
+        {"device", "effort", "aim", "memory"},  # which has no use for holdout
+        {"device", "holdout", "calibrate", "updatable"},  # without which there is no aim
     ],
     ids=["effort", "holdout", "aim"],
 )

@@ -167,6 +167,19 @@ def test_a_watch_says_what_it_saw(texts):
     assert watch.status.unknown_words > 0.1
 
 
+def test_the_first_rows_raise_an_alarm_only_where_the_rows_to_compare_with_are_given(texts):
+    model, rows = texts
+    strange = ["wolfram gneiss " + text for text in rows]
+    assert not Watch(model).add(strange).alarm
+    assert Watch(model, reference=rows).add(strange).alarm
+
+
+def test_the_order_of_the_rows_of_one_call_raises_no_alarm(rng):
+    test = SequentialTest({"top": np.zeros(BINS)}, 0.01)
+    test.add("top", np.sort(rng.beta(2, 1, 2000)))
+    assert not test.alarm
+
+
 def test_the_share_of_unknown_words_of_training_texts_is_that_of_leaving_each_out(texts):
     rows = ["ab cd ef", "ab cd gh", "ab ij", "ab ij kl"]
     features = smoothlink.TextFeatures(word_ngrams=(1, 2), char_ngrams=None, min_df=1).fit(rows)

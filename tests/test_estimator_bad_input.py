@@ -197,10 +197,12 @@ WRONG = {
     "holdout": [0.0, 0.6, "tenth"],
     "calibrate": ["isotonic", None],
     "aim": ["best", "precision=2", "labels=none", 0.5, None],
+    "conformal": [-0.1, 1.0, "tenth", None, True],
     "device": ["gpu", "cuda0", None, 0],
     "memory": ["much", "4X", "", 0, -1, "-4G", True, [], 1 << 20],
     "block_rows": [0, -1, 0.5],
     "checkpoint": [3, True, "", os.devnull, f"{os.devnull}/state"],
+    "updatable": ["yes", None],
     "random_state": [-1, "seed", 1.5],
     "verbose": [-1, "loud"],
 }

@@ -25,6 +25,7 @@ GROUPS = {
     "Names of labels": "read_vocabulary Vocabulary",
     "Data": "read write Data Reading Files stratified_split",
     "Evaluation, explanation and search": "evaluate report compare explain neighbours tune Space",
+    "Labels and rows that look wrong": "audit Watch expected_metrics",
     "Clusters and many files": "cluster predict_files evaluate_files",
     "Solvers": "Cholesky DualCholesky ConjugateGradient",
     "Errors": "SmoothLinkError DataError ModelFileError DeviceError ClusterError",

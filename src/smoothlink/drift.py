@@ -30,7 +30,7 @@ from smoothlink.model import EmbeddedRows, Model
 from smoothlink.parameters import Interval, Values, check_value
 from smoothlink.steps.infer import RunningTopK
 from smoothlink.steps.reference import BINNED, BINS, Reference, correct_by_size, count, no_correction
-from smoothlink.types import FilePath, FittedModel
+from smoothlink.types import FilePath, FittedModel, Matrix, Texts
 
 Array = NDArray[Any]
 
@@ -150,7 +150,7 @@ class NewRows(NamedTuple):
         return inside(model)._run_prediction(self.X, score_rows, self.sizes)
 
 
-def expected_metrics(model: FittedModel, rows: Any) -> Expected:
+def expected_metrics(model: FittedModel, rows: Texts | Matrix) -> Expected:
     """Returns the P@k and the micro-F1 that are to be expected of predictions for texts, or rows X (n, d), whose labels
     are not known.
 
@@ -177,10 +177,11 @@ class Martingale:
         self.rows = 0
 
     def add(self, bins: Array, seed: int) -> None:
-        """Bets on the next rows, whose bins are (n,)."""
+        """Bets on the next rows, whose bins are (n,), in random order: files are sorted by all kinds of things."""
         from smoothlink.machines.prediction_kernels import bet_on_ranks
 
         draws, bets = uniforms(seed, self.rows, len(bins)), (SLOPES, CURVES, JUMPS)
+        bins = bins[np.argsort(uniforms(seed + len(BINNED), self.rows, len(bins)), kind="stable")]
         self.log, self.highest = bet_on_ranks(bins, draws, *bets, self.counts, self.capital, self.log, self.highest)
         self.rows += len(bins)
 
@@ -245,20 +246,25 @@ class Status(NamedTuple):
 
 
 class Watch:
-    """Compares new rows with the held-out rows of a fit, as they come, and raises an alarm when they differ.
+    """Compares new rows with the held-out rows of a fit, and raises an alarm when rows are unlike those before them.
 
     model: a fitted TextSmoothLink or SmoothLinkClassifier. false_alarms: the probability of an alarm, ever, while
-    nothing changes. reference: texts or rows X that are as they should be and were not trained on, to compare with in
-    place of the held-out rows.
+    nothing changes. reference: texts or rows X that are as they should be and were not trained on, which take the place
+    of the held-out rows, and which the first rows are compared with.
+
+    The held-out rows themselves raise no alarm: a fit without them scored and embedded them, and the vocabulary has
+    their words. New rows differ from them without any change; on debtags nearly every watch raised an alarm by that.
     """
 
-    def __init__(self, model: FittedModel, false_alarms: float = FALSE_ALARMS, reference: Any = None) -> None:
+    def __init__(
+        self, model: FittedModel, false_alarms: float = FALSE_ALARMS, reference: Texts | Matrix | None = None
+    ) -> None:
         check_value("false_alarms", false_alarms, RATE)
         self.model = model
         fitted, features = inside(model).model_, getattr(model, "features_", None)
         unknown = getattr(features, "unknown_", None)
         before, self.words_before = fitted.reference, None if unknown is None else unknown.words
-        counts = {} if unknown is None else {"unknown": unknown.texts}
+        counts = {} if unknown is None else {"unknown": np.zeros(BINS)}
         if reference is not None:
             rows = NewRows.of(model, reference)
             before = reference_of_rows(fitted, rows.scored(model))
@@ -273,12 +279,13 @@ class Watch:
         self.before: Reference = before
         for name in ("top", "frequency", "length"):
             if (known := getattr(before, name)) is not None:
-                counts[name] = known
+                counts[name] = known if reference is not None else np.zeros(BINS)
         self.test = SequentialTest(counts, false_alarms)
+        self.lengths = np.zeros(BINS)  # rows of the watch by the length of h
         self.sums = RowSums(0, np.zeros(len(KS)), 0.0, 0.0, 0.0, np.zeros(fitted.n_labels))
         self.words = np.zeros(2)
 
-    def add(self, rows: Any) -> Status:
+    def add(self, rows: Texts | Matrix) -> Status:
         """Takes the next texts or rows X (n, d); returns what all rows of the watch say."""
         new = NewRows.of(self.model, rows)
         scored, fitted = new.scored(self.model), inside(self.model).model_
@@ -287,6 +294,7 @@ class Watch:
         self.test.add("frequency", fitted.counts[scored.labels] / fitted.total)
         if scored.lengths is not None:
             self.test.add("length", scored.lengths)
+            self.lengths += count("length", scored.lengths)
         if new.unknown is not None:
             self.test.add("unknown", new.unknown)
             self.words = self.words + new.unknown.sum(axis=0)
@@ -299,8 +307,8 @@ class Watch:
             raise DataError("The watch has seen no rows yet.\nPass some to add().")
         before, test = self.before, self.test
         length = now = math.nan
-        if before.length is not None and "length" in test.tests:
-            length, now = median_length(before.length), median_length(test.tests["length"].counts - before.length)
+        if before.length is not None and self.lengths.any():
+            length, now = median_length(before.length), median_length(self.lengths)
         return Status(
             rows=self.sums.rows,
             expected_p1=float(self.sums.hits[0] / self.sums.rows),
@@ -328,6 +336,7 @@ class Watch:
             "false_alarms": self.test.false_alarms,
             "sums": [as_list(value) for value in self.sums],
             "words": self.words.tolist(),
+            "lengths": self.lengths.tolist(),
             "words_before": None if self.words_before is None else np.asarray(self.words_before).tolist(),
             "before": None if before is None else [as_list(value) for value in before],
             "tests": {
@@ -352,7 +361,7 @@ class Watch:
                 raise ValueError("before")
             watch.before = before
             watch.words_before = None if words is None else np.array(words)
-            watch.words = np.array(state["words"])
+            watch.words, watch.lengths = np.array(state["words"]), np.array(state["lengths"])
             watch.sums = RowSums(*(as_array(value) for value in state["sums"]))
             watch.test = SequentialTest({}, float(state["false_alarms"]))
             for name, (counts, capital, *numbers) in state["tests"].items():
@@ -361,7 +370,7 @@ class Watch:
                 fits = test.counts.shape == (BINS,) and test.capital.shape == (len(JUMPS), len(SLOPES))
                 if not fits or name not in BINNED:
                     raise ValueError(name)
-            if len(watch.sums.labels) != fitted.n_labels or not watch.test.tests:
+            if len(watch.sums.labels) != fitted.n_labels or not watch.test.tests or watch.lengths.shape != (BINS,):
                 raise ValueError("labels")
         except (KeyError, TypeError, ValueError) as error:
             raise DataError("The state of the watch is damaged.\nBegin a new watch.") from error

@@ -589,8 +589,8 @@ PARAMETERS = (
         False,
         Values(flag=True),
         "Whether rows and labels can be added to the model and removed from it later (`update`, `forget`). Its sums "
-        "are kept for that, or with other losses a sample of its rows, in a second file beside the model file. With the "
-        "squared loss updates are exact, given the embedding; `summary_` says whether they are.",
+        "are kept for that, or with other losses a sample of its rows, in a second file beside the model file. With "
+        "the squared loss updates are exact, given the embedding; `summary_` says whether they are.",
         RUN,
         common=True,
     ),

@@ -504,8 +504,8 @@ def test_metrics_have_the_drift_of_the_rows_served():
         assert found["smoothlink_expected_precision_at_1"] == pytest.approx(sum(best) / 2, abs=1e-6)
         assert found["smoothlink_unknown_word_share"] == pytest.approx(1 / 5)
         assert found["smoothlink_drift_alarm"] == 0
-        for _ in range(3):
-            made.post("/predict", json={"texts": ["wolfram gneiss basalt"] * 40})
+        for text in ["apple pear iron"] * 3 + ["wolfram gneiss basalt"] * 3:
+            made.post("/predict", json={"texts": [text] * 40})
         found = watched(made)
         assert found["smoothlink_drift_alarm"] == 1
         assert found["smoothlink_drift_evidence"] > 4.6  # log(100)

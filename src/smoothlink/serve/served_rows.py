@@ -1,4 +1,4 @@
-"""The rows that a server predicts, compared with the held-out rows of the fit: what /metrics says of drift."""
+"""The rows that a server predicts, compared with those that it predicted before: what /metrics says of drift."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from smoothlink.drift import FALSE_ALARMS, SequentialTest
+from smoothlink.steps.reference import BINS
 
 if TYPE_CHECKING:
     from smoothlink.model import Model
@@ -39,12 +40,12 @@ class ServedRows:
         self.follow(fitted)
         self.report = report
         self.unknown_words = None if getattr(features, "unknown_", None) is None else features.unknown_words
-        counts = {"top": fitted.reference.top, "frequency": fitted.reference.frequency}
-        counts |= {} if self.unknown_words is None else {"unknown": features.unknown_.texts}
+        names = ("top", "frequency") if self.unknown_words is None else ("top", "frequency", "unknown")
+        counts = {name: np.zeros(BINS) for name in names}
         self.test = SequentialTest(counts, FALSE_ALARMS / processes)
 
     def follow(self, fitted: Model) -> None:
-        """Takes the label frequencies of a model that was updated; rows are still compared with those of the fit."""
+        """Takes the label frequencies of a model that was updated."""
         self.frequencies = fitted.counts / fitted.total
 
     def add(self, service: PredictionService, predictions: Sequence[RowPrediction], rows: Sequence[Any]) -> None:
