@@ -7,7 +7,6 @@ import scipy.sparse as sp
 import smoothlink
 from smoothlink import DataError, SmoothLinkClassifier, TextSmoothLink, audit
 from smoothlink.label_audit import LEAST_RIDGE, audited_data, condition, fit_ridge
-from smoothlink.model import blocks
 from smoothlink.reports.audit_page import audit_page, review_table, similar_rows, weights_without
 from smoothlink.reports.pages import PageOptions
 from smoothlink.text.tables import read_table
@@ -205,10 +204,6 @@ def test_a_model_of_other_labels_or_features_is_refused():
         audit(X, Y, expected=2)
     with pytest.raises(ValueError, match="limit"):
         audit(X, Y, limit=0)
-
-
-def test_blocks_cover_all_rows():
-    assert [part.stop for part in blocks(10, 4)] == [4, 8, 10]
 
 
 def test_a_table_that_was_written_is_read_back(tmp_path):
