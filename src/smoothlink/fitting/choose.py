@@ -208,16 +208,20 @@ class Trials:
 
     def loss(self, point: Point) -> float:
         """Returns the calibrated Brier score of held-out rows at (ridge, rank, bandwidth, final ridge)."""
-        settings, histogram = self.at(point), Histogram("squared")
+        return self.fit(point)[0]
+
+    def fit(self, point: Point) -> tuple[float, list[Any]]:
+        """Returns `loss` and V of each fold, for the labels of its link by which settings are compared."""
+        settings, histogram, Vs = self.at(point), Histogram("squared"), []
         for fold in self.folds:
             link = self.link(fold, settings)
             labels, sums = link.labels, link.sums
             if sums.targets.shape[1] > len(labels):
                 sums = sums._replace(targets=take_columns(sums.targets, labels))
-            V = squared(sums, settings.final_ridge, settings.smoothing)
-            part = fold.held_out(link, V, labels if len(labels) < link.rows.c else None)
+            Vs.append(squared(sums, settings.final_ridge, settings.smoothing))
+            part = fold.held_out(link, Vs[-1], labels if len(labels) < link.rows.c else None)
             add_scores(histogram, part, rows_scored(len(labels)))
-        return histogram.brier()
+        return histogram.brier(), Vs
 
     def at(self, point: Point) -> Settings:
         ridge, rank, bandwidth, final = point

@@ -81,12 +81,9 @@ def validate(
         fold.fitted = fold.fitted if embeds_once(problem.rows.w, problem.held) else None  # only then it is the last one
         work.add(1, f"fold {number} of {len(folds)}")
     if request.final_ridge == "auto":
-        near = (settings.final_ridge * 10.0 ** (e / 2) for e in range(-3, 4))
-        around = tuple(ridge for ridge in near if ridge >= LINEAR_FINAL_RIDGES[0])
-        start: Point = (settings.ridge, settings.rank, settings.bandwidth, settings.final_ridge)
         some = replace(trials, folds=folds[:few])
-        best = climb(some.loss, [*((v,) for v in start[:3]), around], start)
-        settings = replace(settings, final_ridge=float(best.point[3]))
+        settings, Vs = choose_final_ridge(some, settings, keep=state.plan.label_group is None)
+        links[:few] = [link._replace(V=V) for link, V in zip(links, Vs, strict=False)] or links[:few]
     fits: dict[str, ValidationFit] = {}
     for loss in losses:
         to_beat = min((f.criterion for f in fits.values()), default=None)
@@ -121,6 +118,29 @@ def validate(
         {loss: f.criterion for loss, f in fits.items()},
         fitted,
     )
+
+
+def choose_final_ridge(trials: Trials, settings: Settings, *, keep: bool) -> tuple[Settings, list[Any]]:
+    """Returns the settings with the best final ridge near theirs, and V of each fold with it: none where the trials
+    fitted some labels only, or V is not to be kept."""
+    near = (settings.final_ridge * 10.0 ** (e / 2) for e in range(-3, 4))
+    around = tuple(ridge for ridge in near if ridge >= LINEAR_FINAL_RIDGES[0])
+    start: Point = (settings.ridge, settings.rank, settings.bandwidth, settings.final_ridge)
+    kept: dict[Point, list[Any]] = {}
+    lowest = np.inf
+
+    def loss(point: Point) -> float:
+        nonlocal lowest
+        value, Vs = trials.fit(point)
+        if value < lowest:
+            lowest = value
+            kept.clear()
+            if keep and all(V.shape[1] == fold.train.c for V, fold in zip(Vs, trials.folds, strict=True)):
+                kept[point] = Vs
+        return value
+
+    best = climb(loss, [*((v,) for v in start[:3]), around], start)
+    return replace(settings, final_ridge=float(best.point[3])), kept.get(best.point, [])
 
 
 def with_loss(settings: Settings, loss: str, problem: Problem, request: Request) -> Settings:
@@ -205,7 +225,9 @@ def fit_folds(
         return criterion(held_out(folds, links, Vs), settings.loss, multiclass=problem.multiclass)[0]
 
     if settings.loss == "squared":
-        Vs: list[Any] = [solve_fold(i, link, settings, problem) for i, link in enumerate(links)]
+        Vs: list[Any] = [
+            solve_fold(i, link, settings, problem) if link.V is None else link.V for i, link in enumerate(links)
+        ]
         work.add(len(folds), "squared loss")
         return ValidationFit(value(Vs), Vs, 0)
     auto = request.passes == "auto"

@@ -3,18 +3,17 @@ where it is. torch is never imported for an array of the host."""
 
 from __future__ import annotations
 
-import ctypes
 import warnings
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from smoothlink.machines.threads import dense_product, in_threads, parts, single_blas_thread
+from smoothlink.machines import host_cholesky
+from smoothlink.machines.threads import dense_product, in_threads, single_blas_thread
 
 Array = Any  # an array of NumPy, or a tensor of torch
 HostArray = NDArray[Any]
@@ -23,7 +22,6 @@ SUM_ROWS = 65536  # products of at most so many rows are added in float64
 COPY_BYTES, COPY_THREADS = 64 << 20, 4  # of a matrix that each thread copies to the host at a time; threads that do
 PINNED_BYTES = 1 << 30  # up to which an array is copied through pinned memory
 MIRRORED_ROWS = 256  # of a symmetric matrix that are copied together
-SOLVED_COLUMNS = 64  # of a right-hand side that a thread solves for at a time
 COSINE_ROWS = 256  # whose features the host makes together, in a part of its memory
 LARGEST_SCORE = 40.0  # beyond it a probability is 0 or 1 in float32
 
@@ -304,12 +302,13 @@ def cholesky(A: Array) -> Array:
 
     On the host it is a view of A's transpose: what A has below its diagonal stays, and is above that of the factor.
     """
-    with single_blas_thread(len(A)):
-        if on_host(A):
-            return scipy.linalg.cho_factor(A.T, lower=True, overwrite_a=True, check_finite=False)[0]
-        import torch
+    if on_host(A):
+        A = np.ascontiguousarray(A)
+        host_cholesky.factor(A)
+        return A.T
+    import torch
 
-        L, failed = torch.linalg.cholesky_ex(A)
+    L, failed = torch.linalg.cholesky_ex(A)
     if int(failed):
         raise np.linalg.LinAlgError("not positive definite")
     return L
@@ -317,33 +316,7 @@ def cholesky(A: Array) -> Array:
 
 def cholesky_solve(L: Array, B: Array) -> Array:
     """Returns (LL')^-1 B, in the memory of B where its columns are contiguous."""
-    if not on_host(L):
-        return B.cholesky_solve(L)
-    kind = np.result_type(L, B)
-    L, out = np.asfortranarray(L, kind), np.asfortranarray(B, kind)
-    potrs, side, failed = _potrs(kind.char), ctypes.c_int(len(L)), ctypes.c_int()
-
-    def solve(columns: slice) -> None:
-        some = out[:, columns]
-        size, count = ctypes.byref(side), ctypes.byref(ctypes.c_int(some.shape[1]))
-        potrs(b"L", size, count, L.ctypes.data, size, some.ctypes.data, size, ctypes.byref(failed))
-
-    in_threads(partial(solve, part) for part in parts(out.shape[1], -(-out.shape[1] // SOLVED_COLUMNS)))
-    return out
-
-
-@cache
-def _potrs(kind: str) -> Callable[..., None]:
-    """Returns the function of LAPACK that solves with a Cholesky factor of float32 ("f") or float64 ("d") numbers.
-
-    SciPy's own call of it holds the GIL, so that threads would take turns.
-    """
-    from numba.extending import get_cython_function_address
-
-    size, numbers = ctypes.POINTER(ctypes.c_int), ctypes.c_void_p
-    called = ctypes.CFUNCTYPE(None, ctypes.c_char_p, size, size, numbers, size, numbers, size, size)
-    name = {"f": "spotrs", "d": "dpotrs"}[kind]
-    return called(get_cython_function_address("scipy.linalg.cython_lapack", name))
+    return host_cholesky.solve(L, B) if on_host(L) else B.cholesky_solve(L)
 
 
 def cholesky_inverse(L: Array) -> Array:

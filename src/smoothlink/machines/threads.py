@@ -23,8 +23,8 @@ def single_blas_thread(size: int) -> Iterator[None]:
     """Limits BLAS to one thread for a factorisation of `size` columns, unless it is large.
 
     Factorisations synchronise their threads at every panel. Where another process shares the cores, each of these
-    meetings waits for a thread that is not running: of 2000 columns, 0.42 s on two threads against 0.07 s on one.
-    On idle cores the second thread would save 0.03 s.
+    meetings waits for a thread that is not running: a Cholesky factor of 2000 columns took 0.42 s on two threads of
+    BLAS against 0.07 s on one.
     """
     if size > ONE_THREAD:
         yield
@@ -63,15 +63,20 @@ def limit_threads(threads: int) -> None:
     threadpool_limits(threads)
 
 
+def thread_count() -> int:
+    """Returns how many threads `in_threads` uses: as many as numba has here."""
+    import numba
+
+    return int(numba.get_num_threads())
+
+
 def in_threads(tasks: Iterable[Callable[[], object]]) -> None:
-    """Runs tasks, the next one as soon as a thread is free, in as many threads as numba has here.
+    """Runs tasks, the next one as soon as a thread is free, in `thread_count()` threads.
 
     Each calls BLAS with one thread. The threads of BLAS itself spin for tens of milliseconds after every product, and
     NumPy's and SciPy's BLAS have some each: they take the cores from the compiled loops that follow.
     """
-    import numba
-
-    threads, todo, lock = numba.get_num_threads(), [iter(tasks)], Lock()
+    threads, todo, lock = thread_count(), [iter(tasks)], Lock()
 
     def work() -> None:
         while True:
@@ -118,11 +123,9 @@ def loops_in_threads(tasks: Iterable[Callable[[], object]]) -> None:
 
 def dense_product(A: Any, B: Any) -> Any:
     """Returns A B (n, m): on a device by its library, on the host by `in_threads`."""
-    import numba
-
     if not isinstance(A, np.ndarray):
         return A @ B
-    threads, (n, m) = numba.get_num_threads(), (len(A), B.shape[1])
+    threads, (n, m) = thread_count(), (len(A), B.shape[1])
     if threads == 1 or 2.0 * n * m * A.shape[1] < LEAST_PRODUCT:
         with _one_blas_thread():
             return A @ B
