@@ -1,5 +1,7 @@
 """Random data comes from one seed: `pytest --seed 7` runs every test on other data."""
 
+import gc
+
 import hypothesis
 import numpy as np
 import pytest
@@ -20,6 +22,11 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if "torch" in getattr(item, "fixturenames", ()):
             item.add_marker("torch")
+
+
+def pytest_collection_finish():
+    """Thousands of tests and their modules stay: the garbage collector need not look at them again and again."""
+    gc.freeze()
 
 
 def pytest_runtest_setup(item):

@@ -89,7 +89,11 @@ def test_ctrl_c_ends_a_fit_with_130_and_one_line_and_no_file(tmp_path, rng):
     before = left(tmp_path)
     endless = ["--loss", "logistic", "--set", "loss.passes=1000000"]
     train = [*COMMAND, "train", "train.txt", "-o", "m.safetensors", *endless]
-    process = subprocess.Popen(train, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    before_tests = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+    try:
+        process = subprocess.Popen(train, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    finally:
+        signal.signal(signal.SIGINT, before_tests)
     assert "read in" in process.stderr.readline()
     out, err = interrupted(process)
     assert process.returncode == 130

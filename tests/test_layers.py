@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import smoothlink
@@ -54,19 +55,26 @@ def layer_of(module):
     return height(file if file in set().union(*LAYERS) else parts[0])
 
 
+@cache
+def parsed(path):
+    return ast.parse(path.read_text("utf-8"))
+
+
+@cache
 def imported(path):
     """The absolute names of all modules that a file imports when it runs, wherever in the file."""
-    nodes = [ast.parse(path.read_text("utf-8"))]
+    nodes, names = [parsed(path)], []
     while nodes:
         node = nodes.pop()
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             continue
         nodes += ast.iter_child_nodes(node)
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path} has a relative import"
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
+    return names
 
 
 def test_imports_point_down():
@@ -100,7 +108,7 @@ def test_compiled_functions_use_the_cache_that_may_fail_and_call_no_sort_whose_n
     for path in FILES:
         if path.name != "compiled.py":
             assert not [n for n in imported(path) if re.match(r"numba\.(jit|njit|vectorize|guvectorize)\b", n)], path
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.FunctionDef) and any("compiled" in ast.unparse(d) for d in node.decorator_list):
                 sorts = re.findall(r"\.(?:arg|lex)?sort\(|np\.unique\(|\bsorted\(", ast.unparse(node))
                 assert not sorts, f"{path}: {node.name}"

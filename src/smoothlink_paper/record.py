@@ -15,6 +15,7 @@ import platform
 import tokenize
 from collections.abc import Callable, Iterator
 from datetime import date
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,7 @@ PACKAGES = ("smoothlink", "numpy", "scipy", "scikit-learn", "numba", "optuna")
 FITTING = ("fitting", "joint", "machines", "solve", "steps")  # the folders that decide how a model comes out
 
 
+@cache  # a second or two for a hundred files, and a process runs the code that it began with
 def source() -> str:
     """Returns a digest of the code that fits and predicts: a figure of another one was measured before it changed.
 

@@ -18,7 +18,8 @@ from smoothlink.solve import ConjugateGradient
 from smoothlink.steps.embed import adaptive_embedding, label_embedding
 
 N, D, C, RANK, OVERSAMPLE = 400, 900, 700, 12, 8
-TIGHT = ConjugateGradient(tol=1e-6, preconditioner="diagonal")
+TIGHT = ConjugateGradient(tol=1e-5, preconditioner="diagonal")
+RIDGE = 5.0  # large enough for few iterations, each of which is a round of messages
 
 
 def unscaled(X):
@@ -46,11 +47,11 @@ def rows_on(workers, X, Y, count):
 
 
 def embedded(rows, rank=RANK, oversample=OVERSAMPLE):
-    solve = TIGHT.prepare(rows).at(0.5)
+    solve = TIGHT.prepare(rows).at(RIDGE)
     return label_embedding(rows, rank, solve, np.random.default_rng(3), oversample=oversample), solve
 
 
-@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("count", [1, pytest.param(2, marks=pytest.mark.slow), 3])
 def test_the_embedding_on_any_number_of_workers_is_that_of_one_process(workers, matrices, count):
     """With two groups of columns; W U' does not depend on how directions of about equal strength mix."""
     wide = {"rank": 70, "oversample": 0}
@@ -64,7 +65,7 @@ def test_the_embedding_on_any_number_of_workers_is_that_of_one_process(workers, 
 
 def test_directions_sought_in_blocks_are_those_of_one_process(workers, matrices):
     found = [
-        adaptive_embedding(rows, 24, TIGHT.prepare(rows).at(0.5), np.random.default_rng(3), power=2, block=8)
+        adaptive_embedding(rows, 16, TIGHT.prepare(rows).at(RIDGE), np.random.default_rng(3), power=1, block=8)
         for rows in (rows_on(workers, *matrices, 3), Rows.of(*matrices))
     ]
     np.testing.assert_allclose(found[0].spectrum[:4], found[1].spectrum[:4], rtol=1e-3)
@@ -106,9 +107,9 @@ def test_a_correction_of_the_preconditioner_is_made_on_the_workers(workers, rng)
     here, there = Rows.of(X, Y), rows_on(workers, sp.csr_array(X), Y, 3)
     B = rng.standard_normal((D + 1, 5)).astype(np.float32)
     solver = ConjugateGradient(tol=1e-5, preconditioner="nystrom", rank=20)
-    solves = [solver.prepare(rows).at(0.01) for rows in (there, here)]
+    solves = [solver.prepare(rows).at(0.1) for rows in (there, here)]
     assert relative_error(solves[0](B), solves[1](B)) < 1e-3
-    plain = ConjugateGradient(tol=1e-5, preconditioner="diagonal").prepare(there).at(0.01)
+    plain = ConjugateGradient(tol=1e-5, preconditioner="diagonal").prepare(there).at(0.1)
     plain(B)
     assert solves[0].iterations < plain.iterations / 2
 
@@ -116,7 +117,7 @@ def test_a_correction_of_the_preconditioner_is_made_on_the_workers(workers, rng)
 def test_an_array_that_is_passed_on_from_worker_to_worker_gives_the_same_solution(workers, matrices, rng, monkeypatch):
     X, Y = matrices
     B = rng.standard_normal((D + 1, 3)).astype(np.float32)
-    found = [TIGHT.prepare(rows_on(workers, X, Y, 3)).at(0.5)(B)]
+    found = [TIGHT.prepare(rows_on(workers, X, Y, 3)).at(RIDGE)(B)]
     monkeypatch.setattr(workers, "fetches", 1)
-    found.append(TIGHT.prepare(rows_on(workers, X, Y, 3)).at(0.5)(B))
+    found.append(TIGHT.prepare(rows_on(workers, X, Y, 3)).at(RIDGE)(B))
     assert relative_error(*found) < 1e-4

@@ -23,12 +23,19 @@ from smoothlink.machines.threads import (
 )
 
 
+@pytest.fixture
+def two_blas_threads():
+    """Also where each process of the tests has one."""
+    with threadpool_limits(2, "blas"):
+        yield
+
+
 def blas():
     """The most threads that any BLAS would use."""
     return max((pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"), default=1)
 
 
-def test_small_factorisations_get_one_blas_thread_and_large_ones_all():
+def test_small_factorisations_get_one_blas_thread_and_large_ones_all(two_blas_threads):
     before = blas()
     with single_blas_thread(ONE_THREAD):
         assert blas() == 1
@@ -37,7 +44,7 @@ def test_small_factorisations_get_one_blas_thread_and_large_ones_all():
     assert blas() == before
 
 
-def test_small_fits_get_one_thread_of_either_kind_and_large_ones_all():
+def test_small_fits_get_one_thread_of_either_kind_and_large_ones_all(two_blas_threads):
     before = blas(), numba.get_num_threads()
     with single_thread(SMALL_FIT):
         assert (blas(), numba.get_num_threads()) == (1, 1)
@@ -46,7 +53,7 @@ def test_small_fits_get_one_thread_of_either_kind_and_large_ones_all():
     assert (blas(), numba.get_num_threads()) == before
 
 
-def test_threads_come_back_after_an_error():
+def test_threads_come_back_after_an_error(two_blas_threads):
     before = blas(), numba.get_num_threads()
     with pytest.raises(RuntimeError), single_thread(1.0):
         raise RuntimeError
@@ -86,7 +93,7 @@ def test_parts_follow_each_other_and_cover_everything_once(count, number):
 
 
 @pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="there is one core")
-def test_every_task_runs_once_in_several_threads_with_blas_on_one(rng):
+def test_every_task_runs_once_in_several_threads_with_blas_on_one(two_blas_threads):
     met, threads, seen = Barrier(2, timeout=60), [], []
 
     def task(number):
@@ -101,7 +108,7 @@ def test_every_task_runs_once_in_several_threads_with_blas_on_one(rng):
     assert set(seen) == {1}
 
 
-def test_an_error_of_a_task_is_raised_and_blas_has_its_threads_back():
+def test_an_error_of_a_task_is_raised_and_blas_has_its_threads_back(two_blas_threads):
     before = blas()
 
     def fails():
@@ -118,7 +125,7 @@ def test_tasks_may_run_tasks_of_their_own():
     assert sorted(done) == [(a, b) for a in range(20) for b in range(5)]
 
 
-def test_several_threads_that_limit_blas_at_once_leave_it_as_it_was():
+def test_several_threads_that_limit_blas_at_once_leave_it_as_it_was(two_blas_threads):
     before = blas()
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda _: in_threads([blas] * 3), range(50)))
