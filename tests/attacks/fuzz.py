@@ -2,10 +2,11 @@
 smoothlink's own, in at most 5 seconds and 500 MB, and files with checksums are never read as something else.
 
     make fuzz                                              an hour
+    python tests/attacks/fuzz.py --inputs 1000000          so many inputs, however long it takes
     python tests/attacks/fuzz.py --minutes 5 --only npz    some targets; --list names them
 
 Inputs that fail are written to a folder, with the error beside them; each belongs into tests/attacks once it is mended.
-Case i of a seed is always the same input: `--seed 1 --first 4711 --cases 1` repeats one.
+Case i of a seed is always the same input: `--seed 1 --first 4711 --inputs 1` repeats one.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import functools
 import io
 import json
 import logging
+import math
 import os
 import random
 import shutil
@@ -36,13 +38,14 @@ if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
 
 import numpy as np
-from hostile import COMPRESS, SECONDS, archive, limited
+from hostile import COMPRESS, SECONDS, archive, limited, memory_folder
 
 from smoothlink.data.read import Data, read, write
 from smoothlink.errors import SmoothLinkError
 
 ROUND = 20_000  # cases of one process
 HANG = 20.0  # seconds without a new case, after which a process is killed
+OUTCOMES = *_, FAILED = "read", "refused", "failed"
 TOKENS = [
     *(
         b"\0",
@@ -113,6 +116,7 @@ class Target(NamedTuple):
 
 
 GROWN_BYTES = 400_000  # by which a change may make an input larger
+GROWN_LINES = (*[100] * 9, *[3000] * 2, 30_000)  # were there as many of each, they would take two thirds of all time
 
 
 def mutated(content: bytes, chance: random.Random) -> bytes:
@@ -141,7 +145,7 @@ def mutated(content: bytes, chance: random.Random) -> bytes:
             case 8 if b"\n" in made[at:]:  # very many lines that differ by a number
                 start, end = made.rfind(b"\n", 0, at) + 1, made.index(b"\n", at) + 1
                 before, after = made[start:at], made[at:end]
-                count = min(chance.choice((100, 3000, 30_000)), GROWN_BYTES // (len(before) + len(after) + 5))
+                count = min(chance.choice(GROWN_LINES), GROWN_BYTES // (len(before) + len(after) + 5))
                 made[start:start] = b"".join(b"%s%d%s" % (before, i, after) for i in range(count))
             case _:
                 other = chance.randrange(len(made) + 1)
@@ -453,8 +457,7 @@ def attack(seed: int, cases: range, minutes: float, only: list[str], progress: P
     for name in names:
         sound_result(name)
     counts: Counter[str] = Counter()
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(limited(seconds=1e9))
+    with limited(seconds=1e9):
         for case in cases:
             if time.monotonic() > end:
                 break
@@ -463,12 +466,13 @@ def attack(seed: int, cases: range, minutes: float, only: list[str], progress: P
             with tempfile.TemporaryDirectory() as folder:
                 began = time.process_time()
                 try:
-                    counts[f"{name}: {run_case(name, seed, case, Path(folder))}"] += 1
+                    outcome = run_case(name, seed, case, Path(folder))
                     if (taken := time.process_time() - began) > SECONDS:
                         raise AssertionError(f"it took {taken:.1f} s")
                 except Exception:
                     save_find(finds, seed, case, name, Path(folder), traceback.format_exc())
-                    counts[f"{name}: found"] += 1
+                    outcome = FAILED
+            counts[f"{name}: {outcome}"] += 1
     progress.write_text(json.dumps([None, "", counts]))
 
 
@@ -481,13 +485,15 @@ def save_find(finds: Path, seed: int, case: int, name: str, folder: Path | None,
     (target / "error.txt").write_text(error)
 
 
-def campaign(seed: int, first: int, cases: int | None, minutes: float, only: list[str], finds: Path) -> int:
-    """Runs rounds of cases in processes of their own until the time is over; returns how many inputs failed."""
-    end, totals, begun = time.monotonic() + 60 * minutes, Counter[str](), first
-    with tempfile.TemporaryDirectory() as scratch:
+def campaign(seed: int, first: int, inputs: int | None, minutes: float, only: list[str], finds: Path) -> int:
+    """Runs rounds of cases in processes of their own until there were so many inputs, or the time is over; returns how
+    many failed."""
+    began, totals, begun = time.monotonic(), Counter[str](), first
+    end, last = began + 60 * minutes, math.inf if inputs is None else first + inputs
+    with tempfile.TemporaryDirectory(dir=memory_folder()) as scratch:
         progress = Path(scratch, "progress")
-        while time.monotonic() < end and (cases is None or begun < first + cases):
-            stop = begun + ROUND if cases is None else min(begun + ROUND, first + cases)
+        while time.monotonic() < end and begun < last:
+            stop = int(min(begun + ROUND, last))
             arguments = ["--child", str(begun), str(stop), str(progress), "--seed", str(seed), "--finds", str(finds)]
             arguments += ["--minutes", str((end - time.monotonic()) / 60)]
             environment = {"MALLOC_ARENA_MAX": "1", "ARROW_DEFAULT_MEMORY_POOL": "system", "TMPDIR": scratch}
@@ -504,13 +510,23 @@ def campaign(seed: int, first: int, cases: int | None, minutes: float, only: lis
             if case is not None:
                 what = f"no new case for {HANG:.0f} s" if killed else f"the process ended with {child.returncode}"
                 save_find(finds, seed, case, name, None, f"{what}\n")
-                totals[f"{name}: found"] += 1
+                totals[f"{name}: {FAILED}"] += 1
                 begun = case + 1
-            done = sum(totals.values())
-            print(f"{done:,} inputs, {sum(n for k, n in totals.items() if k.endswith('found'))} failed", flush=True)
-    for key in sorted(totals):
-        print(f"{totals[key]:>10,}  {key}")
-    return sum(n for key, n in totals.items() if key.endswith("found"))
+            print(summed_up(totals, time.monotonic() - began), flush=True)
+    print(f"\n{'target':<32}" + "".join(f"{outcome:>12}" for outcome in OUTCOMES))
+    for name in only:
+        print(f"{name:<32}" + "".join(f"{totals[f'{name}: {outcome}']:>12,}" for outcome in OUTCOMES))
+    print(summed_up(totals, time.monotonic() - began))
+    return failures(totals)
+
+
+def failures(totals: Counter[str]) -> int:
+    return sum(count for key, count in totals.items() if key.endswith(FAILED))
+
+
+def summed_up(totals: Counter[str], seconds: float) -> str:
+    rate = totals.total() / max(seconds, 1e-9)
+    return f"{totals.total():,} inputs in {seconds:,.0f} s ({rate:,.0f} per second), {failures(totals)} failed"
 
 
 def wait_for(child: subprocess.Popen[bytes], progress: Path) -> bool:
@@ -530,8 +546,8 @@ def wait_for(child: subprocess.Popen[bytes], progress: Path) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=60.0)
-    parser.add_argument("--cases", type=int, help="how many; without it, as many as the time allows")
+    parser.add_argument("--minutes", type=float, help="at most so long; an hour where no --inputs are given")
+    parser.add_argument("--inputs", type=int, help="so many; without it, as many as the time allows")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="targets, with commas between them")
@@ -543,11 +559,12 @@ def main() -> None:
         print("\n".join(targets()))
         return
     only = given.only.split(",") if given.only else list(targets())
+    minutes = given.minutes or (60.0 if given.inputs is None else math.inf)
     if given.child:
         first, stop, progress = given.child
-        attack(given.seed, range(int(first), int(stop)), given.minutes, only, Path(progress), Path(given.finds))
+        attack(given.seed, range(int(first), int(stop)), minutes, only, Path(progress), Path(given.finds))
         return
-    failed = campaign(given.seed, given.first, given.cases, given.minutes, only, Path(given.finds))
+    failed = campaign(given.seed, given.first, given.inputs, minutes, only, Path(given.finds))
     raise SystemExit(f"{failed} inputs failed; they are in {given.finds}." if failed else 0)
 
 
