@@ -43,7 +43,7 @@ class StoredSums(NamedTuple):
             raise ModelFileError(f"{self.path} holds the sums of another model or of another version of it.\n{AGAIN}")
         try:
             return KINDS[meta["kind"]].from_arrays(loaded.arrays, meta, model)
-        except (KeyError, TypeError, ValueError, IndexError) as error:
+        except (KeyError, TypeError, ValueError, IndexError, OverflowError, AttributeError) as error:
             raise ModelFileError(
                 f"{self.path} is a smoothlink file, but holds no sums ({error!r}).\n{AGAIN}"
             ) from error
