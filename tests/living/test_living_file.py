@@ -8,9 +8,11 @@ import time
 
 import numpy as np
 import pytest
+from commands import FIXED, labelled, run, succeed
 from small import fixed, words
 
-from smoothlink import DataError, ModelFileError, load
+from smoothlink import DataError, ModelFileError, load, modelfile
+from smoothlink.data.read import write
 from smoothlink.living.journal import line_of
 from smoothlink.living.living_file import LivingFile
 
@@ -235,3 +237,49 @@ def test_thirty_thousand_labels_are_added_in_seconds(saved):
         named.add_labels(["x", "7"])
     with pytest.raises(ValueError, match="pass how many"):
         model.add_labels(["x"])
+
+
+def test_what_killed_processes_left_of_sums_goes_with_the_next_save(saved):
+    path, X, Y = saved
+    left = [path.with_name(f".m-sums-{'0' * 15}{j}.safetensors.part") for j in range(2)]
+    other = path.with_name(f".n-sums-{'0' * 16}.safetensors.part")
+    for one in (*left, other):
+        one.write_bytes(b"part")
+    with LivingFile(path) as living:
+        living.update(X[100:], Y[100:])
+        living.save()
+    assert not any(one.exists() for one in left)
+    assert other.exists()
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_an_error_while_the_model_is_written_leaves_one_file_of_sums_which_is_its_own(saved, monkeypatch, after):
+    path, X, Y = saved
+    write = modelfile.save_file
+
+    def fail(*given):
+        if after:  # the model was replaced, and its folder could not be flushed
+            write(*given)
+        raise OSError(28, "No space left on device")
+
+    with LivingFile(path) as living:
+        living.update(X[100:], Y[100:])
+        monkeypatch.setattr(modelfile, "save_file", fail)
+        with pytest.raises(OSError, match="No space"):
+            living.save()
+    assert sums_file(path).exists()
+    with LivingFile(path) as living:
+        assert living.model.summary_["rows"] == 120
+
+
+def test_an_error_after_rows_were_added_says_not_to_add_them_again(tmp_path, rng):
+    data = labelled(rng)
+    for name in ("a.txt", "b.txt"):
+        write(data, tmp_path / name)
+    succeed("train", tmp_path / "a.txt", "-o", tmp_path / "m.safetensors", *FIXED, "--updatable")
+    ran = run("update", tmp_path / "m.safetensors", tmp_path / "b.txt", tmp_path / "c.txt")
+    assert ran.code == 1
+    assert "b.txt: the model or its journal has these rows: do not add them again." in ran.err
+    assert succeed("update", tmp_path / "m.safetensors", tmp_path / "b.txt", "--json").json["rows"] == 180
+    ran = run("update", tmp_path / "m.safetensors", tmp_path / "c.txt")
+    assert "again." not in ran.err
