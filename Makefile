@@ -54,12 +54,13 @@ torture: torture-serve
 	$(BIN)/python tests/torture/allocations.py
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python tests/torture/cluster.py
-	$(BIN)/python tests/torture/forged_models.py --seconds 3600 --files 100000
+	$(BIN)/python tests/torture/forged_models.py --files 100000
 
-# Mutated inputs of every reader, of model files and of every route of the server, for an hour: `make fuzz MINUTES=5`.
+# Mutated inputs of every reader, of model files and of every route of the server, for an hour: `make fuzz MINUTES=5` for
+# five minutes, `make fuzz INPUTS=1000000` for so many inputs.
 MINUTES ?= 60
 fuzz: $(VENV)/dev
-	$(BIN)/python -W ignore tests/attacks/fuzz.py --minutes $(MINUTES)
+	$(BIN)/python -W ignore tests/attacks/fuzz.py $(if $(INPUTS),--inputs $(INPUTS),--minutes $(MINUTES))
 
 check: $(VENV)/dev
 	$(BIN)/ruff check .

@@ -252,6 +252,7 @@ def test_rows_that_are_given_take_the_place_of_held_out_rows(vectors):
         (lambda text: text.replace('"model": "', '"model": "0'), "of another model"),
         (lambda text: text.replace('"tests"', '"test"'), "damaged"),
         (lambda text: text.replace('"sums": [', '"sums": [1, '), "damaged"),
+        (lambda text: text.replace('"tests": {', '"tests": [' + "[" * 100_000), "no file of a watch"),
     ],
 )
 def test_a_state_that_does_not_fit_is_refused(vectors, tmp_path, change, message):
@@ -262,6 +263,27 @@ def test_a_state_that_does_not_fit_is_refused(vectors, tmp_path, change, message
     path.write_text(change(path.read_text()))
     with pytest.raises(DataError, match=message):
         Watch.load(model, path)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("tests", []), ("tests", {}), ("tests", {"top": [[], [], 0.0, 0.0, 0]}), ("false_alarms", 0), ("words", 7)),
+        *(("words", ["1", "x"]), ("lengths", None), ("sums", [1, 2, 3, 4, 5, 6]), ("words_before", [None, 1])),
+        *(("before", [1, 2, 3, 4, 5, 6, 7, 8]), ("before", 10**30)),
+    ],
+)
+def test_a_state_with_other_values_is_refused(vectors, field, value):
+    model, X, _ = vectors
+    watch = Watch(model, reference=X[:50])
+    watch.add(X)
+    with pytest.raises(DataError, match="damaged"):
+        Watch.resumed(model, watch.state() | {field: value})
+    for name, (counts, capital, log, highest, rows) in watch.state()["tests"].items():
+        for numbers in (["a", highest, rows], [log, float("nan"), rows], [log, highest, 10**30], [log, highest, -1]):
+            tests = {name: [counts, capital, *numbers]}
+            with pytest.raises(DataError, match="damaged"):
+                Watch.resumed(model, watch.state() | {"tests": tests})
 
 
 def test_no_rows_and_other_features_are_errors(vectors, texts):

@@ -359,20 +359,32 @@ class Watch:
             before = fitted.reference if given is None else Reference(*(as_array(v) for v in given))
             if before is None:
                 raise ValueError("before")
+            check_reference(before, fitted.n_labels)
             watch.before = before
-            watch.words_before = None if words is None else np.array(words)
-            watch.words, watch.lengths = np.array(state["words"]), np.array(state["lengths"])
+            watch.words_before = None if words is None else amounts(words, 2)
+            watch.words, watch.lengths = amounts(state["words"], 2), amounts(state["lengths"], BINS)
             watch.sums = RowSums(*(as_array(value) for value in state["sums"]))
-            watch.test = SequentialTest({}, float(state["false_alarms"]))
-            for name, (counts, capital, *numbers) in state["tests"].items():
-                test = watch.test.tests[name] = Martingale(np.array(counts))
-                test.capital, (test.log, test.highest, test.rows) = np.array(capital), numbers
-                fits = test.counts.shape == (BINS,) and test.capital.shape == (len(JUMPS), len(SLOPES))
-                if not fits or name not in BINNED:
+            amounts(watch.sums.hits, len(KS)), amounts(watch.sums.labels, fitted.n_labels)
+            amounts([watch.sums.found, watch.sums.predicted, watch.sums.true], 3)
+            check_value("false_alarms", state["false_alarms"], RATE)
+            watch.test = SequentialTest({}, state["false_alarms"])
+            rows = [watch.sums.rows]
+            for name, (counts, capital, log, highest, seen) in state["tests"].items():
+                test = watch.test.tests[name] = Martingale(amounts(counts, BINS))
+                test.capital, test.log, test.highest, test.rows = (
+                    amounts(capital, *test.capital.shape),
+                    log,
+                    highest,
+                    seen,
+                )
+                rows.append(seen)
+                if name not in BINNED or not all(
+                    type(number) is float and number < math.inf for number in (log, highest)
+                ):
                     raise ValueError(name)
-            if len(watch.sums.labels) != fitted.n_labels or not watch.test.tests or watch.lengths.shape != (BINS,):
-                raise ValueError("labels")
-        except (KeyError, TypeError, ValueError) as error:
+            if not watch.test.tests or not all(type(count) is int and 0 <= count < 2**53 for count in rows):
+                raise ValueError("tests")
+        except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
             raise DataError("The state of the watch is damaged.\nBegin a new watch.") from error
         return watch
 
@@ -388,7 +400,7 @@ class Watch:
         try:
             with open(path, "rb") as stream:
                 state = json.loads(stream.read())
-        except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        except (ValueError, RecursionError) as error:
             raise DataError(f"{os.fspath(path)} is no file of a watch, or was cut short.\n{remedy}") from error
         try:
             return cls.resumed(model, state if isinstance(state, dict) else {})
@@ -451,6 +463,26 @@ def as_array(value: Any) -> Any:
             raise ValueError(kind)
         return np.array(numbers, kind)
     return math.nan if value is None else value
+
+
+def amounts(values: Any, *shape: int) -> Array:
+    """Returns numbers of this shape; raises ValueError where one is missing, negative or not finite."""
+    found = np.array(values, np.float64)
+    if found.shape != shape or not np.isfinite(found).all() or (found < 0).any():
+        raise ValueError("numbers")
+    return found
+
+
+def check_reference(reference: Reference, c: int) -> None:
+    """Raises ValueError unless a reference is one of c labels."""
+    sizes: dict[str, int] = {"top": BINS, "frequency": BINS, "length": BINS, "labels": c}
+    for name, size in sizes.items():
+        if name != "length" or reference.length is not None:
+            amounts(getattr(reference, name), size)
+    if np.shape(reference.by_size) != (2,) or not np.isfinite(reference.by_size).all():
+        raise ValueError("sizes")
+    if not all(isinstance(number, float) for number in reference.numbers):
+        raise ValueError("numbers")
 
 
 def fingerprint(model: Model) -> str:

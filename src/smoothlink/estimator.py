@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import sys
 import warnings
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast, overload
@@ -41,6 +42,7 @@ from smoothlink.conformal import (
 )
 from smoothlink.device_model import DeviceCopy
 from smoothlink.distributed import current
+from smoothlink.errors import DataError
 from smoothlink.fitting.checks import check_task, check_weights, few_rows_notes
 from smoothlink.fitting.holdout import ConformalRows, conformal_rows, one_of_each
 from smoothlink.fitting.prepare import feature_count
@@ -387,10 +389,11 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
         else:
             given: Any = [] if isinstance(names, Integral) else names
             new = [given] if isinstance(given, str) else list(given)
-            twice = [name for j, name in enumerate(new) if name in known or name in new[:j]]
+            taken, counts = set(known), Counter(new)
+            twice = [name for name in new if name in taken or counts[name] > 1]
             if not new or twice:
                 what = f"has the label {twice[0]!r} already" if twice else "names its labels"
-                raise ValueError(f"The model {what}; pass a list of names that are new.")
+                raise DataError(f"The model {what}; pass a list of names that are new.")
         add_labels(self, new)
         report(self, labels_added=[str(name) for name in new])
         return self

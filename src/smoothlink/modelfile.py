@@ -102,30 +102,46 @@ def save(
     path = Path(path)
     replaced = shards_of(path) | sums_of(path)
     sums = saved_sums(classifier, path)
-    model = classifier.model_  # with all rows folded in
-    dtype = dtype or classifier._stored_dtype or default_dtype(model)
-    arrays, meta = model_arrays(classifier, dtype, prune), {**model_meta(classifier), "dtype": dtype, **sums}
-    conformal = conformal_to_save(classifier, dtype, prune)
-    if conformal is not None:
-        values = (
-            conformal.indptr,
-            conformal.labels,
-            conformal.probabilities,
-            conformal.confidence,
-            conformal.precision,
-        )
-        arrays |= dict(zip(CONFORMAL_ARRAYS, values, strict=True))
-        meta["conformal"] = {"void": conformal.void}
-    if text is not None:
-        arrays, meta = {**arrays, **text.arrays}, {**meta, "text": text.meta}
-    check_sound(arrays, path)
-    V = model.V.store(path, "int8" if dtype == "int4" and not int4_decoder(model) else dtype)
-    check_sound(V.arrays, path)
-    save_file(path, {**arrays, **V.arrays}, {**meta, **V.meta})
+    with removed_unless_named(path, {one["file"] for one in sums.values()} - replaced):
+        model = classifier.model_  # with all rows folded in
+        dtype = dtype or classifier._stored_dtype or default_dtype(model)
+        arrays, meta = model_arrays(classifier, dtype, prune), {**model_meta(classifier), "dtype": dtype, **sums}
+        conformal = conformal_to_save(classifier, dtype, prune)
+        if conformal is not None:
+            values = (
+                conformal.indptr,
+                conformal.labels,
+                conformal.probabilities,
+                conformal.confidence,
+                conformal.precision,
+            )
+            arrays |= dict(zip(CONFORMAL_ARRAYS, values, strict=True))
+            meta["conformal"] = {"void": conformal.void}
+        if text is not None:
+            arrays, meta = {**arrays, **text.arrays}, {**meta, "text": text.meta}
+        check_sound(arrays, path)
+        V = model.V.store(path, "int8" if dtype == "int4" and not int4_decoder(model) else dtype)
+        check_sound(V.arrays, path)
+        save_file(path, {**arrays, **V.arrays}, {**meta, **V.meta})
     kept = {*V.meta.get("shards", ()), *(one["file"] for one in sums.values())}
     for name in replaced - kept:
         with suppress(OSError):  # Windows removes no file that is mapped
             (path.parent / name).unlink()
+    store.remove_abandoned_sums(path)
+
+
+@contextmanager
+def removed_unless_named(path: Path, sums: set[str]) -> Iterator[None]:
+    """Removes these new files of sums after an error; where the model file was replaced before it and names one of
+    them, the others."""
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError, ModelFileError):
+            named = load_file(path).meta.get("sums", {}).get("file") if path.exists() else None
+            for name in sums_of(path) - {named} if named in sums else sums:
+                (Path(os.path.realpath(path)).parent / name).unlink()
+        raise
 
 
 def conformal_to_save(classifier: SmoothLinkClassifier, dtype: str, prune: float) -> Conformal | None:

@@ -2,10 +2,11 @@
 smoothlink's own, in at most 5 seconds and 500 MB, and files with checksums are never read as something else.
 
     make fuzz                                              an hour
+    python tests/attacks/fuzz.py --inputs 1000000          so many inputs, however long it takes
     python tests/attacks/fuzz.py --minutes 5 --only npz    some targets; --list names them
 
 Inputs that fail are written to a folder, with the error beside them; each belongs into tests/attacks once it is mended.
-Case i of a seed is always the same input: `--seed 1 --first 4711 --cases 1` repeats one.
+Case i of a seed is always the same input: `--seed 1 --first 4711 --inputs 1` repeats one.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import functools
 import io
 import json
 import logging
+import math
 import os
 import random
 import shutil
@@ -28,21 +30,24 @@ import traceback
 import warnings
 import zipfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from multiprocessing.util import Finalize
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
 
 import numpy as np
-from hostile import COMPRESS, SECONDS, archive, limited
+from hostile import COMPRESS, SECONDS, archive, limited, memory_folder, with_other_value
 
 from smoothlink.data.read import Data, read, write
 from smoothlink.errors import SmoothLinkError
 
 ROUND = 20_000  # cases of one process
-HANG = 20.0  # seconds without a new case, after which a process is killed
+HANG = 60.0  # seconds without a new case, after which a process is killed; busy cores take their time
+OUTCOMES = *_, FAILED = "read", "refused", "failed"
 TOKENS = [
     *(
         b"\0",
@@ -110,9 +115,11 @@ class Target(NamedTuple):
     sealed: bool = False  # whether an input must be refused unless it is read as the sound one
     unpack: Callable[[bytes], dict[str, bytes]] | None = None  # an archive whose files are mutated
     pack: Callable[[dict[str, bytes]], bytes] | None = None
+    beside: Mapping[str, bytes] = MappingProxyType({})  # files that are there and not mutated
 
 
 GROWN_BYTES = 400_000  # by which a change may make an input larger
+GROWN_LINES = (*[100] * 9, *[3000] * 2, 30_000)  # were there as many of each, they would take two thirds of all time
 
 
 def mutated(content: bytes, chance: random.Random) -> bytes:
@@ -141,12 +148,21 @@ def mutated(content: bytes, chance: random.Random) -> bytes:
             case 8 if b"\n" in made[at:]:  # very many lines that differ by a number
                 start, end = made.rfind(b"\n", 0, at) + 1, made.index(b"\n", at) + 1
                 before, after = made[start:at], made[at:end]
-                count = min(chance.choice((100, 3000, 30_000)), GROWN_BYTES // (len(before) + len(after) + 5))
+                count = min(chance.choice(GROWN_LINES), GROWN_BYTES // (len(before) + len(after) + 5))
                 made[start:start] = b"".join(b"%s%d%s" % (before, i, after) for i in range(count))
             case _:
                 other = chance.randrange(len(made) + 1)
                 made[at : at + size] = made[other : other + size]
     return bytes(made)
+
+
+@functools.cache
+def fields_of(content: bytes) -> dict[str, Any]:
+    """Returns the fields of an object of JSON, of which one may have another value; of other contents none."""
+    with contextlib.suppress(ValueError):
+        found = json.loads(content)
+        return found if isinstance(found, dict) else {}
+    return {}
 
 
 # What is read
@@ -344,14 +360,118 @@ def with_header(parts: dict[str, bytes]) -> bytes:
     return len(parts["header"]).to_bytes(8, "little") + parts["header"] + parts["arrays"]
 
 
+def of_living_models() -> dict[str, Target]:
+    """Returns the files of models that are updated: sums or replayed rows, journals, new rows and labels, watches."""
+    from commands import FIXED, labelled, succeed
+    from served import vector_model
+    from small import words
+
+    import smoothlink
+    from smoothlink.cli.living_commands import read_rows
+    from smoothlink.cli.screen import Screen
+    from smoothlink.data.matching import Reading, names_in
+    from smoothlink.drift import Watch
+    from smoothlink.living.changes import state_of
+    from smoothlink.living.journal import record_of
+    from smoothlink.living.living_file import LivingFile
+
+    X, Y = words(np.random.default_rng(7), n=12)
+    found = {}
+
+    def saved(model: Any, change: Callable[[LivingFile], object]) -> tuple[dict[str, bytes], dict[str, bytes]]:
+        """Returns the files of a model, and its journal after a change."""
+        with tempfile.TemporaryDirectory() as folder:
+            model.save(Path(folder, "m.safetensors"))
+            files = {p.name: p.read_bytes() for p in Path(folder).iterdir()}
+            with LivingFile(Path(folder, "m.safetensors")) as living:
+                change(living)
+            return files, {"m.journal": Path(folder, "m.journal").read_bytes()}
+
+    def known(folder: Path) -> Any:
+        model = smoothlink.load(folder / "m.safetensors", verify="now")
+        arrays, meta = state_of(model).to_arrays()
+        return meta, {name: array.tobytes() for name, array in arrays.items()}, model.update(X, Y).predict(X).tobytes()
+
+    def replayed(folder: Path) -> Any:
+        """Applies a journal, which may have lost its last lines, as a kill does."""
+        with LivingFile(folder / "m.safetensors") as living:
+            living.model.predict_proba(X)
+            lines = [json.dumps(record_of(batch)) for batch in living.journal.batches]
+        assert lines == sound_lines[: len(lines)], "the change was not noticed"
+
+    def changed_by(use: Callable[[LivingFile, Path], object]) -> Callable[[Path], Any]:
+        def opened(folder: Path) -> Any:
+            with LivingFile(folder / "m.safetensors") as living:
+                use(living, folder)
+                living.save()
+            return smoothlink.load(folder / "m.safetensors", verify="now").predict_proba(X)
+
+        return opened
+
+    def add_rows(living: LivingFile, folder: Path) -> None:
+        rows = read_rows(living, str(folder / "a.txt"), Reading(), Screen(True), strict=False)
+        living.update(rows.rows, rows.labels, names=rows.names)
+
+    def forget_rows(living: LivingFile, folder: Path) -> None:
+        rows = read_rows(living, str(folder / "a.txt"), Reading(), Screen(True), strict=False)
+        living.forget(rows.rows, rows.labels)
+
+    def add_labels(living: LivingFile, folder: Path) -> None:
+        living.add_labels(names_in(str(folder / "names.txt"), None, "label"))
+
+    def watched(folder: Path) -> Any:
+        watch = Watch.load(model, folder / "w.json")
+        watch.add(X)
+        watch.save(folder / "w.json")
+
+    def some_changes(living: LivingFile) -> None:
+        living.update(X[:2], Y[:2])
+        living.add_labels(1)
+        living.update(X[2:4], np.column_stack([Y[2:4], [1, 0]]))
+
+    model = vector_model(updatable=True, calibrate=True)
+    files, journal = saved(model, some_changes)
+    with tempfile.TemporaryDirectory() as folder:
+        for file, content in {**files, **journal}.items():
+            Path(folder, file).write_bytes(content)
+        with LivingFile(Path(folder, "m.safetensors")) as living:
+            sound_lines = [json.dumps(record_of(batch)) for batch in living.journal.batches]
+    by_steps, _ = saved(vector_model(updatable=True, calibrate=True, loss="logistic"), lambda living: None)
+    for kind, both in {"sums": files, "replayed rows": by_steps}.items():
+        sums = {name: content for name, content in both.items() if "-sums-" in name}
+        found[kind] = Target(sums, known, sealed=True, beside=both)
+        found[f"header of {kind}"] = found[kind]._replace(unpack=header_of, pack=with_header)
+    found["journal"] = Target(journal, replayed, beside=files)
+    data = labelled(np.random.default_rng(3), 20, 40, 6)
+    with tempfile.TemporaryDirectory() as folder:
+        write(data, Path(folder, "a.txt"))
+        succeed("train", Path(folder, "a.txt"), "-o", Path(folder, "m.safetensors"), *FIXED, "--updatable")
+        named = {p.name: p.read_bytes() for p in Path(folder).glob("m*.safetensors")}
+    rows = written("a.txt", data._replace(X=data.X[:3], Y=data.Y[:3]))
+    found["rows of an update"] = Target(rows, changed_by(add_rows), beside=named)
+    found["rows to forget"] = Target(rows, changed_by(forget_rows), beside=named)
+    found["new labels"] = Target({"names.txt": b"label9\nlabel10\n"}, changed_by(add_labels), beside=named)
+    watch = Watch(model)
+    watch.add(X)
+    found["state of a watch"] = Target({"w.json": json.dumps(watch.state()).encode()}, watched)
+    return found
+
+
 def of_requests() -> dict[str, Target]:
     """Returns the routes of the server: the body of a request, or its query, is a file."""
     from served import client, text_model, vector_model
 
-    def send(path: str, model: Callable[[], Any], header: dict[str, str]) -> Callable[[Path], Any]:
+    from smoothlink.modelfile import load
+    from smoothlink.serve import ServerSettings
+    from smoothlink.serve.updater import Updater, start
+    from smoothlink.serve.updates import UpdateClient
+
+    def send(path: str, served: Callable[[], Any], header: dict[str, str], sound: bytes) -> Callable[[Path], Any]:
         def use(folder: Path) -> Any:
             body = (folder / "body").read_bytes()
-            made = opened(model)
+            made = opened(served)
+            if path == "/forget":  # there is something to forget
+                assert made.post("/update", content=sound, headers=header).status_code == 200
             if path.endswith("?"):
                 answer = made.get(path + "".join(c for c in body.decode("latin-1") if c.isprintable()))
             else:
@@ -364,26 +484,58 @@ def of_requests() -> dict[str, Target]:
         return use
 
     @functools.cache
-    def opened(model: Callable[[], Any]) -> Any:
-        return client(model()).__enter__()
+    def opened(served: Callable[[], Any]) -> Any:
+        return served().__enter__()
+
+    def texts_served() -> Any:
+        return client(text_model())
+
+    def vectors_served() -> Any:
+        return client(vector_model())
+
+    def updated(model: Any) -> Any:
+        """Returns the application with its updater; rows that the model learns stay until the process ends."""
+        folder = Path(tempfile.mkdtemp())
+        Finalize(None, shutil.rmtree, (folder, True), exitpriority=-1)  # after that of its socket
+        model.save(folder / "m.safetensors")
+        start(Updater(str(folder / "m.safetensors"), folder))
+        updates = UpdateClient(str(folder), load)
+        return client(updates.model, ServerSettings(store=str(folder)), updates=updates)
+
+    def texts_updated() -> Any:
+        return updated(text_model(updatable=True))
+
+    def vectors_updated() -> Any:
+        return updated(vector_model(updatable=True))
 
     as_json, as_bytes = {"content-type": "application/json"}, {"content-type": "application/octet-stream"}
     lines = b'{"columns": ["text", "labels"], "labels": "labels"}\n["iron", ["metal"]]\n["plum", ["fruit", "colour"]]\n'
+    two = b'{"texts": ["iron tin", "plum red"], "labels": [["metal", "odd"], ["fruit"]]}'
+    one = b'{"vectors": [{"indices": [0, 7], "values": [1, 2.5]}], "labels": [["0", "3"]]}'
     bodies = {
-        "/predict": (text_model, as_json, b'{"texts": ["iron tin", "plum"], "k": 2, "only": ["metal"]}'),
+        "/predict": (texts_served, as_json, b'{"texts": ["iron tin", "plum"], "k": 2, "only": ["metal"]}'),
         "/predict of vectors": (
-            vector_model,
+            vectors_served,
             as_json,
             b'{"vectors": [{"indices": [0, 7], "values": [1, 2.5]}], "threshold": 0.25}',
         ),
-        "/explain": (text_model, as_json, b'{"text": "iron plum", "labels": ["metal"], "top": 3}'),
-        "/labels?": (text_model, {}, b"q=me&offset=0&limit=2&vocabulary=false"),
-        "/table?kind=csv&name=a.csv": (text_model, as_bytes, b"text,labels\niron and tin,metal\nplum,fruit\n"),
-        "/table/file?kind=xlsx": (text_model, {"content-type": "application/x-ndjson"}, lines),
+        "/explain": (texts_served, as_json, b'{"text": "iron plum", "labels": ["metal"], "top": 3}'),
+        "/labels?": (texts_served, {}, b"q=me&offset=0&limit=2&vocabulary=false"),
+        "/table?kind=csv&name=a.csv": (texts_served, as_bytes, b"text,labels\niron and tin,metal\nplum,fruit\n"),
+        "/table/file?kind=xlsx": (texts_served, {"content-type": "application/x-ndjson"}, lines),
+        "/update": (texts_updated, as_json, two),
+        "/update of vectors": (vectors_updated, as_json, one),
+        "/forget": (texts_updated, as_json, two),
+        "/forget of vectors": (vectors_updated, as_json, one),
+        "/corrections": (
+            texts_updated,
+            as_json,
+            b'{"text": "iron plum", "labels": ["metal"], "id": "7", "file": "a.csv"}',
+        ),
     }
     return {
-        name: Target({"body": body}, send(name.partition(" ")[0], model, header))
-        for name, (model, header, body) in bodies.items()
+        name: Target({"body": body}, send(name.partition(" ")[0], served, header, body))
+        for name, (served, header, body) in bodies.items()
     }
 
 
@@ -391,7 +543,7 @@ class RefusedError(SmoothLinkError):
     """A request that got a status of 400 to 499."""
 
 
-GROUPS = (of_numbers, of_texts, of_settings_and_vocabularies, of_models, of_requests)
+GROUPS = (of_numbers, of_texts, of_settings_and_vocabularies, of_models, of_living_models, of_requests)
 
 
 @functools.cache
@@ -405,13 +557,17 @@ def targets() -> dict[str, Target]:
 def make_input(target: Target, folder: Path, chance: random.Random) -> None:
     """Writes the sound files with one of them mutated."""
     changed = chance.choice(sorted(target.sound))
-    for name, content in target.sound.items():
+    for name, content in {**target.beside, **target.sound}.items():
         if name == changed and target.unpack is not None and target.pack is not None:
             parts = target.unpack(content)
             part = chance.choice(sorted(parts))
             content = target.pack({**parts, part: mutated(parts[part], chance)})
         elif name == changed:
-            content = mutated(content, chance)
+            fields = fields_of(content)
+            if fields and chance.random() < 0.5:
+                content = json.dumps(with_other_value(fields, chance)).encode()
+            else:
+                content = mutated(content, chance)
         (folder / name).parent.mkdir(exist_ok=True, parents=True)
         (folder / name).write_bytes(content)
 
@@ -421,7 +577,7 @@ def sound_result(name: str) -> Any:
     """Returns what the sound input is read as; imports and compiles what reading needs."""
     with tempfile.TemporaryDirectory() as folder:
         target = targets()[name]
-        for file, content in target.sound.items():
+        for file, content in {**target.beside, **target.sound}.items():
             Path(folder, file).parent.mkdir(exist_ok=True, parents=True)
             Path(folder, file).write_bytes(content)
         return target.use(Path(folder))
@@ -453,8 +609,7 @@ def attack(seed: int, cases: range, minutes: float, only: list[str], progress: P
     for name in names:
         sound_result(name)
     counts: Counter[str] = Counter()
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(limited(seconds=1e9))
+    with limited(seconds=1e9):
         for case in cases:
             if time.monotonic() > end:
                 break
@@ -463,12 +618,13 @@ def attack(seed: int, cases: range, minutes: float, only: list[str], progress: P
             with tempfile.TemporaryDirectory() as folder:
                 began = time.process_time()
                 try:
-                    counts[f"{name}: {run_case(name, seed, case, Path(folder))}"] += 1
+                    outcome = run_case(name, seed, case, Path(folder))
                     if (taken := time.process_time() - began) > SECONDS:
                         raise AssertionError(f"it took {taken:.1f} s")
                 except Exception:
                     save_find(finds, seed, case, name, Path(folder), traceback.format_exc())
-                    counts[f"{name}: found"] += 1
+                    outcome = FAILED
+            counts[f"{name}: {outcome}"] += 1
     progress.write_text(json.dumps([None, "", counts]))
 
 
@@ -481,13 +637,15 @@ def save_find(finds: Path, seed: int, case: int, name: str, folder: Path | None,
     (target / "error.txt").write_text(error)
 
 
-def campaign(seed: int, first: int, cases: int | None, minutes: float, only: list[str], finds: Path) -> int:
-    """Runs rounds of cases in processes of their own until the time is over; returns how many inputs failed."""
-    end, totals, begun = time.monotonic() + 60 * minutes, Counter[str](), first
-    with tempfile.TemporaryDirectory() as scratch:
+def campaign(seed: int, first: int, inputs: int | None, minutes: float, only: list[str], finds: Path) -> int:
+    """Runs rounds of cases in processes of their own until there were so many inputs, or the time is over; returns how
+    many failed."""
+    began, totals, begun = time.monotonic(), Counter[str](), first
+    end, last = began + 60 * minutes, math.inf if inputs is None else first + inputs
+    with tempfile.TemporaryDirectory(dir=memory_folder()) as scratch:
         progress = Path(scratch, "progress")
-        while time.monotonic() < end and (cases is None or begun < first + cases):
-            stop = begun + ROUND if cases is None else min(begun + ROUND, first + cases)
+        while time.monotonic() < end and begun < last:
+            stop = int(min(begun + ROUND, last))
             arguments = ["--child", str(begun), str(stop), str(progress), "--seed", str(seed), "--finds", str(finds)]
             arguments += ["--minutes", str((end - time.monotonic()) / 60)]
             environment = {"MALLOC_ARENA_MAX": "1", "ARROW_DEFAULT_MEMORY_POOL": "system", "TMPDIR": scratch}
@@ -504,13 +662,23 @@ def campaign(seed: int, first: int, cases: int | None, minutes: float, only: lis
             if case is not None:
                 what = f"no new case for {HANG:.0f} s" if killed else f"the process ended with {child.returncode}"
                 save_find(finds, seed, case, name, None, f"{what}\n")
-                totals[f"{name}: found"] += 1
+                totals[f"{name}: {FAILED}"] += 1
                 begun = case + 1
-            done = sum(totals.values())
-            print(f"{done:,} inputs, {sum(n for k, n in totals.items() if k.endswith('found'))} failed", flush=True)
-    for key in sorted(totals):
-        print(f"{totals[key]:>10,}  {key}")
-    return sum(n for key, n in totals.items() if key.endswith("found"))
+            print(summed_up(totals, time.monotonic() - began), flush=True)
+    print(f"\n{'target':<32}" + "".join(f"{outcome:>12}" for outcome in OUTCOMES))
+    for name in only:
+        print(f"{name:<32}" + "".join(f"{totals[f'{name}: {outcome}']:>12,}" for outcome in OUTCOMES))
+    print(summed_up(totals, time.monotonic() - began))
+    return failures(totals)
+
+
+def failures(totals: Counter[str]) -> int:
+    return sum(count for key, count in totals.items() if key.endswith(FAILED))
+
+
+def summed_up(totals: Counter[str], seconds: float) -> str:
+    rate = totals.total() / max(seconds, 1e-9)
+    return f"{totals.total():,} inputs in {seconds:,.0f} s ({rate:,.0f} per second), {failures(totals)} failed"
 
 
 def wait_for(child: subprocess.Popen[bytes], progress: Path) -> bool:
@@ -530,8 +698,8 @@ def wait_for(child: subprocess.Popen[bytes], progress: Path) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=60.0)
-    parser.add_argument("--cases", type=int, help="how many; without it, as many as the time allows")
+    parser.add_argument("--minutes", type=float, help="at most so long; an hour where no --inputs are given")
+    parser.add_argument("--inputs", type=int, help="so many; without it, as many as the time allows")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="targets, with commas between them")
@@ -543,11 +711,12 @@ def main() -> None:
         print("\n".join(targets()))
         return
     only = given.only.split(",") if given.only else list(targets())
+    minutes = given.minutes or (60.0 if given.inputs is None else math.inf)
     if given.child:
         first, stop, progress = given.child
-        attack(given.seed, range(int(first), int(stop)), given.minutes, only, Path(progress), Path(given.finds))
+        attack(given.seed, range(int(first), int(stop)), minutes, only, Path(progress), Path(given.finds))
         return
-    failed = campaign(given.seed, given.first, given.cases, given.minutes, only, Path(given.finds))
+    failed = campaign(given.seed, given.first, given.inputs, minutes, only, Path(given.finds))
     raise SystemExit(f"{failed} inputs failed; they are in {given.finds}." if failed else 0)
 
 

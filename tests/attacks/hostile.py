@@ -1,16 +1,21 @@
 """What hostile files are made of, and the limits that every reader keeps on them."""
 
 import bz2
+import copy
 import io
+import json
 import lzma
 import os
+import random
 import resource
 import struct
 import time
 import zipfile
 import zlib
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import zstandard
@@ -22,6 +27,12 @@ COMPRESS = {
     "bz2": bz2.compress,
     "zst": zstandard.ZstdCompressor().compress,
 }
+
+
+VALUES: list[Any] = [
+    *(None, True, False, 0, -1, 1, 2**31, 2**63, 10**30, 1e308, -1e308, 1e-320, 0.5, "", "x", "\ud800", "../.."),
+    *("a" * 9999, [], {}, [[]], {"a": 1}, [None], [1, 2, 3], "linear", "gaussian", "nan", ["gaussian", 1e-300]),
+]  # fmt: skip  # that a place in JSON may have instead of its own
 
 
 def archive(entries: dict[str, bytes]) -> bytes:
@@ -43,6 +54,34 @@ def npy_of(array) -> bytes:
     made = io.BytesIO()
     np.save(made, np.asarray(array))
     return made.getvalue()
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yields the way to each value in JSON."""
+    if path:
+        yield path
+    inner = value.items() if isinstance(value, dict) else enumerate(value[:5]) if isinstance(value, list) else ()
+    for key, item in inner:
+        yield from places(item, (*path, key))
+
+
+def with_other_value(content: dict[str, Any], rng: random.Random) -> dict[str, Any]:
+    """Returns a copy of the content of JSON with one value that is another or missing."""
+    content = json.loads(json.dumps(content))
+    *way, last = rng.choice(list(places(content)))
+    place: Any = content
+    for key in way:
+        place = place[key]
+    if isinstance(place, dict) and rng.random() < 0.15:
+        del place[last]
+    else:
+        place[last] = copy.deepcopy(rng.choice(VALUES))
+    return content
+
+
+def memory_folder() -> str | None:
+    """Returns a folder whose files are in memory, where there is one: small files come and go much faster there."""
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
 @contextmanager

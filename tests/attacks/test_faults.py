@@ -12,16 +12,23 @@ TORTURE = Path(__file__).parents[1] / "torture"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="forks of this process and limits of files are those of Linux")
-@pytest.mark.parametrize("command", ["folder", pytest.param("train", marks=pytest.mark.slow)])
-def test_a_command_that_fails_or_dies_at_any_step_leaves_the_old_output_or_the_new_one(command):
+@pytest.mark.parametrize(
+    "commands",
+    [
+        ["folder", "update"],
+        pytest.param(["train", "updatable", "forget", "add-labels", "serve", "watch"], marks=pytest.mark.slow),
+    ],
+)
+def test_a_command_that_fails_or_dies_at_any_step_leaves_the_old_output_or_the_new_one(commands):
     ran = subprocess.run(
-        [sys.executable, TORTURE / "faults.py", "--short", command], capture_output=True, text=True, check=False
+        [sys.executable, TORTURE / "faults.py", "--short", *commands], capture_output=True, text=True, check=False
     )
-    found = json.loads(ran.stdout or "{}")
-    assert found, ran.stderr
-    assert found["failures"] == []
-    assert found["steps"] >= 4
-    assert found["refused"] > 0 < found["killed"]
+    results = [json.loads(line) for line in ran.stdout.splitlines()]
+    assert [found["command"] for found in results] == commands, ran.stderr
+    for found in results:
+        assert found["failures"] == []
+        assert found["steps"] >= 4
+        assert found["refused"] > 0 < found["killed"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of the address space are those of Linux")

@@ -8,6 +8,7 @@ import pytest
 import scipy.sparse as sp
 
 from smoothlink import Joint, Logistic, SmoothLinkClassifier, Softmax
+from smoothlink.errors import ModelFileError
 from smoothlink.joint.joint_training import JointWeights
 from smoothlink.joint.negatives import SampledState, sparse_places
 from smoothlink.living.continue_training import (
@@ -218,12 +219,35 @@ def test_a_store_of_a_store_has_at_most_so_many_rows():
 
 
 def test_a_damaged_store_is_an_error_that_says_what_to_do():
-    from smoothlink.errors import ModelFileError
-
     arrays, meta = fitted("joint")[1].to_arrays()
-    for broken in ({**arrays, "w": arrays["w"][:-1]}, {k: v for k, v in arrays.items() if k != "X_data"}):
+    ends = arrays["Y_indptr"].copy()
+    ends[-1] = 0  # which SciPy's check passes over
+    for broken in (
+        {k: v for k, v in arrays.items() if k != "X_data"},
+        {**arrays, "w": arrays["w"][:-1]},
+        {**arrays, "w": -arrays["w"]},
+        {**arrays, "held": arrays["held"].astype(np.int64)},
+        {**arrays, "share": 0 * arrays["share"]},
+        {**arrays, "Y_indptr": ends, "Y_indices": arrays["Y_indices"][:0]},
+        {**arrays, "X_indices": arrays["X_indices"].astype(np.float32)},
+        {**arrays, "optimiser_w_squares": arrays["optimiser_w_squares"][:-1]},
+    ):
         with pytest.raises(ModelFileError, match="Train the model again"):
             Replay.from_arrays(broken, meta)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"learner": "other"}, {"learner": []}, {"momentum": 1.0}, {"decay": "x"}, {"final_ridge": None}),
+        *({"batch_rows": 0}, {"negatives": 2**31}, {"passes": 0.5}, {"aim": "x"}, {"aim": 1}, {"rate": -1.0}, {"x": 1}),
+    ],
+)
+def test_settings_of_a_training_that_are_not_possible_are_refused(change):
+    arrays, meta = fitted("joint")[1].to_arrays()
+    replay = meta["replay"]
+    with pytest.raises(ModelFileError, match="Train the model again"):
+        Replay.from_arrays(arrays, {"replay": replay | {"training": replay["training"] | change}})
 
 
 # The parts

@@ -8,6 +8,9 @@ until a run passes untouched; then no file may grow beyond some size, so that a 
 disk), or kills it; and N runs are killed at random moments. After each: every output is the old one or the new one,
 whole, and those that belong together are all old or all new; an error is one message with a remedy that fits, never a
 traceback; and the same command, run again, ends well and leaves nothing else behind.
+
+A model that is updated must have its own sums, a decoder that these sums give, and all rows that were acknowledged.
+What goes on from an output (`update`, `watch`) has another command after it, which finds the old one or the new one.
 """
 
 import argparse
@@ -32,18 +35,24 @@ from typing import NamedTuple
 
 os.environ |= {"OPENBLAS_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "NUMBA_THREADING_LAYER": "workqueue"}
 sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "attacks"))
 
 import numpy as np
 from commands import FIXED, labelled
+from hostile import memory_folder
 
 from smoothlink.cli import main
 from smoothlink.data import atomic
 from smoothlink.data.read import write
+from smoothlink.living.changes import state_of
+from smoothlink.living.living_file import LivingFile
+from smoothlink.living.state import LivingState
 from smoothlink.modelfile import digest
 
 ERRORS = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO, "EACCES": errno.EACCES}
 REMEDIES = {"ENOSPC": "disk is full", "EIO": "reports an error", "EACCES": "yours", "EFBIG": "ulimit -f"}
 EVENTS = {"os.rename": (0, 1), "os.remove": (0,), "os.mkdir": (0,), "os.rmdir": (0,), "os.chmod": (0,)}
+ACKNOWLEDGED = "acknowledged"
 QUICK = [*FIXED, "--quiet"]
 COMMANDS = {
     "train": ["train", "rows.txt", "-o", "out.safetensors", *QUICK],
@@ -62,11 +71,29 @@ COMMANDS = {
     "report": ["report", "model.safetensors", "rows.txt", "-o", "out.html", "--labels-csv", "out.csv", "--force"],
     "synth": ["synth", "out.txt", "--rows=20", "--features=9", "--labels=3", "--features-per-row=4", "--force"],
     "vocabulary": ["vocabulary", "model.safetensors", "names.tsv", "-o", "out.safetensors", "--quiet"],
+    "audit": ["audit", "rows.txt", "-o", "out.html", "--csv", "out.csv", "--force", "--quiet"],
+    "updatable": ["train", "rows.txt", "-o", "out.safetensors", "--updatable", *QUICK],
+    "update": ["update", "out.safetensors", "rows.txt", "--quiet"],
+    "update-steps": ["update", "out.safetensors", "rows.txt", "--quiet"],
+    "forget": ["forget", "out.safetensors", "some.txt", "--quiet"],
+    "add-labels": ["add-labels", "out.safetensors", "new.tsv", "--quiet"],
+    "serve": ["serve", "out.safetensors", "3"],
+    "watch": ["watch", "model.safetensors", "rows.txt", "--state", "out.watch", "--quiet"],
     "tune": ["tune", "rows.txt", "-o", "out.json", "--trials", "1", "--metric", "p@1", "--quiet"],
 }  # fmt: skip
 SHORT = ("train", "folder", "compressed")
+MORE = ["update", "out.safetensors", "some.txt", "--quiet"]
+GOES_ON = {  # what comes after a command that goes on from its output
+    **{name: MORE for name in ("update", "update-steps", "forget", "add-labels", "serve")},  # noqa: C420
+    "watch": COMMANDS["watch"],
+}
+TRAINED = {  # how the model is trained that a command goes on from
+    **{name: ["-o", "out.safetensors", *QUICK, "--updatable"] for name in GOES_ON},
+    "update-steps": ["-o", "out.safetensors", *QUICK, "--updatable", "--loss", "logistic"],
+    "watch": ["-o", "model.safetensors", *QUICK, "--calibrate"],
+}
 TOGETHER = ("pair", "split")  # whose outputs are all old or all new, but not always all there after a fault
-INPUTS = ("tmp", "rows.txt", "labels.txt", "features.txt", "model.safetensors", "names.tsv")
+INPUTS = ("tmp", "rows.txt", "some.txt", "labels.txt", "features.txt", "model.safetensors", "names.tsv", "new.tsv")
 
 
 class Fault(NamedTuple):
@@ -83,6 +110,7 @@ class Ran(NamedTuple):
     code: int  # negative: the signal that ended it
     err: str
     steps: list[str]
+    acknowledged: int  # changes that it told of before it ended
 
 
 def run(folder: Path, args: list[str], fault: Fault | None = None) -> Ran:
@@ -97,7 +125,11 @@ def run(folder: Path, args: list[str], fault: Fault | None = None) -> Ran:
         code = 70
         try:
             break_down(folder, fault, steps_out)
-            main(args)
+            if args[0] == "serve":
+                with ended_by_the_disk():
+                    serve(int(args[2]), steps_out)
+            else:
+                main(args)
             code = 0
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else int(end.code is not None)
@@ -115,7 +147,42 @@ def run(folder: Path, args: list[str], fault: Fault | None = None) -> Ran:
         with open(handle, "rb") as stream:
             found.append(stream.read().decode(errors="replace"))
     status = os.waitpid(child, 0)[1]
-    return Ran(os.waitstatus_to_exitcode(status), found[0], found[1].split())
+    code, steps = os.waitstatus_to_exitcode(status), [step for step in found[1].split() if step != ACKNOWLEDGED]
+    told = found[1].split().count(ACKNOWLEDGED) if args[0] == "serve" else int(not code)
+    return Ran(code, found[0], steps, told)
+
+
+@contextlib.contextmanager
+def ended_by_the_disk() -> Iterator[None]:
+    """Ends this process after an error of the disk, as that of a server ends, which is started again."""
+    try:
+        yield
+    except OSError as error:
+        raise SystemExit(str(error)) from error
+
+
+def serve(requests: int, steps_out: int) -> None:
+    """Does what the process of a server does that changes its model, for the first of three requests, and reports those
+    that it acknowledged."""
+    from smoothlink.data.read import read
+    from smoothlink.serve.updater import Updater
+    from smoothlink.serve.updates import FORGET, UPDATE, Change, Reply
+
+    X, Y = (A[:4] for A in read("rows.txt")[:2])
+    labels = [[f"label{j}" for j in row.indices] for row in Y]
+    published = Path("published")
+    published.mkdir()
+    updater = Updater("out.safetensors", published)
+    replies: list[Reply] = []
+    for number, kind in enumerate((UPDATE, UPDATE, FORGET)[:requests]):
+        updater.receive(Change(number, kind, X, labels), replies.append)
+        if kind == FORGET:
+            updater.apply(updater.accepted)
+            updater.forget(*updater.forgets.pop())
+        if replies[-1].told is None:
+            raise SystemExit(f"error: {replies[-1].reason}")
+        os.write(steps_out, f"{ACKNOWLEDGED}\n".encode())
+    shutil.rmtree(published)
 
 
 def break_down(folder: Path, fault: Fault | None, steps_out: int) -> None:
@@ -172,8 +239,30 @@ def content(path: Path) -> str:
     return hashlib.sha256(raw).hexdigest()
 
 
+def living(folder: Path) -> str:
+    """Returns a fingerprint of the rows and labels of a model that is updated, as the next command finds them; raises
+    an error unless its sums are its own, and its decoder is theirs."""
+    with tempfile.TemporaryDirectory(dir=memory_folder()) as copy:
+        for path in folder.glob("out[.-]*"):
+            shutil.copy(path, copy)
+        with LivingFile(Path(copy, "out.safetensors")) as opened:
+            classifier, model = opened.classifier, opened.classifier.model_
+            state = state_of(classifier)
+            counts: list[object] = [state.label_rows.tolist(), state.feature_rows.tolist(), len(state.digests)]
+            assert np.isclose(model.total, len(state.digests), atol=1e-6), "rows"
+            if isinstance(state, LivingState):
+                V = state.sums.solve(state.sums.factor())
+                np.testing.assert_allclose(model.V.columns(), V, atol=1e-4)
+            return json.dumps([*counts, list(classifier.label_names_)])
+
+
 def outputs(folder: Path) -> dict[str, str]:
     """Returns the fingerprint of each output, and of each file of a folder of outputs."""
+    if list(folder.glob("out-sums-*")):
+        try:
+            return {"model and sums": living(folder)}
+        except Exception as error:
+            return {"model and sums": f"they do not belong together: {error!r}"}
     found = [path for path in folder.iterdir() if not path.name.startswith(".") and path.name not in INPUTS]
     found = [inner for path in found for inner in (sorted(path.iterdir()) if path.name == "out" else [path])]
     return {
@@ -186,6 +275,7 @@ def outputs(folder: Path) -> dict[str, str]:
 def strays(folder: Path) -> list[str]:
     """Returns hidden files, and temporary ones but those of openpyxl, which removes them at the end of a process."""
     left = [path for path in (folder / "tmp").iterdir() if not path.name.startswith("openpyxl.")]
+    left += sorted(folder.glob("out-sums-*"), key=lambda path: path.stat().st_mtime)[:-1]
     return sorted(str(path.relative_to(folder)) for path in [*folder.rglob(".*"), *left])
 
 
@@ -194,6 +284,7 @@ class Campaign:
 
     def __init__(self, name: str, folder: Path, short: bool, kills: int) -> None:
         self.name, self.args, self.short, self.kills = name, COMMANDS[name], short, kills
+        self.goes_on = GOES_ON.get(name)
         self.ready, self.work = folder / "ready", folder / "work"
         self.failures: list[str] = []
         self.outcomes: Counter[str] = Counter()
@@ -202,7 +293,8 @@ class Campaign:
         self.fill(1)
         if name != "parquet":  # the threads of pyarrow are not in a fork
             self.warm_up()
-        self.expect_success(self.ready)
+        if self.goes_on is None or name == "watch":
+            self.expect_success(self.ready)
         self.old = outputs(self.ready)
         shutil.rmtree(self.ready / "state", ignore_errors=True)
         self.fill(2)
@@ -211,6 +303,14 @@ class Campaign:
         self.steps = self.expect_success(self.work).steps
         self.seconds = time.monotonic() - begun
         self.new = outputs(self.work)
+        self.states, self.next = list[dict](), list[dict]()  # after so many changes, and after the next command then
+        for changes in range(0 if self.goes_on is None else int(self.args[2]) + 1 if name == "serve" else 2):
+            self.reset()
+            if changes:
+                run(self.work, [*self.args[:2], str(changes)] if name == "serve" else self.args)
+            self.states.append(outputs(self.work))
+            run(self.work, self.goes_on)
+            self.next.append(outputs(self.work))
         if (self.old == self.new and name not in ("synth", "tune")) or not self.new:
             self.failures.append(f"{name}: the outputs are the same before and after")
         self.largest = max(path.stat().st_size for path in self.work.rglob("*") if path.is_file())
@@ -218,9 +318,16 @@ class Campaign:
     def fill(self, seed: int) -> None:
         """Puts the inputs of the command into the folder."""
         rng = np.random.default_rng(seed)
-        write(labelled(rng), str(self.ready / "rows.txt"))
+        data = labelled(rng)
+        write(data, str(self.ready / "rows.txt"))
+        if seed == 1:
+            write(data._replace(X=data.X[:9], Y=data.Y[:9]), str(self.ready / "some.txt"))
+            (self.ready / "new.tsv").write_text("new label\nanother\n")
         (self.ready / "names.tsv").write_text("".join(f"label{j}\tName {seed} {j}\n" for j in range(5)))
-        if "model.safetensors" in self.args:
+        if self.name in TRAINED and seed == 1:
+            ran = run(self.ready, ["train", "rows.txt", *TRAINED[self.name]])
+            assert not ran.code, ran.err
+        elif "model.safetensors" in self.args and self.name not in TRAINED:
             ran = run(self.ready, ["train", "rows.txt", "-o", "model.safetensors", *QUICK])
             assert not ran.code, ran.err
 
@@ -228,7 +335,10 @@ class Campaign:
         """Runs the command in this process, so that its forks have all modules and compiled functions."""
         self.reset()
         with contextlib.suppress(SystemExit), contextlib.chdir(self.work), contextlib.redirect_stdout(io.StringIO()):
-            main(self.args)
+            if self.name == "serve":
+                serve(3, os.open(os.devnull, os.O_WRONLY))
+            else:
+                main(self.args)
 
     def reset(self) -> None:
         shutil.rmtree(self.work, ignore_errors=True)
@@ -273,9 +383,12 @@ class Campaign:
         if ran.code > 0:
             if ran.code != 1 or "Traceback" in ran.err or "bug in smoothlink" in ran.err:
                 yield f"no message: {ran}"
-            elif fault.action in REMEDIES and REMEDIES[fault.action] not in ran.err:
+            elif self.name != "serve" and fault.action in REMEDIES and REMEDIES[fault.action] not in ran.err:
                 yield f"no remedy for {fault.action} at {at}: {ran.err}"
         found = outputs(self.work)
+        if self.goes_on is not None:
+            yield from self.problems_of_change(ran, found, at)
+            return
         for path in {**self.old, **self.new, **found}:
             allowed = {self.old.get(path), self.new.get(path)} if ran.code else {self.new.get(path)}
             if found.get(path) not in allowed and not (self.name in TOGETHER and ran.code and path not in found):
@@ -293,9 +406,28 @@ class Campaign:
         if strays(self.work):
             yield f"a second run leaves {strays(self.work)} after {at}"
 
+    def problems_of_change(self, ran: Ran, found: dict[str, str], at: str) -> Iterator[str]:
+        """Yields what is wrong with an output that commands go on from: what was acknowledged is there, and at most the
+        next change, which was not."""
+        least = ran.acknowledged
+        changes = [n for n, state in enumerate(self.states) if n in (least, least + 1) and state == found]
+        if not changes:
+            yield f"{found} is none of those after {least} changes and {at} ({ran})"
+        elif ran.code > 0 and changes[0] > least and self.args[0] == "update" and "do not add" not in ran.err:
+            yield f"an error after {at} does not say that rows were added: {ran.err}"
+        if ran.code > 0 and strays(self.work) and at not in ("size", "time", "remove", "rmdir"):
+            yield f"an error at {at} left {strays(self.work)}"
+        again = run(self.work, self.goes_on)
+        if again.code:
+            yield f"the next command fails: {again.err}"
+        if changes and outputs(self.work) not in [self.next[n] for n in changes]:
+            yield f"the next command ends with other outputs after {at}"
+        if strays(self.work):
+            yield f"the next command leaves {strays(self.work)} after {at}"
+
 
 def campaigns(names: list[str], short: bool, kills: int, kind: type[Campaign] = Campaign) -> Iterator[dict]:
-    with tempfile.TemporaryDirectory(prefix="smoothlink-faults-") as folder:
+    with tempfile.TemporaryDirectory(prefix="smoothlink-faults-", dir=memory_folder()) as folder:
         for name in names:
             begun = time.monotonic()
             campaign = kind(name, Path(os.path.realpath(folder)) / name, short, kills)

@@ -48,13 +48,24 @@ def update(
 
     screen = Screen(quiet)
     with LivingFile(model) as living:
-        for path in expanded(data):
-            found = read_rows(living, path, reading, screen, strict=strict)
-            with screen.working(f"adding {path}"), unnamed():
-                told = living.update(found.rows, found.labels, names=found.names)
-            show(told, screen, as_json=as_json)
-        with screen.working(f"writing {model}"):
-            living.save()
+        added: list[str] = []
+        try:
+            for path in expanded(data):
+                found, before = read_rows(living, path, reading, screen, strict=strict), living.journal.checksum
+                try:
+                    with screen.working(f"adding {path}"), unnamed():
+                        told = living.update(found.rows, found.labels, names=found.names)
+                finally:
+                    added += [path] if living.journal.checksum != before else []
+                show(told, screen, as_json=as_json)
+            with screen.working(f"writing {model}"):
+                living.save()
+        except Exception:
+            if added:
+                typer.echo(
+                    f"{', '.join(added)}: the model or its journal has these rows: do not add them again.", err=True
+                )
+            raise
 
 
 @grouped(reading=reading)

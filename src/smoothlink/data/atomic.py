@@ -161,8 +161,8 @@ def append_line(path: str | os.PathLike[str], line: bytes) -> None:
         cut_torn_line(file)
         end = file.seek(0, os.SEEK_END)
         try:
-            if file.write(line) < len(line):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            while line:  # after a part of it, the next write says why
+                line = line[file.write(line) :]
             os.fsync(file.fileno())
         except OSError:
             with suppress(OSError):

@@ -17,7 +17,7 @@ from smoothlink.data.matching import inside, label_names
 from smoothlink.errors import ModelFileError
 from smoothlink.living import changes
 from smoothlink.living.changes import Batch, joined, state_of
-from smoothlink.living.journal import Journal
+from smoothlink.living.journal import Journal, Shape
 
 if sys.platform != "win32":  # pragma: no branch
     import fcntl
@@ -51,7 +51,9 @@ class LivingFile:
             state = state_of(self.classifier)
             if serves:
                 state.prepare(self.classifier._model)
-            self.journal = Journal(self.path.with_name(f"{self.path.stem}.journal"), str(state.generation))
+            classifier, model = self.classifier, self.classifier._model
+            shape = Shape(classifier.n_features_in_, model.n_labels, state.feature_rows is not None, model.multiclass)
+            self.journal = Journal(self.path.with_name(f"{self.path.stem}.journal"), str(state.generation), shape)
             if self.journal.batches:
                 self.apply(self.journal.batches)
         except BlockingIOError as error:

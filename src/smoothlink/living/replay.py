@@ -10,6 +10,7 @@ Rows that no training has seen are kept apart: they calibrate, and tell which of
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from smoothlink.fitting.holdout import ONE_FIT_ROWS
 from smoothlink.fitting.settings import Request
 from smoothlink.fitting.train_jointly import number_of_negatives
 from smoothlink.joint.joint_training import NEGATIVES
+from smoothlink.living.known_rows import check_arrays, csr_of
 from smoothlink.machines.copies import row_hashes
 from smoothlink.machines.rows import row_hash, stack
 from smoothlink.model import Model
@@ -34,13 +36,14 @@ Array = NDArray[Any]
 REPLAYED_ROWS = 100_000  # at most
 REPLAYED_ENTRIES = 20_000_000  # of X in them: 160 MB
 ROWS_PER_LABEL = 20  # that a label keeps at most, where labels are few
+LEARNERS = ("joint", "stepwise", "finetune")
 ADAGRAD = ("w_squares", "v_squares", "b_squares", "d_squares")  # sums of squared gradients
 
 
 class Training(NamedTuple):
     """What training goes on with: the learner of the fit and its settings."""
 
-    learner: str  # "joint", "stepwise" or "finetune"
+    learner: str  # one of LEARNERS
     final_ridge: float = 1e-4  # of the SGD, as the next four
     learning_rate: float = SGD().learning_rate
     momentum: float = SGD().momentum
@@ -71,6 +74,24 @@ class Training(NamedTuple):
             calibrate=request.calibrate,
             aim=request.aim,
         )
+
+    @classmethod
+    def from_meta(cls, meta: dict[str, Any]) -> Training:
+        """Returns what was stored as a dictionary; raises an error where a value is not possible."""
+        found = cls(**meta)
+        numbers = found.final_ridge, found.learning_rate, found.decay, found.rate, found.momentum
+        counts = found.negatives, found.passes, 1 if found.batch_rows is None else found.batch_rows
+        possible = (
+            found.learner in LEARNERS
+            and all(type(number) in (int, float) and 0 <= number < math.inf for number in numbers)
+            and found.momentum < 1
+            and all(type(count) is int and 0 <= count < 2**31 for count in counts)
+            and isinstance(found.aim, str)
+            and parse_aim(found.aim) is not None
+        )
+        if not possible or found.batch_rows == 0:
+            raise ValueError("the settings of the training are not possible")
+        return found
 
     @property
     def sgd(self) -> SGD:
@@ -169,20 +190,29 @@ class Replay:
         try:
             found = meta["replay"]
             m, d, c = len(arrays["w"]), int(found["features"]), int(found["labels"])
+            optimiser = {name: arrays[f"optimiser_{name}"] for name in ADAGRAD if f"optimiser_{name}" in arrays}
+            columns = {"w": np.float64, "share": np.float64, "held": np.bool_, "u": np.int64}
+            expected: dict[str, tuple[Any, tuple[int, ...]]] = {name: (kind, (m,)) for name, kind in columns.items()}
+            sparse = "X" not in arrays
+            expected["X_data" if sparse else "X"] = np.float32, arrays["X_indices"].shape if sparse else (m, d)
+            if optimiser:
+                sizes = d - 1, c, c, len(optimiser["d_squares"])
+                squares = {name: (np.float32, (size,)) for name, size in zip(ADAGRAD, sizes, strict=True)}
+                expected |= {f"optimiser_{name}": value for name, value in squares.items()}
+            check_arrays(arrays, expected)
+            if (arrays["w"] < 0).any() or (arrays["share"] <= 0).any() or (arrays["share"] > 1).any():
+                raise ValueError("weights or shares")
+            if type(found["key"]) is not int:
+                raise ValueError("key")
             X: Any = arrays.get("X")
             if X is None:
-                X = sp.csr_array(tuple(arrays[f"X_{name}"] for name in ("data", "indices", "indptr")), (m, d))
+                X = csr_of(arrays["X_data"], arrays["X_indices"], arrays["X_indptr"], (m, d))
             ones = np.ones(len(arrays["Y_indices"]), np.float32)
-            Y = sp.csr_array((ones, arrays["Y_indices"], arrays["Y_indptr"]), (m, c))
-            for matrix in (X, Y):
-                if sp.issparse(matrix):
-                    matrix.check_format(full_check=True)
-            columns = {name: arrays[name] for name in ("w", "share", "held")} | {"u": arrays["u"].view(np.uint64)}
-            if X.shape != (m, d) or any(values.shape != (m,) for values in columns.values()):
-                raise ValueError("its arrays do not fit together")
-            optimiser = {name: arrays[f"optimiser_{name}"] for name in ADAGRAD if f"optimiser_{name}" in arrays}
-            return cls(X, Y, optimiser=optimiser, training=Training(**found["training"]), key=found["key"], **columns)
-        except (KeyError, TypeError, ValueError) as error:
+            Y = csr_of(ones, arrays["Y_indices"], arrays["Y_indptr"], (m, c))
+            known = {name: arrays[name] for name in ("w", "share", "held")} | {"u": arrays["u"].view(np.uint64)}
+            training = Training.from_meta(found["training"])
+            return cls(X, Y, optimiser=optimiser, training=training, key=found["key"], **known)
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ModelFileError(f"The replayed rows cannot be read: {error}.\nTrain the model again.") from error
 
 

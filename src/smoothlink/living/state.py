@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from smoothlink.fitting.calibration import Calibrated, HeldOut, calibrate, not_calibrated
-from smoothlink.living.known_rows import KnownRows, check_arrays
+from smoothlink.living.known_rows import KnownRows, check_arrays, csr_of
 from smoothlink.living.low_rank import CorrectedWeights, correction
 from smoothlink.living.replay import widened
 from smoothlink.living.row_digests import PART, Digest, calibrating, digest_of
@@ -232,27 +232,26 @@ class LivingState(KnownRows):
         expected: dict[str, tuple[Any, tuple[int, ...]]] = {
             "G": (np.float64, (s, s)),
             "T": (np.float64, (c, s)),
-            "calibration_h": (np.float32, (h, H.shape[1])),
+            "calibration_h": (np.float32, (h, len(model.features.R) if not model.features.linear else s - 1)),
             "calibration_indptr": (np.int64, (h + 1,)),
+            "calibration_labels": (np.int64, labels.shape[:1]),
             "calibration_weights": (np.float64, (h,)),
             "calibration_digests": (np.uint8, (h, 2 * PART)),
         }
         check_arrays(arrays, expected)
-        if (
-            indptr[0] != 0
-            or (np.diff(indptr) < 0).any()
-            or indptr[-1] != len(labels)
-            or ((labels < 0) | (labels >= c)).any()
-        ):
-            raise ValueError("the labels of calibration rows are not those of the model")
         aim, value = meta["aim"]
         if (
             not isinstance(meta["rho"], float)
-            or meta["rho"] < 0
+            or not 0 <= meta["rho"] < np.inf
+            or not 0 <= meta["share"] < 1
+            or type(meta["seed"]) is not int
+            or not (meta["missed"] is None or isinstance(meta["missed"], float))
+            or not np.isfinite(np.array(meta["smoothing"], np.float64)).all()
+            or (arrays["calibration_weights"] < 0).any()
             or parse_aim(aim if value is None else f"{aim}={value}") is None
         ):
-            raise ValueError("rho or aim")
-        Y = sp.csr_array((np.ones(len(labels), np.float32), labels, indptr), (h, c))
+            raise ValueError("a number of its settings is not possible")
+        Y = csr_of(np.ones(len(labels), np.float32), labels, indptr, (h, c))
         return cls(
             **known,
             sums=Sums(arrays["G"], arrays["T"], meta["rho"], Smoothing(*map(float, meta["smoothing"]))),

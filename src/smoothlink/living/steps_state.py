@@ -107,11 +107,9 @@ class StepsState(KnownRows):
             replay.Y.shape[1] != c
             or (rows is not None and replay.X.shape[1] != len(rows) + 1)
             or weights not in (None, 0 if D is None else D.size)
+            or type(meta["seed"]) is not int
         ):
             raise ValueError("its rows to replay are not those of the model")
-        values = replay.X.data if sp.issparse(replay.X) else replay.X
-        if not all(np.isfinite(A).all() for A in (values, replay.w, replay.share, *replay.optimiser.values())):
-            raise ValueError("numbers that are not finite")
         return cls(**known, seed=int(meta["seed"]), generation=meta["generation"], replay=replay)
 
 

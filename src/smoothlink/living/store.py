@@ -3,6 +3,7 @@ generation."""
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import secrets
@@ -10,6 +11,7 @@ import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from smoothlink.data.atomic import _remove_abandoned
 from smoothlink.errors import ModelFileError
 from smoothlink.living.known_rows import KnownRows
 from smoothlink.living.state import LivingState
@@ -43,7 +45,7 @@ class StoredSums(NamedTuple):
             raise ModelFileError(f"{self.path} holds the sums of another model or of another version of it.\n{AGAIN}")
         try:
             return KINDS[meta["kind"]].from_arrays(loaded.arrays, meta, model)
-        except (KeyError, TypeError, ValueError, IndexError) as error:
+        except (KeyError, TypeError, ValueError, IndexError, OverflowError, AttributeError) as error:
             raise ModelFileError(
                 f"{self.path} is a smoothlink file, but holds no sums ({error!r}).\n{AGAIN}"
             ) from error
@@ -86,12 +88,23 @@ def is_sums_name(stem: str, name: str) -> bool:
     return re.fullmatch(re.escape(stem) + r"-sums-[0-9a-f]{16}\.safetensors", name) is not None
 
 
+def remove_abandoned_sums(path: Path) -> None:
+    """Removes what killed processes left of sums of the model file `path` that they were writing: no other process
+    will write to a file of that name."""
+    for left in Path(os.path.realpath(path)).parent.glob(f".{glob.escape(path.stem)}-sums-*.part"):
+        _remove_abandoned(left)
+
+
 def write(state: KnownRows, path: Path) -> dict[str, Any]:
     """Writes the state beside the model file `path`, under a name of its own; returns what the model file says of it.
     The model file, written next and in one step, decides which state counts."""
     generation = secrets.token_hex(8)
     arrays, meta = state.to_arrays()
     target = Path(os.path.realpath(path)).parent / sums_name(path.stem, generation)
-    save(target, arrays, {**meta, "generation": generation})
+    try:
+        save(target, arrays, {**meta, "generation": generation})
+    except BaseException:  # also where it has its name, and its folder could not be flushed
+        target.unlink(missing_ok=True)
+        raise
     state.generation = generation
     return StoredSums(target, generation, checksum_of(load(target).checksums)).meta
