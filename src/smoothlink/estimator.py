@@ -39,6 +39,7 @@ from smoothlink.conformal import (
     release_threshold,
     set_thresholds,
 )
+from smoothlink.data.matching import label_names
 from smoothlink.device_model import DeviceCopy
 from smoothlink.distributed import current
 from smoothlink.fitting.checks import check_task, check_weights, few_rows_notes
@@ -59,6 +60,7 @@ from smoothlink.labels import (
 )
 from smoothlink.living.changes import BY_STEPS, EXACT, Batch, add_labels, forget, is_exact, report, state_of, update
 from smoothlink.living.known_rows import KnownRows
+from smoothlink.living.refresh import differences, removed_labels, selected_parameters, take_over
 from smoothlink.living.row_digests import calibrating, calibration_share
 from smoothlink.living.state import new_state
 from smoothlink.living.steps_state import new_steps_state, steps_bytes
@@ -393,6 +395,42 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
                 raise ValueError(f"The model {what}; pass a list of names that are new.")
         add_labels(self, new)
         report(self, labels_added=[str(name) for name in new])
+        return self
+
+    def refresh(
+        self, X: Matrix, y: Targets, sample_weight: Weights | None = None, groups: RowGroups | None = None
+    ) -> Self:
+        """Fits the model anew to all rows that it is to have, embedding and scaling included, with the settings that
+        its fit selected: it takes one fit and its calibration, and no search.
+
+        X has the columns of the fit; y, sample_weight and groups as in `fit`. Labels keep their numbers, new ones
+        follow. The parameters stay what they were, so that `fit` would select again. A model that can be updated stays
+        so. Where this fails, the model is as it was. `summary_["living"]` says what changed.
+        """
+        check_is_fitted(self)
+        return self._refresh(X, *self._updated_labels(y), sample_weight, groups)
+
+    def _refresh(self, X: Any, Y: sp.csr_array, new: list[Any], sample_weight: Any, groups: Any) -> Self:
+        """`refresh` by labels Y (n, c) in the order of the model's, and what new ones, which come last, are called."""
+        X = self._validated_rows(X)
+        if Y.shape[0] != X.shape[0]:
+            raise ValueError(f"X has {X.shape[0]} rows and y has {Y.shape[0]}; they must be as many.")
+        names = [*label_names(self), *new]
+        kept = np.flatnonzero(~removed_labels(names))
+        left = [names[j] for j in kept.tolist()]
+        fresh = SmoothLinkClassifier(**selected_parameters(self, len(left)))
+        for hook in ("_notify", "_note"):
+            setattr(fresh, hook, getattr(self, hook, None))
+        if self._indicator:
+            fresh._fit(X, Y[:, kept], sample_weight, groups)
+            fresh.label_names_ = None if self.label_names_ is None else left
+        else:
+            fresh._fit(X, np.array([names[j] for j in Y.indices.tolist()]), sample_weight, groups, np.array(left))
+        for hook in ("_notify", "_note"):
+            delattr(fresh, hook)
+        take_over(fresh, self)
+        differences(fresh, self, X, Y, names)
+        self.__dict__.update(vars(fresh))
         return self
 
     @available_if(lambda self: self.updatable)
@@ -789,7 +827,6 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
         lack a name.
         """
         check_is_fitted(self)
-        from smoothlink.data.matching import label_names
         from smoothlink.vocabulary import checked
 
         self.vocabulary_ = None if vocabulary is None else checked(vocabulary, label_names(self), warnings.warn)
