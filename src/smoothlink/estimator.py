@@ -258,7 +258,7 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
         check_task(request, multiclass=targets.multiclass)
         w = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         given = group_numbers(groups, X.shape[0])
-        contents = RowContents.of(X, targets.Y) if cluster is None else None
+        contents = RowContents.of(X, targets.Y) if cluster is None or self.conformal else None
         if self.conformal and contents is not None:
             reserved = self._conformal_rows(X, contents, request, given)
             used, kept = reserved.used[w[reserved.used] > 0], np.flatnonzero(~reserved.taken)
@@ -274,7 +274,8 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
             task, rows = "multiclass" if targets.multiclass else "multilabel", partition_arrays(cluster, X, targets.Y)
             reports: dict[str, Any] = {"groups": given, "notify": notify, "note": self._noted()}
             trained = fit_partitioned(rows, w.astype(np.float32), request, task, label_weight, **reports)
-            return self._keep(trained, targets.classes, indicator=targets.indicator, sparse=targets.sparse, **named)
+            self._keep(trained, targets.classes, indicator=targets.indicator, sparse=targets.sparse, **named)
+            return self._set_conformal(*apart) if self.conformal else self
         assert contents is not None
         first = notable(contents.first_copies())
         self._say_copies(contents, first)
@@ -520,6 +521,11 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
             raise ValueError("Files are for clusters: use `with smoothlink.cluster(...)`, or pass X and y.")
         if self.class_weight is not None:
             raise ValueError(f"class_weight is {self.class_weight!r}, which files cannot have; pass X and y, or None.")
+        if self.conformal:
+            raise ValueError(
+                f"conformal is {self.conformal:g}, which needs rows in memory, and these are read by workers. Hold "
+                "rows out with `smoothlink split`, and pass them to recalibrate_sets (`smoothlink recalibrate`)."
+            )
         notify = getattr(self, "_notify", None) or (_to_stderr if self.verbose else None)
         rows = partition_files(cluster, files)
         trained = fit_partitioned(rows, None, request, self.task, notify=notify, note=self._noted())
