@@ -81,9 +81,12 @@ def changes(name: str) -> dict[str, Any]:
     assert isinstance(model._living, LivingState)
     sums = model._living.sums
     solved = sums.factor().solve(sums.targets(slice(0, inside.n_labels)))
-    differences = {  # of the model, from one whose V is the refit's; and of both before they are rounded to float32
-        "largest_difference_of_scores": float(np.abs(inside.V.scores(Phi) - Phi @ V.astype(np.float32)).max()),
+    exact = featurize(inside, embed(inside, X[test])) @ V  # the refit, predicted in float64
+    differences = {  # of predictions, whose features and products are in float32; of those before they are rounded; and
+        # of the refit itself, once it predicts in float32
+        "largest_difference_of_scores": float(np.abs(inside.V.scores(Phi) - exact).max()),
         "in_float64": float(np.abs(Phi.astype(np.float64) @ (solved - V)).max()),
+        "of_the_refit_in_float32": float(np.abs(Phi @ V.astype(np.float32) - exact).max()),
         "largest_score": float(np.abs(Phi @ V).max()),
     }
     began = time.perf_counter()

@@ -40,6 +40,7 @@ from smoothlink.conformal import (
     release_threshold,
     set_thresholds,
 )
+from smoothlink.data.matching import label_names
 from smoothlink.device_model import DeviceCopy
 from smoothlink.distributed import current
 from smoothlink.errors import DataError
@@ -61,6 +62,7 @@ from smoothlink.labels import (
 )
 from smoothlink.living.changes import BY_STEPS, EXACT, Batch, add_labels, forget, is_exact, report, state_of, update
 from smoothlink.living.known_rows import KnownRows
+from smoothlink.living.refresh import differences, removed_labels, selected_parameters, take_over
 from smoothlink.living.row_digests import calibrating, calibration_share
 from smoothlink.living.state import new_state
 from smoothlink.living.steps_state import new_steps_state, steps_bytes
@@ -258,7 +260,7 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
         check_task(request, multiclass=targets.multiclass)
         w = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         given = group_numbers(groups, X.shape[0])
-        contents = RowContents.of(X, targets.Y) if cluster is None else None
+        contents = RowContents.of(X, targets.Y) if cluster is None or self.conformal else None
         if self.conformal and contents is not None:
             reserved = self._conformal_rows(X, contents, request, given)
             used, kept = reserved.used[w[reserved.used] > 0], np.flatnonzero(~reserved.taken)
@@ -274,7 +276,8 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
             task, rows = "multiclass" if targets.multiclass else "multilabel", partition_arrays(cluster, X, targets.Y)
             reports: dict[str, Any] = {"groups": given, "notify": notify, "note": self._noted()}
             trained = fit_partitioned(rows, w.astype(np.float32), request, task, label_weight, **reports)
-            return self._keep(trained, targets.classes, indicator=targets.indicator, sparse=targets.sparse, **named)
+            self._keep(trained, targets.classes, indicator=targets.indicator, sparse=targets.sparse, **named)
+            return self._set_conformal(*apart) if self.conformal else self
         assert contents is not None
         first = notable(contents.first_copies())
         self._say_copies(contents, first)
@@ -398,6 +401,42 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
         report(self, labels_added=[str(name) for name in new])
         return self
 
+    def refresh(
+        self, X: Matrix, y: Targets, sample_weight: Weights | None = None, groups: RowGroups | None = None
+    ) -> Self:
+        """Fits the model anew to all rows that it is to have, embedding and scaling included, with the settings that
+        its fit selected: it takes one fit and its calibration, and no search.
+
+        X has the columns of the fit; y, sample_weight and groups as in `fit`. Labels keep their numbers, new ones
+        follow. The parameters stay what they were, so that `fit` would select again. A model that can be updated stays
+        so. Where this fails, the model is as it was. `summary_["living"]` says what changed.
+        """
+        check_is_fitted(self)
+        return self._refresh(X, *self._updated_labels(y), sample_weight, groups)
+
+    def _refresh(self, X: Any, Y: sp.csr_array, new: list[Any], sample_weight: Any, groups: Any) -> Self:
+        """`refresh` by labels Y (n, c) in the order of the model's, and what new ones, which come last, are called."""
+        X = self._validated_rows(X)
+        if Y.shape[0] != X.shape[0]:
+            raise ValueError(f"X has {X.shape[0]} rows and y has {Y.shape[0]}; they must be as many.")
+        names = [*label_names(self), *new]
+        kept = np.flatnonzero(~removed_labels(names))
+        left = [names[j] for j in kept.tolist()]
+        fresh = SmoothLinkClassifier(**selected_parameters(self, len(left)))
+        for hook in ("_notify", "_note"):
+            setattr(fresh, hook, getattr(self, hook, None))
+        if self._indicator:
+            fresh._fit(X, Y[:, kept], sample_weight, groups)
+            fresh.label_names_ = None if self.label_names_ is None else left
+        else:
+            fresh._fit(X, np.array([names[j] for j in Y.indices.tolist()]), sample_weight, groups, np.array(left))
+        for hook in ("_notify", "_note"):
+            delattr(fresh, hook)
+        take_over(fresh, self)
+        differences(fresh, self, X, Y, names)
+        self.__dict__.update(vars(fresh))
+        return self
+
     @available_if(lambda self: self.updatable)
     def partial_fit(
         self, X: Matrix, y: Targets, classes: ArrayLike | None = None, sample_weight: Weights | None = None
@@ -485,6 +524,11 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
             raise ValueError("Files are for clusters: use `with smoothlink.cluster(...)`, or pass X and y.")
         if self.class_weight is not None:
             raise ValueError(f"class_weight is {self.class_weight!r}, which files cannot have; pass X and y, or None.")
+        if self.conformal:
+            raise ValueError(
+                f"conformal is {self.conformal:g}, which needs rows in memory, and these are read by workers. Hold "
+                "rows out with `smoothlink split`, and pass them to recalibrate_sets (`smoothlink recalibrate`)."
+            )
         notify = getattr(self, "_notify", None) or (_to_stderr if self.verbose else None)
         rows = partition_files(cluster, files)
         trained = fit_partitioned(rows, None, request, self.task, notify=notify, note=self._noted())
@@ -792,7 +836,6 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
         lack a name.
         """
         check_is_fitted(self)
-        from smoothlink.data.matching import label_names
         from smoothlink.vocabulary import checked
 
         self.vocabulary_ = None if vocabulary is None else checked(vocabulary, label_names(self), warnings.warn)

@@ -16,7 +16,7 @@ labels that occur together in proportion.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -149,6 +149,9 @@ def audit_data(data: AuditedData, limit: int, expected: float, block_rows: int |
     n, c = data.Y.shape
     step = block_rows or int(min(4096, max(1, BLOCK_BYTES // (8 * max(c, 1)))))
     parts = list(blocks(n, step))
+    whole = data
+    if len(parts) == 1:  # scores that fit into one block are made once
+        data = replace(data, scores=KnownScores(data.scores.of(parts[0])))
     frequencies = np.bincount(data.Y.indices, minlength=c) / n
     others = condition(data, parts)
     regressions = [others.in_favour(), *([] if is_multiclass(data.Y) else [others])]
@@ -166,14 +169,15 @@ def audit_data(data: AuditedData, limit: int, expected: float, block_rows: int |
         wrong.add(part.start, np.where(given, wrongly - Z, -np.inf), Z)
         Z = Z if for_missing is for_wrong else for_missing.log_odds(S, Y)
         missing.add(part.start, np.where(given, -np.inf, Z + np.log(expected / (1 - expected))), Z)
-    return Audit(suspects(wrong, data), suspects(missing, data), data)
+    return Audit(suspects(wrong, data), suspects(missing, data), whole)
 
 
 def suspects(best: Best, data: AuditedData) -> tuple[Suspect, ...]:
     """Returns the best pairs with their names and probabilities."""
-    numbers = best.rows.tolist(), best.labels.tolist(), sigmoid(best.values).tolist(), sigmoid(best.keys).tolist()
-    each = zip(*numbers, strict=True)
-    return tuple(Suspect(i, data.ids[i], data.names[j], p, sureness, j) for i, j, p, sureness in each)
+    rows, labels = best.rows.tolist(), best.labels.tolist()
+    called = [data.ids[i] for i in rows], [data.names[j] for j in labels]
+    each = zip(rows, *called, sigmoid(best.values).tolist(), sigmoid(best.keys).tolist(), labels, strict=True)
+    return tuple(map(Suspect._make, each))
 
 
 class Best:
@@ -187,8 +191,9 @@ class Best:
     def add(self, first: int, keys: Array, values: Array) -> None:
         """Adds keys (b, c), -inf for pairs that do not count, and what to keep of each; rows count from `first`."""
         flat = keys.ravel()
-        least = np.partition(flat, len(flat) - self.limit)[len(flat) - self.limit] if len(flat) > self.limit else None
-        at = np.flatnonzero((flat > -np.inf) if least is None else (flat >= least) & (flat > -np.inf))
+        at = np.flatnonzero(flat > -np.inf)
+        if len(at) > self.limit:
+            at = at[flat[at] >= np.partition(flat[at], len(at) - self.limit)[len(at) - self.limit]]
         self.rows = np.concatenate([self.rows, first + at // keys.shape[1]])
         self.labels = np.concatenate([self.labels, at % keys.shape[1]])
         self.keys, self.values = np.append(self.keys, flat[at]), np.append(self.values, values.ravel()[at])
@@ -300,6 +305,16 @@ class ModelScores:
 
     def of(self, part: slice) -> Array:
         return block_probabilities(self.model, self.model.featurize(self.rows[part]), None).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class KnownScores:
+    """Scores (n, c) that were made before."""
+
+    S: Array
+
+    def of(self, part: slice) -> Array:
+        return self.S[part]
 
 
 @dataclass(frozen=True)

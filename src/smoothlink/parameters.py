@@ -673,7 +673,6 @@ CLUSTER = Limit(
         "device": ONLY_CPU,
         "training": Values(("auto", "stepwise", "joint"), objects="Joint(...)", accepts=is_choice("Joint")),
         "memory": ONLY_NONE,
-        "conformal": Values(objects="0", accepts=lambda value: value == 0),
         "updatable": NOT_UPDATABLE,
         "trees": NO_TREES,
         "input_kernel": X_ITSELF,

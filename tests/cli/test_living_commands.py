@@ -1,4 +1,4 @@
-"""`smoothlink update`, `forget` and `add-labels`."""
+"""`smoothlink update`, `forget`, `add-labels` and `refresh`."""
 
 import json
 
@@ -71,3 +71,58 @@ def test_a_model_without_sums_is_refused_with_what_to_type(rng, tmp_path):
     ran = run("update", tmp_path / "m.safetensors", tmp_path / "train.txt")
     assert ran.code != 0
     assert "--updatable" in ran.err
+
+
+def test_a_refresh_reads_files_as_those_of_the_training_and_replaces_the_model_at_once(texts):
+    model = texts / "m.safetensors"
+    assert run("update", model, texts / "new.jsonl").code == 0
+    generation = next(texts.glob("m-sums-*")).name
+    ran = run("refresh", model, texts / "train.jsonl", texts / "new.jsonl", "--json")
+    assert ran.code == 0, ran.err
+    assert (ran.json["rows"], ran.json["rows_new"], ran.json["rows_gone"]) == (61, 0, 0)
+    assert [path.name != generation for path in texts.glob("m-sums-*")] == [True]
+    assert load(model).summary_["data"] == ["train.jsonl", "new.jsonl"]
+    ran = run("refresh", model, texts / "train.jsonl")
+    assert "11 that it had are not among them" in ran.err
+    assert "late" in load(model).classes_  # without rows
+    assert run("forget", model, texts / "first.jsonl").code == 0  # it can still be updated
+
+
+def test_a_refresh_that_fails_leaves_all_files(texts):
+    model = texts / "m.safetensors"
+    before = {path.name: path.read_bytes() for path in texts.iterdir()}
+    (texts / "other.jsonl").write_text(json.dumps({"body": "iron", "labels": ["metal"]}) + "\n")
+    (texts / "none.jsonl").write_text("")
+    (texts / "empty.jsonl").write_text(json.dumps({"text": "", "labels": ["metal"]}) + "\n")
+    (texts / "vectors.txt").write_text("1 3 2\n0 1:1.0\n")
+    for name, sentence in (
+        ("other.jsonl", "no column text"),
+        ("none.jsonl", "none.jsonl"),
+        ("empty.jsonl", "no document with text"),
+        ("vectors.txt", "feature vectors"),
+    ):
+        ran = run("refresh", model, texts / name)
+        assert ran.code != 0
+        assert sentence in ran.err
+        assert "Traceback" not in ran.err
+    after = {path.name: path.read_bytes() for path in texts.iterdir()}
+    assert {name: after[name] for name in before} == before
+
+
+def test_vectors_are_refreshed_with_the_columns_of_the_model(rng, tmp_path):
+    X, Y = words(rng, n=100)
+    data = Data(sp.csr_array(X), sp.csr_array(Y.astype(np.float32)))
+    write(data._replace(X=data.X[:80], Y=data.Y[:80]), tmp_path / "train.txt")
+    write(data._replace(X=data.X[80:], Y=data.Y[80:]), tmp_path / "new.txt")
+    wide = sp.csr_array(sp.hstack([data.X[80:], np.ones((20, 1))]))
+    write(data._replace(X=wide, Y=data.Y[80:]), tmp_path / "wide.txt")
+    model = tmp_path / "m.safetensors"
+    assert run("train", tmp_path / "train.txt", "-o", model, *FIXED).code == 0
+    ran = run("refresh", model, tmp_path / "train.txt", tmp_path / "new.txt")
+    assert ran.code == 0, ran.err
+    assert "to 100 rows; it had 80" in ran.err
+    np.testing.assert_array_equal(load(model).model_.counts, Y.sum(axis=0))
+    ran = run("refresh", model, tmp_path / "wide.txt", "--strict")
+    assert ran.code != 0
+    assert "1 feature unknown to the model" in ran.err
+    assert load(model).model_.total == 100

@@ -127,3 +127,17 @@ def test_what_a_cluster_cannot_do_is_refused(workers, rng, given):
     name = next(iter(given))
     with smoothlink.cluster(workers.client), pytest.raises(ValueError, match=f"^{name}.* is "):
         fixed(**given).fit(*words(rng))
+
+
+def test_rows_for_guarantees_are_the_same_on_a_cluster_and_refused_of_files(workers, rng, data, tmp_path):
+    X, Y = words(rng, n=200)
+    here = fixed(conformal=0.3, calibrate=True).fit(X, Y)
+    with smoothlink.cluster(workers.client):
+        there = fixed(conformal=0.3, calibrate=True).fit(X, Y)
+        smoothlink.write(data, tmp_path / "rows.txt")
+        with pytest.raises(ValueError, match="recalibrate_sets"):
+            fixed(conformal=0.3).fit(smoothlink.Files.of([str(tmp_path / "rows.txt")]))
+    assert there.summary_["conformal_rows"] == here.summary_["conformal_rows"] > 30
+    np.testing.assert_array_equal(there.conformal_.labels, here.conformal_.labels)
+    np.testing.assert_allclose(there.conformal_.probabilities, here.conformal_.probabilities, atol=2e-3)
+    assert there.predict_set(X, coverage=0.5).shape == Y.shape

@@ -14,7 +14,7 @@ from smoothlink.cli.error_messages import debug, guarded
 from smoothlink.cli.evaluate_command import evaluate
 from smoothlink.cli.explain_command import explain
 from smoothlink.cli.info_command import info
-from smoothlink.cli.living_commands import add_labels, forget, update
+from smoothlink.cli.living_commands import add_labels, forget, refresh, update
 from smoothlink.cli.parameter_options import TrainCommand
 from smoothlink.cli.predict_command import predict
 from smoothlink.cli.recalibrate_command import recalibrate
@@ -46,6 +46,7 @@ for command in (
     update,
     forget,
     add_labels,
+    refresh,
     predict,
     evaluate,
     explain,

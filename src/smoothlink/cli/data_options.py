@@ -191,10 +191,10 @@ def read_rows(
         return read_for(model, path, how, labels_matter=False, all_columns=all_columns, note=screen.note)
 
 
-def read_several(paths: list[str], how: Reading, screen: Screen) -> Data:
-    """The rows of several files as those of one."""
+def read_several(paths: list[str], how: Reading, screen: Screen, model: Any = None) -> Data:
+    """The rows of several files as those of one; for a model as those that it was trained on."""
     how = how.for_many(paths)
-    found = [read_data(path, how, screen) for path in paths]
+    found = [read_data(path, how, screen, model=model) for path in paths]
     if {data.zero_based for data in found} >= {True, False}:  # a feature 0 of one file settles it for all
         again = how._replace(zero_based=True)
         found = [

@@ -120,15 +120,21 @@ def hold_texts(paths: list[str], how: Reading, asked: Texts) -> bool:
 
 
 def read_texts(
-    paths: list[str], how: Reading, asked: Texts, screen: Screen, groups: str | None = None
+    paths: list[str],
+    how: Reading,
+    asked: Texts,
+    screen: Screen,
+    groups: str | None = None,
+    trained: DocumentSource | None = None,
 ) -> tuple[Documents, DocumentSource]:
-    """The documents of files that can be learnt from, with their groups, and a note on the others."""
+    """The documents of files that can be learnt from, with their groups, and a note on the others; trained: the columns
+    that a model remembers, where the options name none."""
     from smoothlink.text.documents import column_of, describe, join_documents, read_documents
 
     found: list[Documents] = []
     fate = "left out" if asked.drop_unlabelled else "kept as rows that have none (--drop-unlabelled leaves them out)"
     for path in paths:
-        source = how.source(path)
+        source = how.source(path, trained)
         if found and source.separator is None:  # one guess for all files
             source = source._replace(separator=found[-1].separator)
         with screen.working(f"reading {os.path.basename(path)}"):

@@ -198,6 +198,18 @@ def remove_labels(classifier: SmoothLinkClassifier, labels: Array) -> None:
 def described(told: dict[str, Any]) -> list[str]:
     """Returns the sentences of a report."""
     found = []
+    if "rows_before" in told:
+        found.append(
+            f"The model was fitted anew, with the settings that it had, to {plural(told['rows'], 'row')}; it had "
+            f"{told['rows_before']:,}."
+        )
+    if "rows_new" in told:
+        found.append(
+            f"{plural(told['rows_new'], 'row')} of these it did not have, and {told['rows_gone']:,} that it had are "
+            "not among them."
+        )
+    if told.get("labels_without_rows"):
+        found.append(f"{plural(told['labels_without_rows'], 'label')} that it keeps without rows: never predicted.")
     if "rows_added" in told:
         found.append(f"{plural(told['rows_added'], 'row')} added.")
     if "rows_removed" in told:
@@ -211,6 +223,10 @@ def described(told: dict[str, Any]) -> list[str]:
         f"The model now has {plural(told['rows'], 'row')}, and was calibrated on "
         f"{plural(told['calibration_rows'], 'row')} of them."
     )
+    before, after = (told.get("held_out_metrics", {}).get(when) or {} for when in ("before", "after"))
+    both = [f"{name} {before[name]:.4g}, now {after[name]:.4g}" for name in after if name in before and name != "rows"]
+    if both:
+        found.append(f"On its held-out rows, which are others now: {'; '.join(both)}.")
     if told.get("method"):
         lost = ", ".join(f"{name} {by['criterion']:.4g}" for name, by in told["compared"].items())
         found.append(f"Training went on by {told['method']}{f' (criterion on held-out rows: {lost})' if lost else ''}.")

@@ -50,6 +50,7 @@ Array = NDArray[Any]
 
 HELD_SHARE, MOST_HELD_SHARE, HELD_ROWS = 0.05, 0.2, 500  # of new rows: a share, or more until they are so many
 LEAST_HELD_ROWS = 50  # fewer compare and calibrate nothing
+FEW_NEW_ROWS = 8  # of a new label, of which a ridge finds more than the steps of an SGD
 LEAST_ROWS = 4  # of each of its labels that must be left for training where a row is held out
 REPLAYED_PER_ROW = {"joint": 1, "stepwise": 8, "finetune": 8}  # old rows for each new one: decision 46
 LEAST_REPLAYED = 2000  # but so many at least
@@ -109,8 +110,9 @@ def continue_training(
     calibrated = {name: calibrate_on(each, held) for name, (each, _) in found.items()} if compare else {}
     if compare:
         method = min(calibrated, key=lambda name: calibrated[name].criterion)
-    else:  # what lost less where there were rows to compare by (decision 46); a ridge learns new labels alone
-        prefers_ridge = replay.training.learner != "joint" and Y.shape[1] > model.n_labels
+    else:  # what found more in made data (decision 46); a ridge learns new labels alone
+        few = len(labels) > 0 and (model.multiclass or (new.w @ new.Y)[labels].mean() <= FEW_NEW_ROWS)
+        prefers_ridge = replay.training.learner != "joint" and few
         method = methods[0 if prefers_ridge else -1]
     best, optimiser = found[method]
     if compare:
@@ -224,7 +226,9 @@ def widen(model: Model, new: Replay, labels: Array) -> Model:
     that it does not know. A new label has the map and the threshold of the label whose count is nearest."""
     more = new.Y.shape[1] - model.n_labels
     counts = np.append(model.counts, np.zeros(more)) + new.w @ new.Y
-    near = np.abs(np.log(model.counts + 0.5)[None] - np.log(counts[labels] + 0.5)[:, None]).argmin(axis=1)
+    known = np.flatnonzero(model.counts > 0)  # labels without rows, new ones among them, have no map of their own
+    distances = np.abs(np.log(model.counts[known] + 0.5)[None] - np.log(counts[labels] + 0.5)[:, None])
+    near = known[distances.argmin(axis=1)] if len(labels) else labels
     maps = model.calibration.labels
     if maps is not None:
         maps = np.hstack([maps, np.zeros((len(maps), more), maps.dtype)])

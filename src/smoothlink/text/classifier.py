@@ -22,6 +22,7 @@ from smoothlink.estimator import FIRST_ROWS, SmoothLinkClassifier, number_of_row
 from smoothlink.fitting.holdout import conformal_rows
 from smoothlink.labels import NamedLabels, names_of, read_labels
 from smoothlink.living.changes import Batch, forget, update
+from smoothlink.living.refresh import differences, removed_labels, selected_parameters, take_over
 from smoothlink.machines.copies import RowContents, group_numbers, notable, row_hashes
 from smoothlink.metrics.evaluate import Evaluation
 from smoothlink.parameters import Values, check_value
@@ -131,7 +132,27 @@ class TextSmoothLink(ShortHtml, BaseEstimator):
             raise DataError(
                 f"There are {plural(len(texts), 'text')} and labels for {given.Y.shape[0]}.\nPass labels for each text."
             )
-        classifier = SmoothLinkClassifier(**{name: getattr(self, name) for name in _options(SmoothLinkClassifier)})
+        classifier, features = self._learn(texts, given, sample_weight, groups)
+        source = DocumentSource(TABLE, found.columns, separator=separator)
+        self._keep(classifier, features, some_examples(texts, given, self.examples))
+        self.label_form_ = form
+        self.source_ = None if source == DocumentSource(TABLE) else as_meta(source)
+        return self
+
+    def _learn(
+        self,
+        texts: Sequence[str],
+        given: NamedLabels,
+        sample_weight: Weights | None,
+        groups: RowGroups | None,
+        former: TextSmoothLink | None = None,
+    ) -> tuple[SmoothLinkClassifier, TextFeatures]:
+        """Returns a classifier and features fitted to texts and their labels; former: a fitted model whose settings are
+        taken, where they would be selected."""
+        parameters = {name: getattr(self, name) for name in _options(SmoothLinkClassifier)}
+        if former is not None:
+            parameters = selected_parameters(former.classifier_, len(given.names))
+        classifier = SmoothLinkClassifier(**parameters)
         for hook in ("_notify", "_note"):
             setattr(classifier, hook, getattr(self, hook, None))
         apart: tuple[list[Any], sp.csr_array] | None = None
@@ -147,7 +168,8 @@ class TextSmoothLink(ShortHtml, BaseEstimator):
             groups = None if groups is None or near is None else near[kept]
             sample_weight = None if sample_weight is None else weighted[kept]
         features = TextFeatures(**{name: getattr(self, name) for name in _options(TextFeatures)})
-        X = features.fit_transform(texts, None if self.effort == "quick" else given.Y)
+        kinds = None if former is None else former.features_
+        X = features.fit_transform(texts, None if self.effort == "quick" else given.Y, kinds)
         if groups is None:
             groups = self._near_duplicates(texts, RowContents.of(X, given.Y))
         classifier.conformal = 0.0
@@ -159,11 +181,7 @@ class TextSmoothLink(ShortHtml, BaseEstimator):
         if features.hashing is None:
             classifier.summary_["ngrams"] = features.description
             classifier.summary_["chosen_by"]["ngrams"] = features.chosen_by_
-        source = DocumentSource(TABLE, found.columns, separator=separator)
-        self._keep(classifier, features, some_examples(texts, given, self.examples))
-        self.label_form_ = form
-        self.source_ = None if source == DocumentSource(TABLE) else as_meta(source)
-        return self
+        return classifier, features
 
     def _near_duplicates(self, texts: Sequence[str], contents: RowContents) -> Array | None:
         """Returns the groups (n,) of texts that are nearly the same, where they are many."""
@@ -195,6 +213,26 @@ class TextSmoothLink(ShortHtml, BaseEstimator):
         """Adds labels that no text has yet; the predictions of others stay as they are."""
         check_is_fitted(self)
         self.classifier_.add_labels([names] if isinstance(names, str) else list(names))
+        return self
+
+    def refresh(
+        self, texts: Texts, labels: Labels, sample_weight: Weights | None = None, groups: RowGroups | None = None
+    ) -> Self:
+        """Fits the model anew to all texts that it is to have, vocabulary and idf included, with the settings that its
+        fit selected, as SmoothLinkClassifier.refresh does; labels and groups as in `fit`."""
+        check_is_fitted(self)
+        texts, given = list(self._texts(texts)), self._read_labels(labels)
+        if not texts or len(texts) != given.Y.shape[0]:
+            what = plural(len(texts), "text")
+            raise DataError(f"There are {what} and labels for {given.Y.shape[0]}.\nPass texts, and labels for each.")
+        kept, former = np.flatnonzero(~removed_labels(given.names)), self.classifier_
+        left = NamedLabels(sp.csr_array(given.Y[:, kept]), [given.names[j] for j in kept.tolist()])
+        classifier, features = self._learn(texts, left, sample_weight, groups, self)
+        take_over(classifier, former)
+        told = differences(classifier, former, self.features_.transform(texts), given.Y, given.names)
+        told["features"] = {"before": self.features_.n_columns, "after": features.n_columns}
+        self.classifier_, self.features_ = classifier, features
+        self.examples_ = some_examples(texts, left, self.examples)
         return self
 
     @available_if(lambda self: self.updatable)
@@ -246,6 +284,8 @@ class TextSmoothLink(ShortHtml, BaseEstimator):
         separator = None if trained is None else trained.separator
         return read_labels(labels, self.classes_.tolist(), separator or self._separator(labels))
 
+    classifier_: SmoothLinkClassifier
+    features_: TextFeatures
     source_: dict[str, Any] | None
     label_form_: str
     examples_: list[TrainingExample]

@@ -121,21 +121,24 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         self.fit_transform(texts)
         return self
 
-    def fit_transform(self, texts: Iterable[str], y: object = None, **given: Any) -> sp.csr_array:
+    def fit_transform(
+        self, texts: Iterable[str], y: object = None, like: TextFeatures | None = None, **given: Any
+    ) -> sp.csr_array:
         """`fit`, then `transform` of the same texts, looking at each once; with `hashing` they may be a stream.
 
-        Where y is a sparse 0/1 matrix of labels, held-out texts choose what is "auto".
+        Where y is a sparse 0/1 matrix of labels, held-out texts choose what is "auto"; like: features that were fitted
+        before, whose kinds of n-grams are taken.
         """
         numbers: list[Array | None] = []
         texts = noting(checked(texts), numbers)
         if self.hashing is not None:
             first, texts = ahead(iter(texts), TEXTS_SAMPLED)
-            wanted = self._wanted(first)
+            wanted = self._wanted(first) if like is None else spans(like.ngrams)
             self._keep([NgramBlock(kind, ngrams, None, self.hashing) for kind, ngrams in wanted.items()])
             C = self._counts(texts)
         else:
             documents = list(texts)
-            chosen = self._chosen(documents, y) if sp.issparse(y) else None
+            chosen = like.ngrams if like is not None else self._chosen(documents, y) if sp.issparse(y) else None
             self.chosen_by_: str = "rule" if chosen is None else "held-out texts"
             wanted = self._wanted(documents[:TEXTS_SAMPLED]) if chosen is None else spans(chosen)
             C = self._learnt(wanted, documents, 0.5 if chosen is None else chosen.char_share)
@@ -269,6 +272,13 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         idf[columns[columns < len(idf)]] = 0
         self._keep(blocks, idf)
         self.numbers_ = numbers
+
+    @property
+    def ngrams(self) -> Ngrams:
+        """Returns which n-grams are features, and how much of a row those of characters are."""
+        found = {block.kind: block for block in self.blocks_}
+        words, characters = (found[kind].ngrams if kind in found else None for kind in KINDS)
+        return Ngrams(words, characters, found["characters"].share if characters is not None else 0.5)
 
     @property
     def description(self) -> str:
