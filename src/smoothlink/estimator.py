@@ -299,7 +299,7 @@ class SmoothLinkClassifier(ShortHtml, ClassifierMixin, BaseEstimator):
         self._keep(trained, targets.classes, indicator=targets.indicator, sparse=targets.sparse, **named)
         self._living = state
         if state is not None:
-            self._model = state.settled(self._model)
+            self._model = state.model_to_save(self._model)
             self.summary_ |= state.held_out
         return self._set_conformal(*apart) if self.conformal else self
 

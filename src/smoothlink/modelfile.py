@@ -167,7 +167,7 @@ def saved_sums(classifier: SmoothLinkClassifier, path: Path) -> dict[str, Any]:
     except ModelFileError as error:
         warnings.warn(f"{error}\nThe model is saved without sums.", UserWarning, stacklevel=3)
         return {}
-    classifier.model_ = state.settled(classifier.model_)
+    classifier.model_ = state.model_to_save(classifier.model_)
     return {"sums": store.write(state, path)}
 
 

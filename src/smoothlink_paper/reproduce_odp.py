@@ -285,8 +285,8 @@ def section(name: str, found: dict[str, Any], record: dict[str, Any]) -> list[st
         lines += ["", f"The settings of {LARGE} were chosen on a tenth of the training rows before this run."]
     later = {m: row for m, row in found["methods"].items() if "date" in row}
     if later:
-        told = "; ".join(f"{m} ({row['date']}, load average {row['load_average']:g})" for m, row in later.items())
-        lines += ["", f"Measured later than the others: {told}."]
+        later_rows = "; ".join(f"{m} ({row['date']}, load average {row['load_average']:g})" for m, row in later.items())
+        lines += ["", f"Measured later than the others: {later_rows}."]
     difference = found["difference"]
     lines += ["", f"{difference['of']} minus {difference['to']}, paired, in points: {percent(difference)}."]
     used = [(m, found["methods"][m]["settings"]) for m in ORDER if m in found["methods"]]

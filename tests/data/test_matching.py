@@ -13,12 +13,12 @@ def test_a_feature_0_in_one_svmlight_file_settles_where_all_count_from(tmp_path)
     for path, content in zip(paths, ("1 1:1\n", "1 0:1\n", "1 1 1\n0 0:1\n"), strict=True):
         with open(path, "w") as file:
             file.write(content)
-    assert Reading().settled(*paths[:2]).zero_based is True
-    assert Reading().settled(paths[0]).zero_based is False
-    assert Reading().settled(*paths).zero_based is None
+    assert Reading().with_common_first_index(*paths[:2]).zero_based is True
+    assert Reading().with_common_first_index(paths[0]).zero_based is False
+    assert Reading().with_common_first_index(*paths).zero_based is None
     (tmp_path / "b.svm").write_text(f"1 0:1 {2**30}:1\n")
-    assert Reading(features=2**30 + 1).settled(*paths[:2]).zero_based is True
-    assert Reading(zero_based=False).settled(*paths[:2]).zero_based is False
+    assert Reading(features=2**30 + 1).with_common_first_index(*paths[:2]).zero_based is True
+    assert Reading(zero_based=False).with_common_first_index(*paths[:2]).zero_based is False
 
 
 def test_files_that_are_read_with_the_data_are_found_from_any_folder():

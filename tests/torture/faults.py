@@ -179,7 +179,7 @@ def serve(requests: int, steps_out: int) -> None:
         if kind == FORGET:
             updater.apply(updater.accepted)
             updater.forget(*updater.forgets.pop())
-        if replies[-1].told is None:
+        if replies[-1].outcome is None:
             raise SystemExit(f"error: {replies[-1].reason}")
         os.write(steps_out, f"{ACKNOWLEDGED}\n".encode())
     shutil.rmtree(published)

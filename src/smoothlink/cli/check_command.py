@@ -35,7 +35,7 @@ def check(
     from smoothlink.check.findings import check as check_data
 
     screen = Screen(quiet)
-    reading = reading if test is None else reading.settled(data, test)
+    reading = reading if test is None else reading.with_common_first_index(data, test)
     train = read_part(data, reading, screen)
     if reading.label_separator is None and train.unclear is None:  # one guess for both files
         reading = reading._replace(label_separator=train.separator)

@@ -95,9 +95,9 @@ def text_facts(path: str, how: Reading) -> dict[str, Any]:
     source = how.source(path)
     found, features = read_documents(path, source), TextFeatures()
     given, X = read_labels(found.labels), features.fit_transform(found.texts)
-    told = data_facts(path, Data(X, given.Y, given.names), source.format)
+    facts = data_facts(path, Data(X, given.Y, given.names), source.format)
     columns = {"text_columns": list(source.columns), "labels_column": ", ".join(source.label_columns)}
-    return {**told, "rows_without_text": found.without_text, **columns, "label_separator": found.separator}
+    return {**facts, "rows_without_text": found.without_text, **columns, "label_separator": found.separator}
 
 
 def is_model(path: str) -> bool:

@@ -70,10 +70,10 @@ def update(
                 found, before = read_rows(living, path, reading, screen, strict=strict), living.journal.checksum
                 try:
                     with screen.working(f"adding {path}"), unnamed():
-                        told = living.update(found.rows, found.labels, names=found.names)
+                        outcome = living.update(found.rows, found.labels, names=found.names)
                 finally:
                     added += [path] if living.journal.checksum != before else []
-                show(told, screen, as_json=as_json)
+                show(outcome, screen, as_json=as_json)
             with screen.working(f"writing {model}"):
                 living.save()
         except Exception:
@@ -108,8 +108,8 @@ def forget(
             if found.names:
                 raise DataError(f"{path}: no row of the model has the label {found.names[0]!r}. Nothing was changed.")
             with screen.working(f"forgetting {path}"), unnamed():
-                told = living.forget(found.rows, found.labels)
-            show(told, screen, as_json=as_json)
+                outcome = living.forget(found.rows, found.labels)
+            show(outcome, screen, as_json=as_json)
 
 
 def add_labels(
@@ -127,9 +127,9 @@ def add_labels(
     screen = Screen(quiet)
     new = [line.strip() for line in names_in(names, None, "label") if line.strip()]
     with LivingFile(model) as living:
-        told = living.add_labels(new if living.classifier.label_names_ is not None else len(new))
+        outcome = living.add_labels(new if living.classifier.label_names_ is not None else len(new))
         living.save()
-    show(told, screen, as_json=as_json)
+    show(outcome, screen, as_json=as_json)
 
 
 @grouped(reading=reading)
@@ -226,12 +226,12 @@ def vectors_for(model: SmoothLinkClassifier, data: Data, path: str, screen: Scre
     return FileRows(data.X, Y, new)
 
 
-def show(told: dict[str, Any], screen: Screen, *, as_json: bool) -> None:
+def show(outcome: dict[str, Any], screen: Screen, *, as_json: bool) -> None:
     """Prints the report of what came and went."""
     from smoothlink.living.changes import described
 
     if as_json:
-        print_json(told)
+        print_json(outcome)
     else:
-        for text in described(told):
+        for text in described(outcome):
             screen.note(text)

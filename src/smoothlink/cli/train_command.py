@@ -433,7 +433,7 @@ def value_of(summary: dict[str, Any], name: str) -> str:
 
 
 def chosen_by(summary: dict[str, Any], name: str) -> str:
-    """What settled a setting: the losses tried, with what held-out rows said of them, or the summary's word."""
+    """Returns by what a setting was selected: the losses tried with their criterion, or what the summary says."""
     tried = summary.get("held_out_criterion") or {}
     if name == "loss" and len(tried) > 1:
         return "held-out rows (" + ", ".join(f"{loss} {number(value)}" for loss, value in tried.items()) + ")"

@@ -57,7 +57,7 @@ class Reading(NamedTuple):
         found = {self.format_of(path) for path in paths}
         return self._replace(format=found.pop()) if len(found) == 1 else self
 
-    def settled(self, *paths: str) -> Reading:
+    def with_common_first_index(self, *paths: str) -> Reading:
         """Returns the same for files that go together: a feature 0 in an svmlight file settles where all count from."""
         from smoothlink.data.read import read
 

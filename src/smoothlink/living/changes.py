@@ -78,7 +78,7 @@ def update(classifier: SmoothLinkClassifier, batch: Batch) -> dict[str, Any]:
     void_guarantee(classifier, "rows were added to the model.")
     add_labels(classifier, batch.names)
     w = batch.w if state.class_weight is None else batch.w * state.class_weight[batch.Y.indices]
-    classifier.model_, told = state.update(classifier._model, batch.X, batch.Y, w)
+    classifier.model_, outcome = state.update(classifier._model, batch.X, batch.Y, w)
     if not state.changed:
         classifier.summary_ |= state.held_out
     rows = classifier.training_rows_
@@ -86,7 +86,7 @@ def update(classifier: SmoothLinkClassifier, batch: Batch) -> dict[str, Any]:
         new = upper_half(sampled(row_hashes(batch.X), rows.every))
         classifier.training_rows_ = rows._replace(hashes=np.union1d(rows.hashes, new))
     labels = [str(name) for name in batch.names]
-    return report(classifier, rows_added=batch.Y.shape[0], labels_added=labels, **told)
+    return report(classifier, rows_added=batch.Y.shape[0], labels_added=labels, **outcome)
 
 
 def void_guarantee(classifier: SmoothLinkClassifier, reason: str) -> None:
@@ -124,9 +124,9 @@ def forget(classifier: SmoothLinkClassifier, batch: Batch) -> dict[str, Any]:
 def report(classifier: SmoothLinkClassifier, **found: Any) -> dict[str, Any]:
     """Returns what happened, which `summary_["living"]` holds until the next time."""
     state = state_of(classifier)
-    told = {**found, "rows": len(state.digests), "calibration_rows": state.calibration_rows}
-    classifier.summary_ |= {"rows": told["rows"], "labels": state.n_labels, "living": told}
-    return told
+    outcome = {**found, "rows": len(state.digests), "calibration_rows": state.calibration_rows}
+    classifier.summary_ |= {"rows": outcome["rows"], "labels": state.n_labels, "living": outcome}
+    return outcome
 
 
 def add_labels(classifier: SmoothLinkClassifier, names: Sequence[Any]) -> None:
@@ -195,46 +195,53 @@ def remove_labels(classifier: SmoothLinkClassifier, labels: Array) -> None:
         classifier.classes_ = classes
 
 
-def described(told: dict[str, Any]) -> list[str]:
+def described(outcome: dict[str, Any]) -> list[str]:
     """Returns the sentences of a report."""
     found = []
-    if "rows_before" in told:
+    if "rows_before" in outcome:
         found.append(
-            f"The model was fitted anew, with the settings that it had, to {plural(told['rows'], 'row')}; it had "
-            f"{told['rows_before']:,}."
+            f"The model was fitted anew, with the settings that it had, to {plural(outcome['rows'], 'row')}; it had "
+            f"{outcome['rows_before']:,}."
         )
-    if "rows_new" in told:
+    if "rows_new" in outcome:
         found.append(
-            f"{plural(told['rows_new'], 'row')} of these it did not have, and {told['rows_gone']:,} that it had are "
-            "not among them."
+            f"{plural(outcome['rows_new'], 'row')} of these it did not have, and {outcome['rows_gone']:,} that it had "
+            "are not among them."
         )
-    if told.get("labels_without_rows"):
-        found.append(f"{plural(told['labels_without_rows'], 'label')} that it keeps without rows: never predicted.")
-    if "rows_added" in told:
-        found.append(f"{plural(told['rows_added'], 'row')} added.")
-    if "rows_removed" in told:
-        features, labels = plural(len(told["features_removed"]), "feature"), plural(told["labels_removed"], "label")
-        found.append(f"{plural(told['rows_removed'], 'row')} removed, with {features} and {labels} that no other has.")
-    if told.get("labels_added"):
-        names = ", ".join(told["labels_added"][:5])
-        more = "" if len(told["labels_added"]) <= 5 else ", ..."
-        found.append(f"{plural(len(told['labels_added']), 'new label')}: {names}{more}.")
+    if outcome.get("labels_without_rows"):
+        found.append(f"{plural(outcome['labels_without_rows'], 'label')} that it keeps without rows: never predicted.")
+    if "rows_added" in outcome:
+        found.append(f"{plural(outcome['rows_added'], 'row')} added.")
+    if "rows_removed" in outcome:
+        features, labels = (
+            plural(len(outcome["features_removed"]), "feature"),
+            plural(outcome["labels_removed"], "label"),
+        )
+        found.append(
+            f"{plural(outcome['rows_removed'], 'row')} removed, with {features} and {labels} that no other has."
+        )
+    if outcome.get("labels_added"):
+        names = ", ".join(outcome["labels_added"][:5])
+        more = "" if len(outcome["labels_added"]) <= 5 else ", ..."
+        found.append(f"{plural(len(outcome['labels_added']), 'new label')}: {names}{more}.")
     found.append(
-        f"The model now has {plural(told['rows'], 'row')}, and was calibrated on "
-        f"{plural(told['calibration_rows'], 'row')} of them."
+        f"The model now has {plural(outcome['rows'], 'row')}, and was calibrated on "
+        f"{plural(outcome['calibration_rows'], 'row')} of them."
     )
-    before, after = (told.get("held_out_metrics", {}).get(when) or {} for when in ("before", "after"))
+    before, after = (outcome.get("held_out_metrics", {}).get(when) or {} for when in ("before", "after"))
     both = [f"{name} {before[name]:.4g}, now {after[name]:.4g}" for name in after if name in before and name != "rows"]
     if both:
         found.append(f"On its held-out rows, which are others now: {'; '.join(both)}.")
-    if told.get("method"):
-        lost = ", ".join(f"{name} {by['criterion']:.4g}" for name, by in told["compared"].items())
-        found.append(f"Training went on by {told['method']}{f' (criterion on held-out rows: {lost})' if lost else ''}.")
-    if told.get("missed_by_embedding") is not None:
-        new, old = 100 * told["missed_by_embedding"], 100 * told["missed_in_training"]
+    if outcome.get("method"):
+        lost = ", ".join(f"{name} {by['criterion']:.4g}" for name, by in outcome["compared"].items())
+        found.append(
+            f"Training went on by {outcome['method']}{f' (criterion on held-out rows: {lost})' if lost else ''}."
+        )
+    if outcome.get("missed_by_embedding") is not None:
+        new, old = 100 * outcome["missed_by_embedding"], 100 * outcome["missed_in_training"]
         found.append(f"The embedding misses {new:.0f} % of the new rows' length, and missed {old:.0f} % in training.")
-    if told.get("unknown_words") is not None:
-        found.append(f"{100 * told['unknown_words']:.0f} % of their words are not in the vocabulary.")
-    if told.get("approximate"):
-        found.append(told["approximate"])
+    if outcome.get("unknown_words") is not None:
+        found.append(f"{100 * outcome['unknown_words']:.0f} % of their words are not in the vocabulary.")
+    if outcome.get("approximate"):
+        found.append(outcome["approximate"])
     return found

@@ -1,4 +1,4 @@
-"""What was acknowledged and is not yet in the model file: lines that are on disk before anybody is told so.
+"""What was acknowledged and is not yet in the model file: lines that are on disk before anybody hears of it.
 
 A line is the checksum of it and of all lines before it, in eight digits, and JSON. So no line can be changed, lost,
 doubled or moved without notice, but the last ones lost, as by a kill. Lines of version 0.9.0 have no checksum.

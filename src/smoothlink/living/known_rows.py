@@ -63,7 +63,7 @@ class KnownRows(ABC):
         """Returns a model that lags behind as predictions need it."""
 
     @abstractmethod
-    def settled(self, model: Model) -> Model:
+    def model_to_save(self, model: Model) -> Model:
         """Returns the model as files hold it, with all rows in it."""
 
     def prepare(self, model: Model) -> None:

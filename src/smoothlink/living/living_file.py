@@ -78,10 +78,10 @@ class LivingFile:
         """
         texts, batch = self._read(rows, labels, sample_weight, names)
         self.accept(batch)
-        told = self.apply([batch])
+        outcome = self.apply([batch])
         if texts is not None:
-            told["unknown_words"] = self.model.features_.unknown_share(texts)
-        return told
+            outcome["unknown_words"] = self.model.features_.unknown_share(texts)
+        return outcome
 
     def read(self, rows: Any, labels: Labels | Targets, names: Sequence[Any] | None = None) -> Batch:
         """Returns rows, as `update` takes them, for `accept` and `apply`, which together are `update`."""
@@ -111,9 +111,9 @@ class LivingFile:
     def forget(self, rows: Any, labels: Labels | Targets) -> dict[str, Any]:
         """Removes rows; returns the report once no file holds what only they had."""
         self.model.forget(rows, labels)
-        told = dict(self.model.summary_["living"])
+        outcome = dict(self.model.summary_["living"])
         self.save()
-        return told
+        return outcome
 
     def save(self) -> None:
         """Replaces model and sums by those of all rows that there are now, and empties the journal."""

@@ -91,7 +91,7 @@ def differences(
     """Returns the report of a refresh by rows X (n, d) and their labels Y (n, m), both as the former model numbers
     them. names (m): what the labels are called, new ones last."""
     before, after = former.summary_, fresh.summary_
-    told: dict[str, Any] = {
+    outcome: dict[str, Any] = {
         "rows_before": before["rows"],
         "labels_added": [str(name) for name in names[former._model.n_labels :]],
         "labels_removed": int(removed_labels(names).sum()),
@@ -101,8 +101,8 @@ def differences(
         "rows": X.shape[0],
         "calibration_rows": after["held_out_rows"],
     }
-    after["living"] = told
-    return told
+    after["living"] = outcome
+    return outcome
 
 
 def rows_in_common(former: SmoothLinkClassifier, X: Any, Y: sp.csr_array) -> dict[str, int]:

@@ -155,7 +155,7 @@ class LivingState(KnownRows):
             return replace(model, V=self._corrected(), **self._frequencies())
         return self.solved_model(model)
 
-    def settled(self, model: Model) -> Model:
+    def model_to_save(self, model: Model) -> Model:
         return self.solved_model(model) if self.changed or self.waiting is not None else model
 
     def solved_model(self, model: Model) -> Model:

@@ -40,14 +40,18 @@ class StepsState(KnownRows):
     def update(self, model: Model, X: Any, Y: sp.csr_array, w: Array) -> tuple[Model, dict[str, Any]]:
         from smoothlink.living.continue_training import continue_training  # numba takes time to load
 
-        told: dict[str, Any] = {"method": None, "compared": {}}
+        outcome: dict[str, Any] = {"method": None, "compared": {}}
         if w.any():  # rows of weight 0 teach nothing
             seed = self.seed + len(self.digests)  # other old rows are replayed each time
             found = continue_training(model, self.replay, X, Y, w, seed=seed)
-            model, self.replay, told = found.model, found.replay, {"method": found.method, "compared": found.compared}
+            model, self.replay, outcome = (
+                found.model,
+                found.replay,
+                {"method": found.method, "compared": found.compared},
+            )
             self.latest = found.calibrated or self.latest
         self.count_rows(X, Y, w)
-        return model, told
+        return model, outcome
 
     def count_rows(self, X: Any, Y: sp.csr_array, w: Array) -> None:
         """Adds rows to those that are known."""
@@ -90,7 +94,7 @@ class StepsState(KnownRows):
     def refreshed(self, model: Model) -> Model:
         return model
 
-    def settled(self, model: Model) -> Model:
+    def model_to_save(self, model: Model) -> Model:
         return model
 
     def to_arrays(self) -> tuple[dict[str, Array], dict[str, Any]]:

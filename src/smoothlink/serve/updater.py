@@ -104,9 +104,9 @@ class Updater:
             self.living.accept(batch)
             self.accepted.append(batch)
             self.count += 1
-            told = {"rows": batch.Y.shape[0], "new_labels": [str(name) for name in batch.names]}
+            outcome = {"rows": batch.Y.shape[0], "new_labels": [str(name) for name in batch.names]}
             self.lock.notify_all()
-            reply(Reply(change.number, told, self.count))
+            reply(Reply(change.number, outcome, self.count))
         except Exception as error:
             reply(refusal(change, error))
         finally:
@@ -153,7 +153,7 @@ class Updater:
                 labels, new = self.labels(change)
                 if new:
                     raise RefusedRequest(422, f"No row of the model has the label {new[0]!r}. Nothing was changed.")
-                told = self.living.forget(change.rows, labels)
+                outcome = self.living.forget(change.rows, labels)
         except Exception as error:
             if len(digests) != rows:  # the model in memory is neither the old one nor in a file
                 raise
@@ -162,8 +162,8 @@ class Updater:
         self.count += 1
         self.unsaved, self.numbers = False, None
         self.publish_file()
-        found = {"rows": told["rows_removed"], "labels_removed": told["labels_removed"]}
-        found |= {"features_removed": len(told["features_removed"]), "approximate": told["approximate"]}
+        found = {"rows": outcome["rows_removed"], "labels_removed": outcome["labels_removed"]}
+        found |= {"features_removed": len(outcome["features_removed"]), "approximate": outcome["approximate"]}
         reply(Reply(change.number, found, self.count))
 
     def apply(self, batches: list[Batch]) -> None:

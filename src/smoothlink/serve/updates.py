@@ -51,7 +51,7 @@ class Reply(NamedTuple):
     """What became of a change: the report, or a status and a reason."""
 
     number: int
-    told: dict[str, Any] | None
+    outcome: dict[str, Any] | None
     changes: int = 0  # accepted so far, this one included: a published model with as many has it
     status: int = 0
     reason: str = ""
@@ -118,12 +118,12 @@ class UpdateClient:
             reply: Reply = await done
         finally:
             self.replies.pop(number, None)
-        if reply.told is None:
+        if reply.outcome is None:
             raise RefusedRequest(reply.status, reply.reason, {"Retry-After": "1"} if reply.status == 503 else None)
         self.unseen.append((reply.changes, began))
         with self.news:
             self.news.notify_all()  # the model that has it may be here already
-        return reply.told
+        return reply.outcome
 
     def _send(self, change: Change) -> None:
         with self.sending:

@@ -314,11 +314,11 @@ def create_app(
                 if service.takes == "vectors":
                     stack = partial(stack_vectors, rows, service.classifier.n_features_in_)
                     rows = await asyncio.get_running_loop().run_in_executor(batcher.second_thread, stack)
-                told = await updates.send(kind, rows, body.labels)
+                outcome = await updates.send(kind, rows, body.labels)
             finally:
                 changing.forget(client, count)
             metrics.count_change(kind, count)
-            return told
+            return outcome
 
         @app.post("/update", responses=errors(*REFUSALS, 507), tags=["updates"])
         async def update(body: LabelledRequest, sender: Request) -> UpdateResponse:

@@ -193,16 +193,16 @@ class TextSmoothLink(ShortHtml, BaseEstimator):
         """Adds texts to a model that was fitted with updatable=True, as SmoothLinkClassifier.update does; labels
         unknown so far are added. `summary_["living"]` has a report, also of the share of words that have no feature."""
         texts, batch = self._batch(texts, labels, sample_weight)
-        told = update(self.classifier_, batch)
-        told["unknown_words"] = self.features_.unknown_share(texts)
+        outcome = update(self.classifier_, batch)
+        outcome["unknown_words"] = self.features_.unknown_share(texts)
         return self
 
     def forget(self, texts: Texts, labels: Labels) -> Self:
         """Removes texts, with all of their labels, as SmoothLinkClassifier.forget does; words that no other text has
         and examples of these texts go too."""
         texts, batch = self._batch(texts, labels, None)
-        told = forget(self.classifier_, batch)
-        gone = np.array(told["features_removed"], np.int64)
+        outcome = forget(self.classifier_, batch)
+        gone = np.array(outcome["features_removed"], np.int64)
         if len(gone):
             self.features_.remove_terms(gone)
         cut = {shorten_text(str(text)) for text in texts}
@@ -229,8 +229,8 @@ class TextSmoothLink(ShortHtml, BaseEstimator):
         left = NamedLabels(sp.csr_array(given.Y[:, kept]), [given.names[j] for j in kept.tolist()])
         classifier, features = self._learn(texts, left, sample_weight, groups, self)
         take_over(classifier, former)
-        told = differences(classifier, former, self.features_.transform(texts), given.Y, given.names)
-        told["features"] = {"before": self.features_.n_columns, "after": features.n_columns}
+        outcome = differences(classifier, former, self.features_.transform(texts), given.Y, given.names)
+        outcome["features"] = {"before": self.features_.n_columns, "after": features.n_columns}
         self.classifier_, self.features_ = classifier, features
         self.examples_ = some_examples(texts, left, self.examples)
         return self

@@ -38,10 +38,10 @@ const bodyOf = (table, rows, labels) => ({
 async function teachBatch(table, rows, done, saveRows) {
   const labels = rows.map(namesOf);
   try {
-    const told = await request("update", bodyOf(table, rows, labels));
+    const outcome = await request("update", bodyOf(table, rows, labels));
     rows.forEach((row, i) => (row.taught = labels[i]));
-    done.taught += told.rows;
-    done.labels.push(...told.new_labels);
+    done.taught += outcome.rows;
+    done.labels.push(...outcome.new_labels);
     await saveRows(rows);
   } catch (error) {
     if (![413, 422].includes(error.status)) throw error;
