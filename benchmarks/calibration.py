@@ -2,12 +2,13 @@
 
     python benchmarks/calibration.py test [SET ...]     # defaults on test rows; docs/results.md has the table
     python benchmarks/calibration.py train [SET ...]    # quick fits to two thirds of the training rows, the rest tested
+    python benchmarks/calibration.py full [SET,SEED ...]  # defaults on three quarters of the training rows, as above
     python benchmarks/calibration.py classes [SET ...]  # defaults, one label per row, on a quarter of the training rows
     python benchmarks/calibration.py tables [SEED ...]  # made tables of rare labels with a linear truth
 
 Sets of $SMOOTHLINK_DATA, texts as `benchmarks/vectorise.py` makes them; SET-one takes the first label of each row and
 is multiclass. "One map" is the same fit, calibrated as before decision 28: all labels by one monotone map, or classes
-by a temperature. `train` chose the maps; `test` was run once.
+by a temperature. `train` and `full` chose the maps.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
@@ -48,6 +50,7 @@ TRAIN_SETS = [
     *("cooking-stackexchange", "rcv1-topics-28k", "cooking-stackexchange-one", "aloi"),
 ]
 CLASS_SETS = ["cooking-stackexchange-one", "rcv1-topics-28k-one", "bibtex-one", "debtags-one"]
+FULL_SETS = ["bibtex", "cooking-stackexchange", "corel5k", "debtags", "delicious", "enron", "rcv1-topics-28k"]
 JOINT_SETS = ["bibtex", "cooking-stackexchange", "debtags"]  # trained jointly too
 MOST_ROWS = 15_000  # of a set that `train` takes
 
@@ -179,10 +182,12 @@ def on_test_rows(name: str) -> dict[str, Any]:
     return compared(*fit(X, Y, random_state=0), X_test, Y_test)
 
 
-def on_training_rows(name: str, **given: Any) -> dict[str, Any]:
-    """A quick fit to two thirds of the training rows."""
+def on_training_rows(name: str) -> dict[str, Any]:
+    """A quick fit to two thirds of the training rows of SET, or of SET joint, trained jointly."""
     from smoothlink.steps.split import stratified_split
 
+    given = {"training": "joint"} if name.endswith(" joint") else {}
+    name = name.removesuffix(" joint")
     X, Y, *_ = rows_of(name)
     order = np.random.default_rng(0).permutation(X.shape[0])[:MOST_ROWS]
     X, Y = X[order], Y[order]
@@ -190,22 +195,35 @@ def on_training_rows(name: str, **given: Any) -> dict[str, Any]:
     return compared(*fit(X[fitted], Y[fitted], effort="quick", **given), X[rest], Y[rest])
 
 
+def in_full(name: str) -> dict[str, Any]:
+    """Defaults, fitted to three quarters of the training rows of SET,SEED."""
+    name, _, seed = name.partition(",")
+    X, Y, X_rest, Y_rest = three_quarters(name, int(seed))
+    return compared(*fit(X, Y, random_state=0), X_rest, Y_rest)
+
+
+def three_quarters(name: str, seed: int = 0) -> tuple[Any, Any, Any, Any]:
+    """The rows and labels of three quarters of the training rows, and of the others."""
+    X, Y, *_ = rows_of(name)
+    order = np.random.default_rng(seed).permutation(X.shape[0])
+    fitted, rest = np.split(order, [len(order) * 3 // 4])
+    return X[fitted], Y[fitted], X[rest], Y[rest]
+
+
 def on_classes(name: str) -> dict[str, Any]:
     """Defaults, fitted to three quarters of the training rows; with the error that a perfect model has by chance."""
     import smoothlink
 
-    X, Y, *_ = rows_of(name)
-    order = np.random.default_rng(0).permutation(X.shape[0])
-    fitted, rest = np.split(order, [len(order) * 3 // 4])
-    model = smoothlink.SmoothLinkClassifier(random_state=0).fit(X[fitted], Y[fitted])
-    top, rng = model.predict_proba(X[rest]).max(axis=1), np.random.default_rng(0)
+    X, Y, X_rest, Y_rest = three_quarters(name)
+    model = smoothlink.SmoothLinkClassifier(random_state=0).fit(X, Y)
+    top, rng = model.predict_proba(X_rest).max(axis=1), np.random.default_rng(0)
     by_chance = np.mean([expected_error(top, rng.random(len(top)) < top) for _ in range(20)])
     figures = {
         "by_chance": float(by_chance),
         "loss": model.model_.loss,
         "seconds": sum(model.summary_["seconds"].values()),
     }
-    return measured(model, X[rest], Y[rest]) | figures
+    return measured(model, X_rest, Y_rest) | figures
 
 
 def made_table(seed: int, n: int = 20_000, d: int = 20, c: int = 30, test: int = 5000) -> tuple[Array, Array, Array]:
@@ -272,26 +290,19 @@ def section() -> list[str]:
     return [*lines, "", f"Measured {last['date']} with {stated}."]
 
 
+# What is measured -> the names that it takes, the function of a name, and the file of results/calibration.
+KINDS: dict[str, tuple[list[str], Callable[[str], dict[str, Any]], str]] = {
+    "test": (TEST_SETS, on_test_rows, "figures"),
+    "train": ([*TRAIN_SETS, *(f"{name} joint" for name in JOINT_SETS)], on_training_rows, "train"),
+    "full": ([f"{name},{seed}" for name in FULL_SETS for seed in (0, 1)], in_full, "full"),
+    "classes": (CLASS_SETS, on_classes, "classes"),
+    "tables": (["10", "11", "12"], lambda seed: on_tables(int(seed)), "tables"),
+}
+
+
 if __name__ == "__main__":
-    kind, names = sys.argv[1], sys.argv[2:]
-    if kind == "tables":
-        for seed in names or ["10", "11", "12"]:
-            record: dict[str, Any] = on_tables(int(seed))
-            store(results("calibration", "tables"), seed, record)
-            print(seed, record, flush=True)
-    elif kind == "classes":
-        for name in names or CLASS_SETS:
-            record = on_classes(name)
-            store(results("calibration", "classes"), name, record)
-            print(name, record, flush=True)
-    elif kind == "test":
-        for name in names or TEST_SETS:
-            record = on_test_rows(name)
-            store(results("calibration"), name, record)
-            print(name, record, flush=True)
-    else:
-        for name in names or [*TRAIN_SETS, *(f"{name} joint" for name in JOINT_SETS)]:
-            given = {"training": "joint"} if name.endswith(" joint") else {}
-            record = on_training_rows(name.removesuffix(" joint"), **given)
-            store(results("calibration", "train"), name, record)
-            print(name, record, flush=True)
+    usual, measure, part = KINDS[sys.argv[1]]
+    for name in sys.argv[2:] or usual:
+        record = measure(name)
+        store(results("calibration", part), name, record)
+        print(name, record, flush=True)

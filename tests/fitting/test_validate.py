@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from problems import class_problem, complete, posed, request, sparse_problem
 from scipy.special import softmax
 
-from smoothlink.fitting.calibration import calibrate, criterion, falls
+from smoothlink.fitting.calibration import calibrate, criterion
 from smoothlink.fitting.choose import Trials, choose, make_fold
 from smoothlink.fitting.holdout import holdouts
 from smoothlink.fitting.link import decoder_passes
@@ -284,16 +284,3 @@ def test_one_row_is_fitted_by_default_passes_without_calibration(rng):
     one = p._replace(X=p.X[:1], Y=p.Y[:1], w=p.w[:1])
     found = validate(choose(*posed(one, asked), asked), asked)
     assert (found.settings.loss, found.settings.passes, found.calibrated.rows) == ("logistic", DEFAULT_PASSES, 0)
-
-
-def test_fewer_hits_count_only_where_rows_are_many(rng):
-    w = np.ones(2000)
-    before = rng.random(2000) < 0.9
-    fewer, noise = before.copy(), before.copy()
-    fewer[:100] = False
-    noise[[np.argmax(before), np.argmin(before)]] = False, True  # one hit less, and one more
-    assert falls(before, fewer, w)
-    assert not falls(before, before, w)
-    assert not falls(before, noise, w)
-    assert not falls(fewer, before, w)
-    assert not falls(before[:500], fewer[:500], w[:500])

@@ -13,6 +13,8 @@ from smoothlink.steps.calibrate import (
     Histogram,
     PairSample,
     TopLabels,
+    add_up,
+    fading_terms,
     fit_multiclass,
     no_calibration,
     row_logloss,
@@ -294,6 +296,27 @@ def test_rare_and_frequent_labels_of_the_same_score_get_their_own_probabilities(
     one_map = shared.probabilities(S_new, loss="logistic")
     assert one_map[:, 10:].sum() > 2 * Y_new[:, 10:].sum()
     assert row_logloss(Q, Y_new, multiclass=False).mean() < 0.97 * row_logloss(one_map, Y_new, multiclass=False).mean()
+
+
+def test_labels_are_placed_by_their_frequencies_in_the_rows_that_were_fitted(rng):
+    S, Y = rng.standard_normal((6, 3)).astype(np.float32), sp.csr_array(np.ones((6, 3)))
+    fitted, folds = np.array([[0.1, 0.2, 0.4], [0.4, 0.0, 0.1]]), np.array([0, 0, 1, 1, 1, 1])
+    sample = PairSample(S.size, np.array([0.25, 0.1, 0.2]), fitted, folds)
+    sample.add(slice(0, 3), S, Y, np.ones(6))
+    places = np.concatenate([part[1] for part in sample.parts])
+    wanted = [0, 0.5, 1] * 2 + [1, 0] * 4  # label 1 has no rows in the second fit
+    assert sorted(places) == pytest.approx(sorted(wanted))
+
+
+@pytest.mark.parametrize("shift", [-1.0, 2.0])
+def test_probabilities_of_rare_labels_add_up_to_the_true_pairs(rng, shift):
+    places, g, w = rng.random(20_000), 3 * rng.standard_normal(20_000) - 2, rng.random(20_000)
+    q = expit(-g) ** 2
+    true = rng.random(20_000) < expit(g + shift * (1 - places))  # also where q is small
+    theta = add_up(np.array([0.3, -0.2, 0.1, 0.1, -0.1]), (g, q, q * g), places, true, w)
+    p = expit(fading_terms(q, q * g, places) @ theta + g)
+    rare = w * (1 - places) ** 2
+    assert rare @ p == pytest.approx(rare @ true, rel=1e-6)
 
 
 def test_labels_of_one_frequency_keep_the_shared_map(rng):

@@ -27,8 +27,6 @@ LABEL_BLOCK = 2048
 PAIRS_AT_A_TIME = 1 << 18  # scores that are binned together
 SCORED_AT_A_TIME = 1 << 20  # scores of one product: of few labels it is slow
 HALF_AIM = Aim()
-COMPARED_ROWS = 900  # from which on they tell whether fewer top labels are true
-CLEAR_GAIN = 0.05  # of the log-loss, by which maps of labels are taken even if fewer top labels are true
 
 
 class HeldOut(NamedTuple):
@@ -39,6 +37,7 @@ class HeldOut(NamedTuple):
     w: Array  # (h,) float64
     embedded: Any = None  # h (h, k) of the rows; None where they have none
     sizes: Array | None = None  # (h,) how many features each row has; None where that is not at hand
+    frequencies: Array | None = None  # (c,) of the labels, in the rows that were fitted; None: those of all rows
 
 
 class Calibrated(NamedTuple):
@@ -98,11 +97,6 @@ def add_scores(histogram: Histogram, part: HeldOut, rows: int) -> None:
         histogram.add(part.scores(labels, rows), by_label[:, labels].tocsr(), part.w[:rows])
 
 
-def falls(before: Array, after: Array, w: Array) -> bool:
-    """Returns whether the share of hits (n,) falls, where rows are enough to tell."""
-    return len(w) >= COMPARED_ROWS and bool(w @ after < w @ before)
-
-
 def label_blocks(c: int, size: int) -> Iterator[slice]:
     yield from (slice(start, min(c, start + size)) for start in range(0, c, size))
 
@@ -141,11 +135,12 @@ def calibrate(
     if multiclass:
         value, calibration = fit_multiclass(*one_label_rows(held), frequencies, loss=loss)
     else:
-        histogram, sample, plain = Histogram(loss), PairSample(n * c, frequencies), TopLabels(n)
+        fitted = np.stack([frequencies if part.frequencies is None else part.frequencies for part in held])
+        folds = np.repeat(np.arange(len(held)), [min(most, len(part.w)) for part in held])
+        sample, histogram = PairSample(n * c, frequencies, fitted, folds), Histogram(loss)
         for labels, S, true in blocks(width):
             histogram.add(S, true, weights)
             sample.add(labels, S, true, weights)
-            plain.add(S, true)
         all_scored = max(len(part.w) for part in held) <= rows_scored(c)
         value = histogram.brier() if all_scored else criterion(held, loss, multiclass=False)[0]
         calibration = sample.fit(histogram.monotone(), loss=loss) if own_maps else histogram.monotone()
@@ -155,10 +150,6 @@ def calibrate(
         top.add(S, true)
         ranking.add(S)
     if maps and not multiclass:
-        if calibration.labels is not None and sample.gain < CLEAR_GAIN and falls(plain.hits, top.hits, weights):
-            calibration, top, ranking = calibration._replace(labels=None), plain, HeldOutRanking(n, c)
-            for _, S, _ in blocks(width):
-                ranking.add(S)
         calibration = top.recalibrate(calibration, weights, loss=loss)
 
     likeliest, means = np.zeros(n, np.float32), np.zeros(c, np.float32)

@@ -24,7 +24,7 @@ from smoothlink.machines.rows import Rows
 from smoothlink.machines.threads import dense_product
 from smoothlink.solve import NEARLY_EXACT, ConjugateGradient, System
 from smoothlink.steps.calibrate import Histogram
-from smoothlink.steps.embed import label_counts
+from smoothlink.steps.embed import label_means
 from smoothlink.steps.squared import link_sums, squared
 
 Array = NDArray[Any]
@@ -182,7 +182,7 @@ class Fold:
             Phi = link.held_features[count]
             return to_host(dense_product(Phi, to_device_of(Phi, V[:, part])))
 
-        return HeldOut(scores, Y, self.held_weights, link.held, row_sizes(self.train, self.held))
+        return HeldOut(scores, Y, self.held_weights, link.held, row_sizes(self.train, self.held), link.frequencies)
 
 
 def make_fold(
@@ -248,12 +248,14 @@ class Trials:
         rows = fold.train.with_inputs(H)
         features = random_features(rows, settings)
         fold.links.clear()
-        labels = validated_labels(rows.sum(label_counts, out=(rows.c,), dtype=np.float64), self.most_labels)
+        frequencies = np.clip(label_means(rows), 0, 1)
+        labels = validated_labels(frequencies, self.most_labels)
         if self.state is not None:
             sums = saved_sums(self.state, name, rows, features)
         else:
             sums = link_sums(rows, features, labels=labels if len(labels) < rows.c else None)
-        fold.links[key] = Link(rows, features, sums, rows.to_device(take_rows(rows.table, fold.held)), labels, {})
+        held = rows.to_device(take_rows(rows.table, fold.held))
+        fold.links[key] = Link(rows, features, sums, held, labels, {}, frequencies)
         return fold.links[key]
 
     def embedded_folds(self, problem: Problem, settings: Settings, ridge: float, count: int) -> list[Fold] | None:

@@ -35,6 +35,7 @@ class Link(NamedTuple):
     held: Any = None  # (h, k) embeddings of held-out rows, where there are any
     labels: Any = None  # numbers of the labels by which settings are compared
     held_features: Any = None  # {count: Phi of the first `count` held-out rows}, made once for all V
+    frequencies: Any = None  # (c,) of the labels
     V: Any = None  # (s + 1, c) by the squared loss with the final ridge of the settings, where a trial fitted it
 
 

@@ -183,7 +183,8 @@ class LivingState(KnownRows):
             return not_calibrated(self.n_labels)
         scores = self.sums.held_out_scores(featurize(model, rows.H), rows.Y, rows.w)
         frequencies = np.clip(totals["counts"] / totals["total"], 0, 1)
-        held = [HeldOut(scores, rows.Y, rows.w, rows.H)]
+        others = np.maximum(totals["counts"] - rows.w @ rows.Y, 0) / (totals["total"] - rows.w.sum())
+        held = [HeldOut(scores, rows.Y, rows.w, rows.H, frequencies=np.clip(others, 0, 1))]
         return calibrate(held, frequencies, "squared", multiclass=model.multiclass, aim=self.aim)
 
     def missed_share(self, model: Model, X: Any) -> float | None:

@@ -255,12 +255,25 @@ class TopLabels:
 class PairSample:
     """Scores of held-out pairs of a row and a label, added block by block: all true ones, and a sample of others."""
 
-    def __init__(self, pairs: int, frequencies: Array, seed: int = 0) -> None:
-        """Prepares for so many pairs of labels whose frequencies are (c,)."""
+    def __init__(
+        self,
+        pairs: int,
+        frequencies: Array,
+        fitted: Array | None = None,
+        folds: Array | None = None,
+        seed: int = 0,
+    ) -> None:
+        """Prepares for so many pairs of labels whose frequencies are (c,).
+
+        fitted (f, c): their frequencies in the rows to which each of f models was fitted that score held-out rows.
+        folds (n,): which of them scores each row. A label that few rows of a fit have is more frequent in the others,
+        as it is in new rows, but not by frequencies that count the held-out rows too.
+        """
         self.share, self.rng = min(1.0, SAMPLED_PAIRS / max(1, pairs)), np.random.default_rng(seed)
-        self.trained, self.places = frequencies > 0, label_places(frequencies)
+        fitted = frequencies[None] if fitted is None else fitted
+        self.places, self.folds = label_places(frequencies), folds
+        self.trained, self.fitted_places = fitted > 0, np.stack([label_places(each) for each in fitted])
         self.parts: list[tuple[Array, ...]] = []
-        self.gain = 0.0  # of the log-loss, as a share of that of the shared map
 
     def add(self, labels: slice, scores: Array, Y: sp.csr_array, w: Array) -> None:
         """Adds scores (n, m) of some labels and their truth (n, m); rows have weights (n,)."""
@@ -273,9 +286,9 @@ class PairSample:
         each = max(1, n * m - len(hits)) / max(1, len(others))
         at = np.concatenate([hits, others])
         at_weight = np.repeat([1.0, each], [len(hits), len(others)]) * w[at // max(1, m)]
-        columns = labels.start + at % max(1, m)
-        kept = self.trained[columns] & (at_weight > 0)
-        part = scores.ravel()[at], self.places[columns], true.ravel()[at], at_weight
+        columns, fold = labels.start + at % max(1, m), 0 if self.folds is None else self.folds[at // max(1, m)]
+        kept = self.trained[fold, columns] & (at_weight > 0)
+        part = scores.ravel()[at], self.fitted_places[fold, columns], true.ravel()[at], at_weight
         self.parts.append(tuple(values[kept] for values in part))
 
     def fit(self, shared: Calibration, *, loss: str) -> Calibration:
@@ -296,15 +309,16 @@ class PairSample:
             return descent
 
         fading, whole = loss_of(fading_terms(q, qg, places), g + RISE * s), loss_of(map_terms(s, g, places), 0.0)
-        theta, other = rising(minimise(fading, FADING_PRIOR), shared.functions), minimise(whole, MAP_PRIOR)
+        theta = add_up(minimise(fading, FADING_PRIOR), (g + RISE * s, q, qg), places, true, w)
+        theta, other = rising(theta, shared.functions), minimise(whole, MAP_PRIOR)
         before, least = fading(0 * theta)[0], min(fading(theta)[0], whole(other)[0])
         fitted = len(shared.knots) + len(theta)
         if loss == "logistic" and float(w @ (np.logaddexp(0, s) - true * s)) < least + fitted:
             return no_calibration()  # by Akaike's criterion: the sigmoid is as good in new rows
         r, t = fading_maps(theta, self.places)
-        self.gain, maps = 1 - fading(theta)[0] / before, np.stack([0 * r, 0 * r + RISE, 0 * r + 1, r, t])
+        maps = np.stack([0 * r, 0 * r + RISE, 0 * r + 1, r, t])
         if fading(theta)[0] - least > WHOLE_GAIN * before:
-            self.gain, maps = 1 - least / before, np.vstack([label_maps(other, self.places), 0 * maps[3:]])
+            maps = np.vstack([label_maps(other, self.places), 0 * maps[3:]])
         return shared._replace(labels=maps)
 
 
@@ -319,6 +333,26 @@ def fading_maps(theta: Array, places: Array) -> tuple[Array, Array]:
     """Returns r and t (c,) of labels at these places."""
     zero, one = np.zeros_like(places), np.ones_like(places)
     return fading_terms(one, zero, places) @ theta, fading_terms(zero, one, places) @ theta
+
+
+def add_up(theta: Array, values: tuple[Array, Array, Array], places: Array, true: Array, w: Array) -> Array:
+    """Returns theta with r shifted by d (1 - u)^2, so that the probabilities of rare labels add up to their true pairs:
+    the sum of w (1 - u)^2 (p - y) is 0. values: g, q and q g of each pair.
+
+    The logistic regression sees to it only as far as q does: it is small where rare labels are likely, and the
+    probabilities of debtags' rarer half of the labels summed to .77 of the truth (decision 28).
+    """
+    g, q, qg = values
+    rare, shift = (1 - places) ** 2, np.array([1.0, -2.0, 1.0, 0.0, 0.0])
+    z, d = fading_terms(q, qg, places) @ theta + g, 0.0
+    for _ in range(30):
+        p = sigmoid(z + d * q * rare)
+        off, slope = float((w * rare) @ (p - true)), float((w * rare**2) @ (p * (1 - p) * q))
+        step = float(np.clip(off / max(slope, 1e-30), -1, 1))
+        d -= step
+        if abs(step) < 1e-6:
+            return theta + d * shift
+    return theta
 
 
 def rising(theta: Array, functions: Array) -> Array:
