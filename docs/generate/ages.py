@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,26 +28,8 @@ PAGES = {
     **{f"docs/results/{name}.md": (name,) for name in ("flexibility", "link", "lshtc", "mulan", "odp")},
 }
 
-# Digests before a change -> why no stored figure is another by the code as it is now, but those of classes.
-NOW = "3a65f0f895c9"
-REASON = (
-    "Probabilities of classes are fitted with one row more. Of bibtex, yeast and cooking-stackexchange, stepwise and "
-    "jointly trained, all probabilities are the same to the last bit as before; what is new is computed beside them."
-)
-WITHOUT_EFFECT = {
-    ("fd662726e251", NOW): REASON,
-    ("272810bf5483", NOW): f"The SGD of many classes keeps its features, which changes its rounding. {REASON}",
-    ("2c266d475251", NOW): f"The softmax over a linear kernel got a smaller ridge, then kept its features. {REASON}",
-}
-# Digests before a change -> why no stored figure at all is another.
-UNCHANGED = {
-    (
-        "bba0fe02a677",
-        NOW,
-    ): "`refresh`, rows for guarantees of arrays on a cluster and a faster audit stand beside fits: all "
-    "probabilities of yeast and of bibtex, quick and jointly trained, are the same to the last bit.",
-}
-CLASSES = ("aloi", "odp")  # figures of one label per row
+# The digests before and after a change that no stored figure shows -> why.
+WITHOUT_EFFECT: dict[tuple[str, str], str] = {}
 
 
 class Cell(NamedTuple):
@@ -79,16 +61,19 @@ def inside(part: Any, name: str) -> Iterator[Cell]:
             yield from inside(value, f"{name}: {key}" if key not in ("sets", "methods") else name)
 
 
-def with_age(text: str, page: str, root: Path, now: str | None = None) -> str:
+def with_age(
+    text: str,
+    page: str,
+    root: Path,
+    now: str | None = None,
+    without_effect: Mapping[tuple[str, str], str] = WITHOUT_EFFECT,
+) -> str:
     """Returns the page with its note on older figures written anew, where its marks are or after its heading."""
     now = source() if now is None else now
     found = [cell for folder in PAGES[page] for cell in cells(root, folder)]
     older: dict[str, list[str]] = defaultdict(list)
     for cell in found:
-        of_classes = any(name in cell.name for name in CLASSES)
-        if cell.source == now or (cell.source, now) in UNCHANGED:
-            continue
-        if of_classes or (cell.source, now) not in WITHOUT_EFFECT:
+        if cell.source != now and (cell.source, now) not in without_effect:
             older[cell.date].append(cell.name)
     dates = " and ".join(sorted(older))
     note = ""
