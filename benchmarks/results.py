@@ -40,8 +40,8 @@ LOOKS = [
     (
         "corel5k",
         "this page 5 times; Table 2 4 times; links twice; calibration once; drift 2 to 4 times",
-        "decision 1, over 100 settings; decision 50 was looked for after its probabilities of rare labels were seen, and "
-        "settled on training rows, its rule of two standard errors dropped after they were seen again",
+        "decision 1, over 100 settings; decision 50 was looked for after its probabilities of rare labels were seen, "
+        "and settled on training rows, its rule of two standard errors dropped after they were seen again",
     ),
     ("enron", "this page 6 times; drift 2 to 4 times", "decision 1, over 100 settings"),
     ("yeast", "this page 7 times; Table 2 4 times; trees once; drift 2 to 4 times", "decision 1, over 100 settings"),
@@ -78,8 +78,8 @@ LOOKS = [
         "debtags",
         "peers: full 8 times, quick 10 times; drift 4 times; sampled negatives against all once; raw text once; "
         "calibration once; about four more fits on the way to 0.4.0, one to 0.5.0",
-        "decisions 25 and 28, in part; decision 50, as corel5k; unknown: decision 12 has figures on package descriptions and does not say on "
-        "which rows",
+        "decisions 25 and 28, in part; decision 50, as corel5k; unknown: decision 12 has figures on package "
+        "descriptions and does not say on which rows",
     ),
     (
         "cooking-stackexchange",
