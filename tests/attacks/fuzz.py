@@ -373,8 +373,8 @@ def of_living_models() -> dict[str, Target]:
     from smoothlink.data.matching import Reading, names_in
     from smoothlink.drift import Watch
     from smoothlink.living.changes import state_of
-    from smoothlink.living.journal import record_of
     from smoothlink.living.living_file import LivingFile
+    from smoothlink.living.update_journal import record_of
 
     X, Y = words(np.random.default_rng(7), n=12)
     found = {}

@@ -13,8 +13,8 @@ from small import fixed, words
 
 from smoothlink import DataError, ModelFileError, load, modelfile
 from smoothlink.data.read import write
-from smoothlink.living.journal import line_of
 from smoothlink.living.living_file import LivingFile
+from smoothlink.living.update_journal import line_of
 
 
 @pytest.fixture

@@ -35,9 +35,9 @@ import smoothlink
 from smoothlink import InputKernel, Joint, ModelFileError, TextSmoothLink
 from smoothlink import safetensors_file as files
 from smoothlink.living.changes import state_of
-from smoothlink.living.journal import line_of
 from smoothlink.living.living_file import LivingFile
 from smoothlink.living.store import checksum_of
+from smoothlink.living.update_journal import line_of
 
 TYPES = ("f4", "f8", "i4", "i8", "u1", "?", "f2", "i1", "u2")
 

@@ -17,7 +17,7 @@ from smoothlink.data.matching import inside, label_names
 from smoothlink.errors import ModelFileError
 from smoothlink.living import changes
 from smoothlink.living.changes import Batch, joined, state_of
-from smoothlink.living.journal import Journal, Shape
+from smoothlink.living.update_journal import Journal, Shape
 
 if sys.platform != "win32":  # pragma: no branch
     import fcntl
