@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # Tests run in as many processes as there are cores, at most four. Each has one thread of BLAS: more would wait for
-# each other, and take a quarter more time.
-PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
+# each other, and take a quarter more time. Bytecode is written even where the environment forbids it: without it every
+# process that a test starts would compile the package, and pytest would rewrite every assertion, anew.
+PYTEST := PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 .PHONY: demo test test-torch test-all coverage fuzz torture torture-serve check docs bench clean
 

@@ -56,7 +56,7 @@ def fixed_link(split: Split, seed: int, operator: Operator, **params: Any) -> Re
     A = scaling(X)
     problem = make_problem(A, TrainingData(X, Y, None, False), scaling, request, FitState())
     embedder = start_settings(problem, request, number_of_entries(A)).embedder
-    folds = [make_fold(problem.rows, Y, held, embedder) for held in holdouts(problem.rows.w, request)]
+    folds = [make_fold(problem.rows, Y, held, embedder, at_once=False) for held in holdouts(problem.rows.w, request)]
     tried = {ridge: held_out(embedder, Y, folds, ridge, operator) for ridge in map(float, grid(request.ridge, RIDGES))}
     ridge = min(tried, key=lambda r: tried[r].brier())
     model = fixed_model(problem, embedder, ridge, operator, tried[ridge])

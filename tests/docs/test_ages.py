@@ -50,8 +50,8 @@ def test_figures_measured_again_within_an_older_record_are_not_named(tmp_path):
     assert noted(tmp_path, "docs/results/odp.md").endswith("- 2026-01-01: odp")
 
 
-def test_figures_before_a_change_that_none_of_them_shows_are_not_named(tmp_path):
-    known = {"without_effect": {("old", "new"): "The code was moved."}}
+def test_figures_before_changes_that_none_of_them_shows_are_not_named(tmp_path):
+    known = {"without_effect": {"old": ("between", "The code was moved."), "between": ("new", "And back.")}}
     stored(tmp_path, "peers/yeast/smoothlink", date="2026-01-02", versions={"smoothlink": "1", "source": "old"})
     assert noted(tmp_path, "README.md", **known) == ""
     assert noted(tmp_path, "README.md", now="newer", **known).startswith("All figures of smoothlink here are older")

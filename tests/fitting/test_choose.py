@@ -141,7 +141,7 @@ def test_labels_of_held_out_rows_change_nothing_that_is_fitted(rng, embedding):
     fits = []
     for Y in (p.Y, sp.csr_array(other)):
         problem, settings = posed(p, asked, Y)
-        fold = make_fold(problem.rows, problem.Y, held, settings.embedder)
+        fold = make_fold(problem.rows, problem.Y, held, settings.embedder, at_once=False)
         link = Trials([fold], settings).link(fold, at(settings, 0.5, 5, 1.5, 0.1))
         embedded = fold.embedded[0.5]
         fits.append((embedded, link.features.R, link.sums.gram.G, link.held, squared(link.sums, 0.1)))
@@ -156,6 +156,19 @@ def test_labels_of_held_out_rows_change_nothing_that_is_fitted(rng, embedding):
 
 def trials_of(p, asked, multiclass=False, plan=None) -> Trials:
     return search_trials(*posed(p, asked, multiclass=multiclass, plan=plan), asked)
+
+
+def test_folds_that_are_fitted_at_once_have_the_loss_of_folds_that_are_fitted_in_turn(rng):
+    trials = trials_of(sparse_problem(rng), complete())
+    assert all(fold.at_once for fold in trials.folds)
+    in_turn = replace(trials, folds=[replace(f, at_once=False, links={}, embedded={}) for f in trials.folds])
+    point = (0.5, 5, 1.5, 0.1)
+    assert trials.loss(point) == pytest.approx(in_turn.loss(point), rel=1e-6)
+
+
+def test_folds_are_fitted_in_turn_where_memory_is_counted(rng):
+    trials = trials_of(sparse_problem(rng), complete(), plan=Plan(memory=1 << 30))
+    assert not any(fold.at_once for fold in trials.folds)
 
 
 def test_the_loss_of_a_point_is_the_brier_score_of_fits_that_have_not_seen_the_rows(rng):

@@ -452,7 +452,7 @@ def test_a_fit_that_chooses_counts_trials_and_folds(rng):
     assert chosen[0] == (0.0, "")
     assert chosen[-1] == (1.0, "")
     calibrated = [words for step, _, words in told if step == "calibrate"]
-    assert calibrated[1].startswith("1 fit, fold 1 of ")
+    assert calibrated[1] == "10 fits, 10 folds embedded"
     assert any("loss" in words for words in calibrated)
     assert all(0 <= share <= 1 for _, share, _ in told)
 
@@ -462,8 +462,32 @@ def test_a_dense_table_counts_the_trials_of_each_stage(rng):
     trained(
         dense_problem(rng), request(), notify=lambda step, share, now: words.append(now) if step == "choose" else None
     )
-    for stage in ("1 of 3, settings", "2 of 3, width of the input kernel: 1 trial", "3 of 3, settings"):
+    for stage in ("1 of 3, width of the input kernel: 1 trial", "2 of 3, settings", "3 of 3, settings"):
         assert any(now.startswith(stage) for now in words)
+
+
+@pytest.mark.parametrize(("curved", "stage", "left_out"), [(True, "3 of 3", "2 of 3"), (False, "2 of 3", "3 of 3")])
+def test_a_link_is_searched_for_x_or_for_its_kernel_alone_where_ridge_regression_tells_which(
+    rng, curved, stage, left_out
+):
+    X, words = rng.standard_normal((1100, 3)), []
+    scores = 1 - np.abs(X) if curved else X  # no linear function of x knows the first
+    Y = sp.csr_array((scores + 0.1 * rng.standard_normal(X.shape) > 0).astype(np.float32))
+    fitted = run(
+        TrainingData(X, Y, None, False),
+        request(trees=False, n_features=30, input_features=60, loss="squared"),
+        notify=lambda step, share, now: words.append(now[:6]) if step == "choose" else None,
+    )
+    assert (fitted.summary["input_kernel"] is not None) == curved
+    assert stage in words
+    assert left_out not in words
+
+
+def test_a_table_of_which_ridge_regression_predicts_every_row_is_fitted_over_x(rng):
+    X = np.repeat([[-1.0, 0.0], [1.0, 0.0]], 550, axis=0) + [0, 1] * rng.standard_normal((1100, 2))
+    Y = sp.csr_array(np.column_stack([X[:, 0] > 0, X[:, 0] < 0]).astype(np.float32))
+    asked = request(trees=False, n_features=30, input_features=60, loss="squared")
+    assert run(TrainingData(X, Y, None, False), asked).summary["input_kernel"] is None
 
 
 def test_the_captured_share_is_that_of_the_rank_kept(rng):

@@ -39,7 +39,7 @@ class Validated:
         self.choice = choose(self.problem, settings, self.request)
         self.settings = self.choice.settings
         self.held = holdouts(p.w, self.request)
-        self.folds = [make_fold(self.problem.rows, p.Y, h, settings.embedder) for h in self.held]
+        self.folds = [make_fold(self.problem.rows, p.Y, h, settings.embedder, at_once=False) for h in self.held]
         trials = Trials(self.folds, self.settings)
         self.links = [trials.link(fold, self.settings) for fold in self.folds]
 

@@ -17,6 +17,7 @@ from smoothlink.machines.threads import (
     in_threads,
     limit_threads,
     loops_in_threads,
+    map_in_threads,
     parts,
     single_blas_thread,
     single_thread,
@@ -85,6 +86,13 @@ def test_a_dense_product_in_threads_is_that_of_numpy(rng, n, m, k):
     np.testing.assert_allclose(dense_product(A.T, dense_product(A, B)), A.T @ (A @ B), rtol=1e-3, atol=1)
 
 
+def test_a_dense_product_warns_of_no_invalid_value():
+    # Of these OpenBLAS reads the stack as well; infinity stands for what may lie there.
+    A, B = np.full((2, 5), np.inf, np.float32), np.zeros((5, 1), np.float32)
+    with np.errstate(all="raise"):
+        assert np.isnan(dense_product(A, B)).all()
+
+
 @pytest.mark.parametrize(("count", "number"), [(0, 3), (1, 3), (10, 3), (3, 10), (7, 0)])
 def test_parts_follow_each_other_and_cover_everything_once(count, number):
     found = parts(count, number)
@@ -143,3 +151,9 @@ def test_tasks_with_loops_have_one_thread_each_and_take_turns_where_numba_needs_
         assert seen == [(i, before, get_ident()) for i in range(9)]
     else:
         assert {threads for _, threads, _ in seen} == {1}
+
+
+def test_results_of_calls_in_threads_are_in_the_order_of_their_items_and_an_error_is_raised():
+    assert map_in_threads(lambda i: (i * i, numba.get_num_threads()), range(50)) == [(i * i, 1) for i in range(50)]
+    with pytest.raises(ZeroDivisionError):
+        map_in_threads(lambda i: 1 / i, [2, 1, 0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,8 +20,9 @@ from smoothlink.fitting.link import Link, random_features, saved_sums
 from smoothlink.fitting.memory import FEW_ROWS_FEATURES, REMEMBERED, SEARCH_FEATURES, VALIDATED_LABELS
 from smoothlink.fitting.settings import ChosenSettings, Problem, Report, Request, Settings
 from smoothlink.machines.arrays import take_columns, take_rows, to_device_of, to_host
+from smoothlink.machines.host_and_device import HOST
 from smoothlink.machines.rows import Rows
-from smoothlink.machines.threads import dense_product
+from smoothlink.machines.threads import dense_product, map_in_threads
 from smoothlink.solve import NEARLY_EXACT, ConjugateGradient, System
 from smoothlink.steps.calibrate import Histogram
 from smoothlink.steps.embed import label_means
@@ -30,6 +31,7 @@ from smoothlink.steps.squared import link_sums, squared
 Array = NDArray[Any]
 Value = float | int
 Point = tuple[Value, ...]
+R = TypeVar("R")
 
 # The grids. The criterion is flat near its best, so coarse steps do; the final ridge is refined afterwards.
 RIDGES = tuple(10.0 ** (e / 2) for e in range(-8, 6))  # 1e-4 .. 316
@@ -170,6 +172,7 @@ class Fold:
     embedded: dict[float, Any] = field(default_factory=dict)  # h (n, k) by ridge, of the last few
     links: dict[Point, Link] = field(default_factory=dict)  # the last one only: Gram matrices are large
     fitted: Embedded | None = None  # the last embedding at full size
+    at_once: bool = False  # whether other folds may be fitted at the same time
 
     def held_out(self, link: Link, V: Any, labels: Array | None = None) -> HeldOut:
         """Returns the held-out rows as V scores them; V may be fitted to some labels only."""
@@ -186,7 +189,14 @@ class Fold:
 
 
 def make_fold(
-    rows: Rows, Y: Any, held: Array, embedder: Embedder, *, most: int | None = None, prepared: bool = True
+    rows: Rows,
+    Y: Any,
+    held: Array,
+    embedder: Embedder,
+    *,
+    at_once: bool,
+    most: int | None = None,
+    prepared: bool = True,
 ) -> Fold:
     """Returns a fold that leaves the rows numbered `held` out, by weight 0; the first `most` of them are scored."""
     w = rows.w
@@ -194,7 +204,22 @@ def make_fold(
     kept[held] = 0
     train, held = rows.weighted(kept), held[:most]
     system = embedder.prepare(train) if prepared else None
-    return Fold(train, held, Y[held], w[held].astype(np.float64), system)
+    return Fold(train, held, Y[held], w[held].astype(np.float64), system, at_once=at_once)
+
+
+def fits_at_once(rows: Rows, state: FitState) -> bool:
+    """Returns whether folds are fitted at the same time, one on each thread: where rows are few and in memory.
+
+    Systems of a thousand columns leave the second of two threads idle for a third of the time, and what is between them
+    runs on one. Of many rows the products inside a fold have all threads, and there is memory for one fold at a time.
+    """
+    return rows.n <= FEW_ROWS and rows.in_memory and rows.machine is HOST and state.plan.memory is None
+
+
+def map_folds(f: Callable[[Fold], R], folds: list[Fold]) -> list[R]:
+    """Returns f of every fold, by threads where the folds are made for it."""
+    at_once = all(fold.at_once for fold in folds)
+    return map_in_threads(f, folds) if at_once else [f(fold) for fold in folds]
 
 
 @dataclass(frozen=True)
@@ -212,16 +237,20 @@ class Trials:
 
     def fit(self, point: Point) -> tuple[float, list[Any]]:
         """Returns `loss` and V of each fold, for the labels of its link by which settings are compared."""
-        settings, histogram, Vs = self.at(point), Histogram("squared"), []
-        for fold in self.folds:
+        settings, histogram = self.at(point), Histogram("squared")
+
+        def fitted(fold: Fold) -> tuple[Any, HeldOut]:
             link = self.link(fold, settings)
             labels, sums = link.labels, link.sums
             if sums.targets.shape[1] > len(labels):
                 sums = sums._replace(targets=take_columns(sums.targets, labels))
-            Vs.append(squared(sums, settings.final_ridge, settings.smoothing))
-            part = fold.held_out(link, Vs[-1], labels if len(labels) < link.rows.c else None)
-            add_scores(histogram, part, rows_scored(len(labels)))
-        return histogram.brier(), Vs
+            V = squared(sums, settings.final_ridge, settings.smoothing)
+            return V, fold.held_out(link, V, labels if len(labels) < link.rows.c else None)
+
+        found = map_folds(fitted, self.folds)
+        for V, part in found:
+            add_scores(histogram, part, rows_scored(V.shape[1]))
+        return histogram.brier(), [V for V, _ in found]
 
     def at(self, point: Point) -> Settings:
         ridge, rank, bandwidth, final = point
@@ -364,7 +393,8 @@ def search_trials(
     if rows.c > ROTATED_LABELS and settings.kernel.name != "laplacian":
         settings = replace(settings, embedder=without_rotation(settings.embedder, rows.c))
     held_out = holdouts(rows.w, request, groups)[: most_folds or max(1, round(FOLD_WORK / min(rows.n, rows.c) ** 3))]
-    folds = [make_fold(rows, Y, held, settings.embedder) for held in held_out]
+    at_once = fits_at_once(rows, problem.state)
+    folds = [make_fold(rows, Y, held, settings.embedder, at_once=at_once) for held in held_out]
     return Trials(folds, settings) if folds else None
 
 

@@ -143,7 +143,7 @@ def try_link(problem: Problem, settings: Settings, request: Request) -> LinkTria
     rank = min(RANK, settings.embedder.rank)
     embedder = replace(settings.embedder, rank=rank, solver=LOOSE_SOLVER)  # a second factor would double the memory
     settings = replace(settings, rank=rank, embedder=embedder, features=min(settings.features, SEARCH_FEATURES))
-    trials = Trials([make_fold(problem.rows, problem.Y, held, embedder)], settings)
+    trials = Trials([make_fold(problem.rows, problem.Y, held, embedder, at_once=False)], settings)
     loss = trials.loss((settings.ridge, rank, settings.bandwidth, settings.final_ridge))
     return LinkTrial(loss, trials.link(trials.folds[0], settings).labels)
 

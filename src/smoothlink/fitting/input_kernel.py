@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from smoothlink.fitting.choose import Fold, Point, choose, climb, search_trials
+from smoothlink.fitting.choose import Fold, Point, choose, climb, grid, map_folds, search_trials
 from smoothlink.fitting.holdout import fold_numbers
 from smoothlink.fitting.settings import ChosenSettings, Inputs, Problem, Report, Request, Settings, TrainingData
 from smoothlink.machines.arrays import to_host
@@ -32,6 +32,8 @@ FEW_FOLDS = 3  # on which they are compared
 TREE_ROWS, TREE_COLUMNS = 100, 1000  # at least and at most, for which trees "auto" grows any
 LINK = "settings of the link"
 KERNEL_GAIN = 0.005  # of the criterion: a kernel that brings less is not worth its cost
+CLEAR_GAIN = 0.04  # of the loss of ridge regression: the link then preferred the kernel on every table (decision 51)
+BOTH_ROWS = 1000  # below which the link is searched for both: it is cheap, and a few rows decide
 TREE_GAIN = 0.02  # of the loss of ridge regression; where it is less, a Gaussian kernel gains nothing by trees
 
 
@@ -94,16 +96,28 @@ def choose_with_inputs(request: Request, pose: Pose, report: Report | None = Non
 
 
 def choose_input_kernel(request: Request, pose: Pose, report: Report | None = None) -> ChosenSettings:
-    """Returns the choice for x, or for a Gaussian kernel of x where held-out rows clearly prefer that."""
+    """Returns the choice for x, or for a Gaussian kernel of x where held-out rows clearly prefer that.
+
+    Where ridge regression alone tells which it will be, the link is searched for that one only. Of few rows it does
+    not tell (on wine the kernel predicts all held-out rows, and the link over it fewer than over x), and both are
+    searched.
+    """
     problem, settings = pose(replace(request, input_kernel=None))
-    count = 3 if worth_trying(problem, request) else 1
-    linear = choose(problem, settings, request, report=stage(report, 1, count, LINK))
-    if count == 1:
-        return linear
-    width = stage(report, 2, count, "width of the input kernel")
-    gaussian = with_width(replace(request, input_kernel="gaussian"), pose, width)
-    curved = choose(*pose(gaussian), gaussian, linear.settings, stage(report, 3, count, f"{LINK} with this kernel"))
-    best = curved if curved.criterion < (1 - KERNEL_GAIN) * linear.criterion else linear
+    if not worth_trying(problem, request):
+        return choose(problem, settings, request, report=stage(report, 1, 1, LINK))
+    width = best_width(
+        replace(request, input_kernel="gaussian"), pose, stage(report, 1, 3, "width of the input kernel")
+    )
+    plain = best_ridge_loss(replace(request, input_kernel=None), pose)
+    few = int(np.count_nonzero(problem.rows.w)) < BOTH_ROWS
+    found = []
+    if few or not width.loss < (1 - CLEAR_GAIN) * plain:  # x itself too where neither loses anything
+        found.append(choose(problem, settings, request, report=stage(report, 2, 3, LINK)))
+    if few or width.loss < (1 - KERNEL_GAIN) * plain:
+        curved, start = pose(width.request)
+        near = found[0].settings if found else replace(start, ridge=width.ridge)
+        found.append(choose(curved, start, width.request, near, stage(report, 3, 3, f"{LINK} with this kernel")))
+    best = found[-1] if found[-1].criterion < (1 - KERNEL_GAIN) * found[0].criterion else found[0]
     return best._replace(chosen_by=best.chosen_by | dict.fromkeys(("trees", "input_kernel"), "held-out rows"))
 
 
@@ -149,14 +163,24 @@ def stage(report: Report | None, number: int, count: int, name: str) -> Report |
     return lambda share, words: report((number - 1 + share) / count, place + words)
 
 
-def with_width(request: Request, pose: Pose, report: Report | None = None) -> Request:
-    """Returns the request with a number for the width of the input kernel.
+class Width(NamedTuple):
+    """The best width of an input kernel for ridge regression alone, with the best ridge."""
 
-    Where that is "auto", it is the one with which ridge regression alone predicts held-out labels best: the link
-    sharpens what the embedding says, but hardly moves the best width.
-    """
+    request: Request
+    ridge: float
+    loss: float
+
+
+def with_width(request: Request, pose: Pose, report: Report | None = None) -> Request:
+    """Returns the request with a number for the width of the input kernel."""
     if request.input_kernel in (None, "auto") or request.input_bandwidth != "auto":
         return request
+    return best_width(request, pose, report).request
+
+
+def best_width(request: Request, pose: Pose, report: Report | None = None) -> Width:
+    """Returns the width of the input kernel with which ridge regression alone predicts held-out labels best, or the one
+    given: the link sharpens what the embedding says, but hardly moves the best width."""
     folds: dict[float, list[Fold]] = {}
 
     def loss(point: Point) -> float:
@@ -167,24 +191,36 @@ def with_width(request: Request, pose: Pose, report: Report | None = None) -> Re
             folds[width] = [] if trials is None else trials.folds
         return ridge_loss(folds[width], ridge)
 
-    found = climb(loss, (WIDTHS, WIDTH_RIDGES), (1.0, 1.0), report)
-    return replace(request, input_bandwidth=float(found.point[0]))
+    widths = grid(request.input_bandwidth, WIDTHS)
+    found = climb(loss, (widths, WIDTH_RIDGES), (1.0, 1.0), report)
+    width, ridge = map(float, found.point)
+    return Width(replace(request, input_bandwidth=width), ridge, found.loss)
 
 
 def ridge_loss(folds: list[Fold], ridge: float) -> float:
     """Returns the calibrated Brier score of one ridge regression per label, without a link, on held-out rows."""
+    if not folds or folds[0].system is None:
+        return 0.0
     histogram = Histogram("squared")
-    for fold in folds:
-        if fold.system is None:
-            return 0.0
+    for scores, labels, weights in map_folds(held_out_ridge(ridge), folds):
+        histogram.add(scores, labels, weights)
+    return histogram.brier()
+
+
+def held_out_ridge(ridge: float) -> Callable[[Fold], tuple[Array, Any, Array]]:
+    """Returns what fits a fold with this ridge, and returns scores, labels and weights of its held-out rows."""
+
+    def of_fold(fold: Fold) -> tuple[Array, Any, Array]:
+        assert fold.system is not None
         counts = fold.train.sum(label_counts, out=(fold.train.c,), dtype=np.float64)
         frequent = np.sort(np.argsort(-counts, kind="stable")[:WIDTH_LABELS])
         chosen = np.zeros((fold.train.c, len(frequent)), np.float32)
         chosen[frequent, np.arange(len(frequent))] = 1
         W = fitted_to(fold.train, chosen, fold.system.at(ridge)).W
         S = to_host(fold.train.take(fold.held).map(embed_rows, W))
-        histogram.add(S, fold.held_labels[:, frequent], fold.held_weights)
-    return histogram.brier() if folds else 0.0
+        return S, fold.held_labels[:, frequent], fold.held_weights
+
+    return of_fold
 
 
 def worth_trying(problem: Problem, request: Request) -> bool:

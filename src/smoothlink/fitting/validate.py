@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,11 +11,21 @@ from numpy.typing import NDArray
 
 from smoothlink.errors import plural
 from smoothlink.fitting.calibration import Calibrated, HeldOut, calibrate, criterion, not_calibrated
-from smoothlink.fitting.choose import LINEAR_FINAL_RIDGES, Fold, Point, Trials, climb, make_fold
+from smoothlink.fitting.choose import (
+    LINEAR_FINAL_RIDGES,
+    Fold,
+    Point,
+    Trials,
+    climb,
+    fits_at_once,
+    make_fold,
+    map_folds,
+)
 from smoothlink.fitting.holdout import embeds_once, validation_rows
 from smoothlink.fitting.link import FittedLink, Link, decoder_passes
 from smoothlink.fitting.settings import ChosenSettings, Problem, Report, Request, Settings
 from smoothlink.machines.arrays import contiguous, to_host
+from smoothlink.machines.threads import map_in_threads
 from smoothlink.steps.calibrate import Calibration
 from smoothlink.steps.embed import label_means
 from smoothlink.steps.reference import reference_of
@@ -70,16 +81,21 @@ def validate(
         return Validation(replace(settings, passes=passes), not_calibrated(problem.rows.c), {})
     most, folds = state.plan.held_rows, choice.folds
     if folds is None:
-        folds = [make_fold(problem.rows, problem.Y, h, settings.embedder, most=most, prepared=False) for h in held]
+        fold = partial(make_fold, problem.rows, problem.Y, embedder=settings.embedder, most=most, prepared=False)
+        folds = [fold(held=h, at_once=fits_at_once(problem.rows, state) and not state.saves) for h in held]
     trials = Trials(folds, settings, state)
     few = 1 + int(np.searchsorted(np.cumsum([len(h) for h in held]), compared_rows))
     fits_expected = {loss: expected_passes(loss, request) for loss in losses}
     work = Work(len(folds) + min(few, len(folds)) * sum(fits_expected.values()), report)
-    links = []
-    for number, fold in enumerate(folds, 1):
-        links.append(trials.link(fold, settings))
-        fold.fitted = fold.fitted if embeds_once(problem.rows.w, problem.held) else None  # only then it is the last one
-        work.add(1, f"fold {number} of {len(folds)}")
+    once = embeds_once(problem.rows.w, problem.held)
+
+    def link_of(fold: Fold) -> Link:
+        link = trials.link(fold, settings)
+        fold.fitted = fold.fitted if once else None  # only then it is the last one
+        return link
+
+    links = map_folds(link_of, folds)
+    work.add(len(folds), f"{plural(len(folds), 'fold')} embedded")
     if request.final_ridge == "auto":
         some = replace(trials, folds=folds[:few])
         settings, Vs = choose_final_ridge(some, settings, keep=state.plan.label_group is None)
@@ -97,8 +113,8 @@ def validate(
     settings = replace(settings, passes=fit.passes)
     for fold in folds:
         fold.links.clear()
-    once = folds[0].fitted is not None and state.folder is None and not problem.rows.remote
-    if not once:
+    goes_on = folds[0].fitted is not None and state.folder is None and not problem.rows.remote
+    if not goes_on:
         links = [link._replace(rows=None, sums=None) for link in links]  # most of the memory, and scores need neither
     calibrated = calibrate(
         held_out(folds, links, fit.Vs),
@@ -110,7 +126,7 @@ def validate(
         pairs=state.plan.pairs,
     )
     fitted = None
-    if once and folds[0].fitted is not None:
+    if goes_on and folds[0].fitted is not None:
         fitted = FittedLink(folds[0].fitted, links[0], ArrayWeights(np.ascontiguousarray(to_host(fit.Vs[0]))))
     return Validation(
         settings,
@@ -236,7 +252,7 @@ def fit_folds(
     runs = [decoder_passes(link, settings) for link in links]
     best: list[Any] = []
     for _ in range(MOST_PASSES if auto else int(request.passes)):
-        Vs = [next(run) for run in runs]
+        Vs = map_in_threads(next, runs) if all(fold.at_once for fold in folds) else [next(run) for run in runs]
         work.add(len(folds), f"{settings.loss} loss, pass {progress.passes + 1}")
         if progress.improves(value(Vs)) or not auto:
             best = [contiguous(V, copy=True) for V in Vs]

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cache, partial
 from itertools import pairwise
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 ONE_THREAD = 4000  # columns up to which a factorisation runs on one thread
 LEAST_PRODUCT = 5e7  # operations of a product that is worth a second thread
@@ -99,7 +102,7 @@ def in_threads(tasks: Iterable[Callable[[], object]]) -> None:
 
 
 def loops_in_threads(tasks: Iterable[Callable[[], object]]) -> None:
-    """`in_threads` for tasks that call compiled loops, which then have one thread each. One such loop has run before.
+    """`in_threads` for tasks that call compiled loops, which then have one thread each.
 
     Of loops of a millisecond two at a time take 0.6 of the time that each takes on two threads. Without OpenMP or TBB
     numba's threads cannot be called from several: there the tasks run one after the other.
@@ -114,11 +117,33 @@ def loops_in_threads(tasks: Iterable[Callable[[], object]]) -> None:
         finally:
             numba.set_num_threads(threads)
 
+    numba.set_num_threads(numba.get_num_threads())  # starts numba's threads, which then have a name
     if numba.threading_layer() == "workqueue":  # type: ignore[attr-defined]
         for task in tasks:
             task()
     else:
         in_threads(partial(on_one_thread, task) for task in tasks)
+
+
+def map_in_threads(f: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    """Returns f of every item, in their order, by `loops_in_threads`: each call has one thread of its own."""
+    results: list[Any] = [None] * len(items)
+
+    def run(number: int) -> None:
+        results[number] = f(items[number])
+
+    loops_in_threads(partial(run, number) for number in range(len(items)))
+    return results
+
+
+@np.errstate(invalid="ignore")
+def _product(A: Any, B: Any, out: Any = None) -> Any:
+    """Returns A B without a warning of invalid values.
+
+    For a few rows of five columns and one column of B, OpenBLAS also multiplies what it finds on the stack, and drops
+    it. A signalling NaN there leaves the processor's flag, by which NumPy would warn.
+    """
+    return np.matmul(A, B, out=out)
 
 
 def dense_product(A: Any, B: Any) -> Any:
@@ -128,14 +153,14 @@ def dense_product(A: Any, B: Any) -> Any:
     threads, (n, m) = thread_count(), (len(A), B.shape[1])
     if threads == 1 or 2.0 * n * m * A.shape[1] < LEAST_PRODUCT:
         with _one_blas_thread():
-            return A @ B
+            return _product(A, B)
     out = np.empty((n, m), np.result_type(A, B))
 
     def some_rows(part: slice) -> Callable[[], object]:
-        return lambda: np.matmul(A[part], B, out=out[part])
+        return lambda: _product(A[part], B, out=out[part])
 
     def some_columns(part: slice) -> Callable[[], object]:
-        return lambda: np.matmul(A, B[:, part], out=out[:, part])
+        return lambda: _product(A, B[:, part], out=out[:, part])
 
     in_threads(map(some_rows, parts(n, threads)) if n >= m else map(some_columns, parts(m, threads)))
     return out

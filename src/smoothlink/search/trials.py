@@ -108,7 +108,9 @@ class TrialRunner:
         problem = make_problem(A, self.data, self.scaling, request, FitState(), trees)
         settings = start_settings(problem, request, number_of_entries(A))
         held = hold_out(problem.rows.w, request.holdout, request.seed, self.holdouts, self.groups)
-        return ValidationSet(problem, settings, [make_fold(problem.rows, self.Y, h, settings.embedder) for h in held])
+        return ValidationSet(
+            problem, settings, [make_fold(problem.rows, self.Y, h, settings.embedder, at_once=False) for h in held]
+        )
 
     @property
     def data(self) -> TrainingData:
