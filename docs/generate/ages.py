@@ -42,6 +42,11 @@ WITHOUT_EFFECT: dict[str, tuple[str, str]] = {
         "one is so.",
     ),
     "536042174d91": ("8bec7bebb6bd", "Products warn of no invalid values."),
+    "8bec7bebb6bd": (
+        "86a0281f557a",
+        "Held-out scores are kept, and binned in compiled code: the same sums but for rounding. Joint training of five "
+        "passes finds hard negatives later (decision 52): yso-finna-en was measured again.",
+    ),
 }
 
 

@@ -343,7 +343,7 @@ def test_labels_in_groups_and_embeddings_in_files_are_the_same_fit(rng, tmp_path
     y = Y.argmax(axis=1) if task == "multiclass" else Y
     settings = {"calibrate": True, "normalize_embedding": True, "memory": "2G"}
     known = fixed(**settings).fit(X, y)
-    tight = Plan(2 << 30, 25, 3, 0, embedding_in_file=True, label_group=4, held_rows=50, pairs=64)
+    tight = Plan(2 << 30, 25, 3, 0, embedding_in_file=True, label_group=4, held_rows=50)
     monkeypatch.setattr("smoothlink.fitting.prepare.make_plan", lambda *a: tight)
     found = fixed(**settings, device=str(machine)).fit(X, y)
     assert isinstance(found.model_.V.values, np.memmap)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from smoothlink import SmoothLinkClassifier
+from smoothlink import Gaussian, SmoothLinkClassifier
 from smoothlink.choices import Joint
 
 
@@ -27,8 +27,10 @@ def right(model, X, Y):
 @pytest.mark.parametrize("effort", ["full", "quick"])
 def test_trees_are_grown_where_labels_follow_steps(rng, effort):
     X, Y = steps(rng)
-    model = SmoothLinkClassifier(effort=effort).fit(X[:300], Y[:300])
-    without = SmoothLinkClassifier(effort=effort, trees=False).fit(X[:300], Y[:300])
+    model, without = (
+        SmoothLinkClassifier(effort=effort, trees=trees, kernel=Gaussian(features=100)).fit(X[:300], Y[:300])
+        for trees in ("auto", False)
+    )
     assert model.summary_["trees"] > 0
     assert model.summary_["features"] == 5
     assert right(model, X[300:], Y[300:]) > right(without, X[300:], Y[300:]) + 0.03
@@ -62,9 +64,10 @@ def test_joint_training_takes_no_trees(rng):
 
 def test_a_fit_that_goes_on_grows_the_same_trees(rng, tmp_path):
     X, Y = steps(rng, 200)
-    kept = SmoothLinkClassifier(checkpoint=tmp_path / "state").fit(X, Y)
-    once = SmoothLinkClassifier().fit(X, Y)
-    again = SmoothLinkClassifier(checkpoint=tmp_path / "state").fit(X, Y)
+    few = Gaussian(features=50)
+    kept = SmoothLinkClassifier(kernel=few, checkpoint=tmp_path / "state").fit(X, Y)
+    once = SmoothLinkClassifier(kernel=few).fit(X, Y)
+    again = SmoothLinkClassifier(kernel=few, checkpoint=tmp_path / "state").fit(X, Y)
     assert kept.summary_["trees"] > 0
     for other in (once, again):
         np.testing.assert_allclose(other.predict_proba(X), kept.predict_proba(X), atol=1e-5)

@@ -240,15 +240,23 @@ def test_thresholds_are_chosen_on_held_out_probabilities(rng, maps):
     assert found.calibration.recalibrates_top1 == maps
 
 
-@pytest.mark.parametrize("pairs", [None, 300])
-def test_blocks_of_labels_do_not_change_the_calibration(rng, pairs):
-    v = Validated(rng)
-    held = held_out(v.folds, v.links, v.fit("squared").Vs)
-    whole, blocked = (
-        calibrate(held, label_means(v.problem.rows), "squared", multiclass=False, pairs=p) for p in (10**9, pairs)
-    )
-    np.testing.assert_array_equal(whole.thresholds, blocked.thresholds)
-    assert whole.calibration.top1 == blocked.calibration.top1
+@pytest.mark.parametrize("multiclass", [False, True])
+def test_scores_that_are_kept_and_scores_that_are_computed_again_give_the_same_calibration(rng, multiclass):
+    v = Validated(rng, multiclass=multiclass)
+    held, scored = held_out(v.folds, v.links, v.fit("squared").Vs), []
+
+    def noting(part):
+        return part._replace(scores=lambda labels, count: (scored.append(labels), part.scores(labels, count))[1])
+
+    found, times = [], []
+    for most_kept in (10**9, 0):
+        scored.clear()
+        frequencies, parts = label_means(v.problem.rows), [noting(part) for part in held]
+        found.append(calibrate(parts, frequencies, "squared", multiclass=multiclass, most_kept=most_kept))
+        times.append(len(scored) / len(held))
+    np.testing.assert_array_equal(found[0].thresholds, found[1].thresholds)
+    assert found[0].calibration.top1 == found[1].calibration.top1
+    assert times == ([2, 3] if multiclass else [1, 3])  # one map of all classes has scores of its own
 
 
 def test_multiclass_thresholds_are_on_calibrated_softmax_probabilities(rng):

@@ -9,6 +9,7 @@ from smoothlink.joint.joint_training import (
     FREQUENT_ROWS,
     JointRows,
     JointWeights,
+    finds_hard_negatives,
     rate_factor,
     sparse_pattern,
     sparse_weights,
@@ -77,6 +78,11 @@ def test_rates_rise_within_the_warm_up_and_fall_to_zero_along_a_line():
     np.testing.assert_allclose(factors[:100] / (1 - np.arange(100) / 1000), np.arange(1, 101) / 100)
     np.testing.assert_allclose(factors[99:], 1 - np.arange(99, 1000) / 1000)
     assert [rate_factor(step, 4, 1) for step in range(4)] == [1, 0.75, 0.5, 0.25]
+
+
+@pytest.mark.parametrize(("passes", "found"), [(1, [1]), (2, [1]), (4, [1, 2]), (5, [1, 3]), (6, [1, 3])])
+def test_hard_negatives_are_found_after_the_first_pass_and_halfway(passes, found):
+    assert [done for done in range(1, passes + 1) if finds_hard_negatives(done, passes)] == found
 
 
 def test_training_goes_on_after_the_passes_that_are_done_and_tells_its_progress():

@@ -45,6 +45,7 @@ from smoothlink.joint.joint_training import (
     NEGATIVES,
     JointRows,
     JointWeights,
+    finds_hard_negatives,
     rate_factor,
     row_weights,
     select_entries,
@@ -141,7 +142,7 @@ def train_on_workers(rows: ClusterRows, choice: ChosenSettings, name: str, reque
                 cluster.count_bytes(sum(gather(sizes)))
                 clock.progress("fit", (done + (exchange + 1) / plan.exchanges) / plan.passes)
             done += 1
-            if done in (1, plan.passes // 2):
+            if finds_hard_negatives(done, plan.passes):
                 steps = [cluster.submit("hard", with_hard_negatives, step) for step in steps]
             if state.saves:
                 found = gather([cluster.submit("hard", hard_negatives, step) for step in steps])

@@ -23,9 +23,9 @@ Array = NDArray[Any]
 
 SCORED_PAIRS = 20_000_000  # of held-out rows and labels: enough to tell settings apart
 CALIBRATION_ROWS = 20_000  # held-out rows that calibrate
-LABEL_BLOCK = 2048
 PAIRS_AT_A_TIME = 1 << 18  # scores that are binned together
 SCORED_AT_A_TIME = 1 << 20  # scores of one product: of few labels it is slow
+KEPT_SCORES = 160_000_000  # of held-out rows and labels: 640 MB, less than the fit before it had
 HALF_AIM = Aim()
 
 
@@ -110,12 +110,13 @@ def calibrate(
     aim: Aim = HALF_AIM,
     maps: bool = True,
     own_maps: bool = True,
-    pairs: int | None = None,
+    most_kept: int = KEPT_SCORES,
 ) -> Calibrated:
     """Returns the calibration and the thresholds that held-out rows give; `frequencies` (c,) are the labels'.
 
     Without `maps` scores stay as they are, and only thresholds are fitted; without `own_maps` labels share one.
-    Thresholds go by blocks of labels, of at most `pairs` scores; the softmax couples labels, so there all at once.
+    All goes by blocks of labels, but the softmax couples labels, so there they are one block. Scores are used three
+    times, and log-odds twice; they are computed once where there are no more than `most_kept`.
     """
     c = len(frequencies)
     most = rows_scored(c) if multiclass else max(CALIBRATION_ROWS, rows_scored(c))
@@ -123,30 +124,48 @@ def calibrate(
     whole = sp.vstack([part.Y[:most] for part in held], format="csr")
     Y, n, top, ranking = sp.csc_array(whole), len(weights), TopLabels(len(weights)), HeldOutRanking(len(weights), c)
 
-    def blocks(width: int) -> Iterator[tuple[slice, Array, sp.csr_array]]:
-        """Yields labels, the scores of all held-out rows, and the truth."""
-        for some in label_blocks(c, max(width, SCORED_AT_A_TIME // max(1, n))):
-            scores = np.concatenate([part.scores(some, min(most, len(part.w))) for part in held])
-            for labels in label_blocks(some.stop - some.start, width):
-                among = slice(some.start + labels.start, some.start + labels.stop)
+    binned = max(1, PAIRS_AT_A_TIME // max(1, n))
+    scored = c if multiclass else max(binned, SCORED_AT_A_TIME // max(1, n))  # labels of one block
+    kept: dict[int, Array] = {}  # scores (n, m) by the first label of their block
+
+    def blocks(width: int = scored) -> Iterator[tuple[slice, Array, sp.csr_array]]:
+        """Yields labels, the scores of all held-out rows, and the truth, so many labels of a block at a time."""
+        for block in label_blocks(c, scored):
+            scores = kept.get(block.start)
+            if scores is None:
+                scores = np.concatenate([part.scores(block, min(most, len(part.w))) for part in held])
+                if n * c <= most_kept:
+                    kept[block.start] = scores
+            for labels in label_blocks(block.stop - block.start, width):
+                among = slice(block.start + labels.start, block.start + labels.stop)
                 yield among, np.ascontiguousarray(scores[:, labels]), Y[:, among].tocsr()
 
-    width = max(1, PAIRS_AT_A_TIME // max(1, n))
     if multiclass:
         value, calibration = fit_multiclass(*one_label_rows(held), frequencies, loss=loss)
     else:
         fitted = np.stack([frequencies if part.frequencies is None else part.frequencies for part in held])
         folds = np.repeat(np.arange(len(held)), [min(most, len(part.w)) for part in held])
         sample, histogram = PairSample(n * c, frequencies, fitted, folds), Histogram(loss)
-        for labels, S, true in blocks(width):
+        for labels, S, true in blocks(binned):
             histogram.add(S, true, weights)
             sample.add(labels, S, true, weights)
         all_scored = max(len(part.w) for part in held) <= rows_scored(c)
         value = histogram.brier() if all_scored else criterion(held, loss, multiclass=False)[0]
         calibration = sample.fit(histogram.monotone(), loss=loss) if own_maps else histogram.monotone()
     calibration = calibration if maps else no_calibration()
-    for labels, S, true in blocks(c if multiclass else width):
-        S = calibration.log_odds(S, labels, loss=loss)
+    mapped: set[int] = set()  # blocks whose log-odds are kept in place of their scores
+
+    def log_odds() -> Iterator[tuple[slice, Array, sp.csr_array]]:
+        """Yields labels, what all held-out rows rank them by, and the truth."""
+        for labels, S, true in blocks():
+            if labels.start not in mapped:
+                S = calibration.log_odds(S, labels, loss=loss)
+                if labels.start in kept:
+                    kept[labels.start] = S
+                    mapped.add(labels.start)
+            yield labels, S, true
+
+    for _, S, true in log_odds():
         top.add(S, true)
         ranking.add(S)
     if maps and not multiclass:
@@ -163,9 +182,7 @@ def calibrate(
             yield labels, P, true
 
     def all_probabilities() -> Iterator[tuple[slice, Array, sp.csr_array]]:
-        width = c if multiclass else LABEL_BLOCK if pairs is None else max(16, pairs // max(1, n))
-        for labels, S, true in blocks(width):
-            S = calibration.log_odds(S, labels, loss=loss)
+        for labels, S, true in log_odds():
             if multiclass:
                 yield labels, softmax_rows(S * np.float32(calibration.temperature)), true
                 continue
@@ -210,7 +227,13 @@ def row_lengths(H: Any) -> Array:
 
 
 def calibrate_model(
-    model: Model, rows: Any, Y: sp.csr_array, w: Array, aim: Aim, sizes: Array | None = None
+    model: Model,
+    rows: Any,
+    Y: sp.csr_array,
+    w: Array,
+    aim: Aim,
+    sizes: Array | None = None,
+    most_kept: int = KEPT_SCORES,
 ) -> Calibrated:
     """Returns the calibration that held-out rows, embedded by a model that was fitted without them, give it; sizes:
     how many features each has, where that is at hand."""
@@ -224,4 +247,4 @@ def calibrate_model(
         return to_host(model.score(part, labels))
 
     part = HeldOut(scores, Y, w, rows.H if isinstance(rows, EmbeddedRows) else rows, sizes)
-    return calibrate([part], frequencies, model.loss, multiclass=model.multiclass, aim=aim)
+    return calibrate([part], frequencies, model.loss, multiclass=model.multiclass, aim=aim, most_kept=most_kept)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
-from smoothlink.fitting.calibration import CALIBRATION_ROWS, PAIRS_AT_A_TIME, SCORED_AT_A_TIME, rows_scored
+from smoothlink.fitting.calibration import CALIBRATION_ROWS, KEPT_SCORES, PAIRS_AT_A_TIME, SCORED_AT_A_TIME, rows_scored
 from smoothlink.machines.decoder_state import LABEL_MULTIPLE
 from smoothlink.machines.host_and_device import BLOCK_ROWS, HOST, HOST_COLUMNS
 from smoothlink.parameters import UNITS
@@ -38,7 +38,6 @@ class Plan:
     label_group: int | None = None  # labels whose Phi'Y is summed at a time, and then in a file; None: all, in memory
     search_rows: int = SEARCH_ROWS
     held_rows: int | None = None  # held-out rows that calibrate; None: all
-    pairs: int | None = None  # scores of held-out rows at a time; None: as many as calibration.py says
     factors: bool = True  # whether solver "auto" may factor X'X or XX'
     sgd: bool = True  # whether loss "auto" may try the logistic or softmax loss
     needs: dict[str, int] | None = None  # bytes by step, as expected, without X
@@ -52,6 +51,11 @@ class Plan:
     def for_summary(self) -> dict[str, Any] | None:
         """Returns numbers that a model file can hold; None where nothing was planned."""
         return None if self.memory is None else asdict(self) | {"expected": self.expected}
+
+    @property
+    def kept_scores(self) -> int:
+        """How many scores of held-out rows stay in memory while they calibrate: within a budget none."""
+        return KEPT_SCORES if self.memory is None else 0
 
     @property
     def peak(self) -> tuple[str, int]:
@@ -93,7 +97,6 @@ def size(count: float) -> str:
 # What each step holds at its worst moment, counted array by array
 
 
-PAIRS = 1 << 21  # scores of held-out rows that are compared together
 GRADIENT_ARRAYS = 4  # (d, g) arrays of the g columns that conjugate gradients advance together
 PANEL_BYTES = 256  # bytes of a row of a panel that the products copy
 SMALL = 16 << 20  # bytes of everything that is not counted
@@ -245,7 +248,7 @@ def link_bytes(z: Sizes, plan: Plan) -> tuple[float, float, float]:
 def calibration_bytes(z: Sizes, plan: Plan) -> float:
     """Features and scores of held-out rows."""
     rows = min(plan.held_rows or z.held, z.held)
-    pairs = 32 * max(PAIRS_AT_A_TIME, plan.pairs or PAIRS) + 8 * SCORED_AT_A_TIME
+    pairs = 40 * SCORED_AT_A_TIME
     if z.multiclass:
         rows = min(rows, rows_scored(z.c))
         pairs = 32 * z.folds * rows * z.c
@@ -292,7 +295,7 @@ def make_plan(memory: int, sizes: Sizes, block_rows: int | None = None) -> Plan:
     blocks = min(block_rows or BLOCK_ROWS, max(LEAST_BLOCK_ROWS, sizes.n))
     rows = min(SEARCH_ROWS, sizes.n)
     joint = sizes.joint
-    plan = Plan(memory, blocks, None, 0, search_rows=rows, held_rows=CALIBRATION_ROWS, pairs=PAIRS, joint=bool(joint))
+    plan = Plan(memory, blocks, None, 0, search_rows=rows, held_rows=CALIBRATION_ROWS, joint=bool(joint))
     room = int(memory * (1 - SLACK))
     while max(needs(sizes, plan).values()) > room:
         others = list(frugal_plans(sizes, plan, block_rows))

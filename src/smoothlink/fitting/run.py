@@ -181,6 +181,7 @@ def fit_at_full_rank(problem: Problem, settings: Settings, request: Request, clo
                 multiclass=problem.multiclass,
                 aim=request.threshold_aim,
                 own_maps=False,  # labels of one row are never found in it when it is held out, and would be kept down
+                most_kept=problem.state.plan.kept_scores,
             )
     with clock.step("fit"):
         ridge = found.fitted or fitted_ridge(problem.rows, system.at(found.ridge))
@@ -344,8 +345,9 @@ def fit_and_calibrate(
         with clock.step("calibrate"):
             w = problem.rows.w[held].astype(np.float64)
             sizes = row_sizes(problem.rows, held)
+            most_kept = problem.state.plan.kept_scores
             calibrated = calibrate_model(
-                found.model, found.rows(held), problem.Y[held], w, request.threshold_aim, sizes
+                found.model, found.rows(held), problem.Y[held], w, request.threshold_aim, sizes, most_kept
             )
     if len(held) and refit:
         del found  # two models at once would double the memory

@@ -123,7 +123,7 @@ def validate(
         multiclass=problem.multiclass,
         aim=request.threshold_aim,
         maps=request.calibrate,
-        pairs=state.plan.pairs,
+        most_kept=state.plan.kept_scores,
     )
     fitted = None
     if goes_on and folds[0].fitted is not None:

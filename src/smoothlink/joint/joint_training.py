@@ -132,6 +132,11 @@ def rate_factor(step: int, steps: int, warm_up: int) -> float:
     return min(1.0, (step + 1) / min(warm_up, steps // 10 + 1)) * (1 - step / steps)
 
 
+def finds_hard_negatives(done: int, passes: int) -> bool:
+    """Returns whether hard negatives are found after so many passes: after the first, and halfway or next to it."""
+    return done in (1, (passes + 1) // 2)
+
+
 def row_weights(w: Array, Y: sp.csr_array, average: float | None = None) -> Array:
     """Returns weights (n,) that are smaller for rows of many labels; where each row has one label they stay.
 

@@ -21,6 +21,7 @@ Array = NDArray[Any]
 CHUNK = 64  # scores compared at a time with the least of the best
 THREAD_ENTRIES = 1 << 12  # that a thread takes at a time
 SERIAL = 1 << 16  # entries up to which waking the other threads costs more than it saves
+BINNED_PARTS = 16  # of rows whose scores are binned, each by one thread
 STRIPE = 16  # labels whose columns are gathered together: a cache line of float32
 
 # The k best
@@ -175,6 +176,45 @@ def interpolate(S: Array, knots: Array, values: Array, tiny: float) -> Array:
     else:
         _map_parallel(flat, out, tiny, *lines)
     return out.reshape(np.shape(S))
+
+
+@compiled(error_model="numpy")
+def _bin_rows(
+    S: Array, indptr: Array, indices: Array, w: Array, tiny: float, start: float, width: float, sums: Array
+) -> None:
+    """Adds rows of scores (n, m) to sums (3, bins) as `add_to_bins` says."""
+    last = sums.shape[1] - 1.0
+    for i in range(len(S)):
+        stretched = _stretched(S[i], tiny)
+        for j in range(len(stretched)):
+            at = int(min(max((stretched[j] - start) / width, 0.0), last))
+            sums[0, at] += w[i]
+            sums[2, at] += w[i] * stretched[j]
+        for p in range(indptr[i], indptr[i + 1]):
+            at = int(min(max((stretched[indices[p]] - start) / width, 0.0), last))
+            sums[1, at] += w[i]
+
+
+@compiled(parallel=True, error_model="numpy")
+def add_to_bins(
+    S: Array, indptr: Array, indices: Array, w: Array, tiny: float, start: float, width: float, sums: Array
+) -> None:
+    """Adds scores s (n, m), as `interpolate` takes them, to sums (3, bins): in the bin of each the weight (n,) of its
+    row, that weight again if the label is among the row's, in CSR, and the weight times s.
+
+    The first bin begins at `start`, and the outer bins have what is beyond them. Rows are added in as many parts
+    whatever the number of threads, so results repeat exactly; a bin whose labels are all true has two equal sums.
+    """
+    n = len(S)
+    parts = min(n, BINNED_PARTS)
+    found = np.zeros((parts, 3, sums.shape[1]))
+    for part in prange(parts):
+        rows = slice(part * n // parts, (part + 1) * n // parts)
+        _bin_rows(S[rows], indptr[part * n // parts :], indices, w[rows], tiny, start, width, found[part])
+    for part in range(parts):
+        for kind in range(3):
+            for at in range(sums.shape[1]):
+                sums[kind, at] += found[part, kind, at]
 
 
 @compiled(error_model="numpy")

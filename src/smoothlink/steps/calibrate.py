@@ -154,21 +154,18 @@ class Histogram:
         self.loss = loss
         reach = float(stretch(np.array(10.0), loss)) if loss == "squared" else LARGEST_LOGIT
         self.edges = np.linspace(-reach, reach, HISTOGRAM_BINS + 1)
-        self.pairs, self.positives, self.places = (np.zeros(HISTOGRAM_BINS) for _ in range(3))
+        self.sums = np.zeros((3, HISTOGRAM_BINS))
+        self.pairs, self.positives, self.places = self.sums  # views
         self.count = 0  # pairs of positive weight
 
     def add(self, scores: Array, Y: sp.csr_array, w: Array) -> None:
         """Adds a block: scores (b, c), labels (b, c), weights (b,)."""
-        t = stretch(scores, self.loss).ravel()
-        width = self.edges[1] - self.edges[0]
-        where = np.clip(((t - self.edges[0]) / width).astype(np.int64), 0, HISTOGRAM_BINS - 1)
-        weights = np.repeat(w, scores.shape[1])
-        self.count += int(np.count_nonzero(weights))
-        self.pairs += np.bincount(where, weights, HISTOGRAM_BINS)
-        self.places += np.bincount(where, weights * t, HISTOGRAM_BINS)
-        rows = np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr))
-        hit = where.reshape(scores.shape)[rows, Y.indices]
-        self.positives += np.bincount(hit, np.repeat(w, np.diff(Y.indptr)), HISTOGRAM_BINS)
+        from smoothlink.machines.prediction_kernels import add_to_bins
+
+        tiny, width = LINEAR_SCORES if self.loss == "squared" else 0.0, self.edges[1] - self.edges[0]
+        w = np.asarray(w, np.float64)
+        add_to_bins(np.ascontiguousarray(scores), Y.indptr, Y.indices, w, tiny, self.edges[0], width, self.sums)
+        self.count += int(np.count_nonzero(w)) * scores.shape[1]
 
     def monotone(self) -> Calibration:
         """Returns isotonic regression of the bins (pool adjacent violators), interpolated between block centres."""
