@@ -3,7 +3,7 @@
 It needs NumPy, SciPy and the library, not smoothlink, so that it may run in an interpreter of its own. SCRIPT is one
 of the run_*.py files beside it, and has
 
-    LIBRARY                 the distribution whose version is reported
+    PACKAGE                 the distribution whose version is reported
     prepare(X, Y, job)      the training rows in the library's own form (a file, say): not timed with training
     fit(data, job)          the model
     predict(model, X, job)  scores in [0, 1], as (label, score) pairs of each row, a dense or a sparse matrix
@@ -57,7 +57,7 @@ def main(script: str, folder: str | None = None) -> None:
     memory = peak_memory_mb()  # before saving, which some libraries do in another form
     peer.save(model, place / "model")
     report = {
-        "version": f"{peer.LIBRARY} {importlib.metadata.version(peer.LIBRARY)}",
+        "version": f"{peer.PACKAGE} {importlib.metadata.version(peer.PACKAGE)}",
         **{f"{stage}_seconds": clock.seconds[stage] for stage in ("prepare", "fit", "predict")},
         "row_milliseconds": milliseconds,
         "memory_mb": None if memory is None else round(memory, 1),
@@ -69,7 +69,7 @@ def main(script: str, folder: str | None = None) -> None:
 
 def versions(peer: Any) -> dict[str, str]:
     """Of the interpreter, of the library, and of what both stand on."""
-    found = {name: importlib.metadata.version(name) for name in ("numpy", "scipy", peer.LIBRARY)}
+    found = {name: importlib.metadata.version(name) for name in ("numpy", "scipy", peer.PACKAGE)}
     return {"python": platform.python_version(), **found}
 
 

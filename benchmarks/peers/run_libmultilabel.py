@@ -12,7 +12,7 @@ import psutil
 import scipy.sparse as sp
 from scipy.special import expit
 
-LIBRARY = "libmultilabel"
+PACKAGE = "libmultilabel"
 LOGISTIC = ("0", "6", "7")  # LIBLINEAR's solvers with logistic loss
 
 

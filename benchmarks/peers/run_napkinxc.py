@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from napkinxc import models
 
-LIBRARY = "napkinxc"
+PACKAGE = "napkinxc"
 
 
 def prepare(X: sp.csr_matrix, Y: sp.csr_matrix, job: dict[str, Any]) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 import omikuji
 import scipy.sparse as sp
 
-LIBRARY = "omikuji"
+PACKAGE = "omikuji"
 
 
 def prepare(X: sp.csr_matrix, Y: sp.csr_matrix, job: dict[str, Any]) -> Any:

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from pecos.xmc import Indexer, LabelEmbeddingFactory
 from pecos.xmc.xlinear.model import XLinearModel
 
-LIBRARY = "libpecos"
+PACKAGE = "libpecos"
 
 
 def prepare(X: sp.csr_matrix, Y: sp.csr_matrix, job: dict[str, Any]) -> Any:

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.multiclass import OneVsRestClassifier
 
-LIBRARY = "scikit-learn"
+PACKAGE = "scikit-learn"
 MOST_COLUMNS, MOST_BYTES = 20_000, 6e9  # of a dense X
 
 

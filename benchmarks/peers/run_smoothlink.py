@@ -17,7 +17,7 @@ from smoothlink import SmoothLinkClassifier
 from smoothlink.choices import nest
 from smoothlink.labels import is_multiclass
 
-LIBRARY = "smoothlink"
+PACKAGE = "smoothlink"
 FIRST_ROWS = 64
 SELECTED = ("rank", "ridge", "kernel", "bandwidth", "random_features", "final_ridge", "loss", "passes", "solver")
 

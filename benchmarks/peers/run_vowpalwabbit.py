@@ -8,7 +8,7 @@ from typing import Any
 import scipy.sparse as sp
 from vowpalwabbit import Workspace
 
-LIBRARY = "vowpalwabbit"
+PACKAGE = "vowpalwabbit"
 # As in the library's own demonstration for recall_tree; \x88 is the name space of the tree's nodes.
 DEFAULTS = {"passes": 20, "b": 24, "l": 1.0, "loss_function": "logistic", "q": r"\x88:"}
 

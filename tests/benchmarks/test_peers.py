@@ -26,7 +26,7 @@ FREQUENCIES = """
 import json, time
 import numpy as np
 import scipy.sparse as sp
-LIBRARY = "numpy"
+PACKAGE = "numpy"
 def prepare(X, Y, job):
     return X, Y
 def fit(data, job):
