@@ -75,14 +75,10 @@ def measure(make: Callable[[], tuple[Any, Any]]) -> dict[str, Any]:
 
 
 def follows_rule(figures: dict[str, Any]) -> bool:
-    """Returns whether the rule takes what both searches take."""
+    """Returns whether the rule searches what both searches prefer."""
     ridge, link = figures["ridge"], figures["link"]
-    wanted = link["kernel"] < (1 - input_kernel.KERNEL_GAIN) * link["x"]
-    if figures["rows"] < input_kernel.BOTH_ROWS:
-        return True
-    over_x = ridge["kernel"] > (1 - input_kernel.CLEAR_GAIN) * ridge["x"]
-    over_kernel = ridge["kernel"] < (1 - input_kernel.KERNEL_GAIN) * ridge["x"]
-    return (over_x and over_kernel) or over_kernel == wanted
+    over_x, over_kernel = input_kernel.links_to_search(figures["rows"], ridge["x"], ridge["kernel"])
+    return over_kernel if link["kernel"] < (1 - input_kernel.KERNEL_GAIN) * link["x"] else over_x
 
 
 if __name__ == "__main__":

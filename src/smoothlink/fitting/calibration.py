@@ -25,7 +25,7 @@ SCORED_PAIRS = 20_000_000  # of held-out rows and labels: enough to tell setting
 CALIBRATION_ROWS = 20_000  # held-out rows that calibrate
 PAIRS_AT_A_TIME = 1 << 18  # scores that are binned together
 SCORED_AT_A_TIME = 1 << 20  # scores of one product: of few labels it is slow
-KEPT_SCORES = 160_000_000  # of held-out rows and labels: 640 MB, less than the fit before it had
+KEPT_SCORES = 160_000_000  # of held-out rows and labels: at most 640 MB (decision 52 says what peaks became)
 HALF_AIM = Aim()
 
 

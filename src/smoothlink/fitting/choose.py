@@ -216,10 +216,12 @@ def fits_at_once(rows: Rows, state: FitState) -> bool:
     return rows.n <= FEW_ROWS and rows.in_memory and rows.machine is HOST and state.plan.memory is None
 
 
-def map_folds(f: Callable[[Fold], R], folds: list[Fold]) -> list[R]:
-    """Returns f of every fold, by threads where the folds are made for it."""
-    at_once = all(fold.at_once for fold in folds)
-    return map_in_threads(f, folds) if at_once else [f(fold) for fold in folds]
+def map_folds(f: Callable[..., R], folds: list[Fold], *more: Sequence[Any]) -> list[R]:
+    """Returns f of every fold, and of what else belongs to it, by threads where the folds are made for it."""
+    items = list(zip(folds, *more, strict=True))
+    if all(fold.at_once for fold in folds):
+        return map_in_threads(lambda item: f(*item), items)
+    return [f(*item) for item in items]
 
 
 @dataclass(frozen=True)

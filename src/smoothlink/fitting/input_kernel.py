@@ -109,11 +109,11 @@ def choose_input_kernel(request: Request, pose: Pose, report: Report | None = No
         replace(request, input_kernel="gaussian"), pose, stage(report, 1, 3, "width of the input kernel")
     )
     plain = best_ridge_loss(replace(request, input_kernel=None), pose)
-    few = int(np.count_nonzero(problem.rows.w)) < BOTH_ROWS
+    over_x, over_kernel = links_to_search(int(np.count_nonzero(problem.rows.w)), plain, width.loss)
     found = []
-    if few or not width.loss < (1 - CLEAR_GAIN) * plain:  # x itself too where neither loses anything
+    if over_x:
         found.append(choose(problem, settings, request, report=stage(report, 2, 3, LINK)))
-    if few or width.loss < (1 - KERNEL_GAIN) * plain:
+    if over_kernel:
         curved, start = pose(width.request)
         near = found[0].settings if found else replace(start, ridge=width.ridge)
         found.append(choose(curved, start, width.request, near, stage(report, 3, 3, f"{LINK} with this kernel")))
@@ -161,6 +161,13 @@ def stage(report: Report | None, number: int, count: int, name: str) -> Report |
         return None
     place = f"{number} of {count}, {name}: " if count > 1 else ""
     return lambda share, words: report((number - 1 + share) / count, place + words)
+
+
+def links_to_search(rows: int, plain: float, kernel: float) -> tuple[bool, bool]:
+    """Returns whether the link is searched over x, and over its kernel, by what ridge regression of each loses."""
+    few = rows < BOTH_ROWS
+    over_x = not kernel < (1 - CLEAR_GAIN) * plain  # also where neither loses anything
+    return few or over_x, few or kernel < (1 - KERNEL_GAIN) * plain
 
 
 class Width(NamedTuple):

@@ -25,7 +25,6 @@ from smoothlink.fitting.holdout import embeds_once, validation_rows
 from smoothlink.fitting.link import FittedLink, Link, decoder_passes
 from smoothlink.fitting.settings import ChosenSettings, Problem, Report, Request, Settings
 from smoothlink.machines.arrays import contiguous, to_host
-from smoothlink.machines.threads import map_in_threads
 from smoothlink.steps.calibrate import Calibration
 from smoothlink.steps.embed import label_means
 from smoothlink.steps.reference import reference_of
@@ -252,7 +251,7 @@ def fit_folds(
     runs = [decoder_passes(link, settings) for link in links]
     best: list[Any] = []
     for _ in range(MOST_PASSES if auto else int(request.passes)):
-        Vs = map_in_threads(next, runs) if all(fold.at_once for fold in folds) else [next(run) for run in runs]
+        Vs = map_folds(lambda _, run: next(run), folds, runs)
         work.add(len(folds), f"{settings.loss} loss, pass {progress.passes + 1}")
         if progress.improves(value(Vs)) or not auto:
             best = [contiguous(V, copy=True) for V in Vs]

@@ -20,23 +20,23 @@ SURE = 8.0  # log-odds of a top label at which its bins end, on either side
 
 def bins_of_top(p: Array) -> Array:
     """Returns the bins (n,) of top probabilities, by their log-odds."""
-    return cut((log_odds(p) + SURE) * (BINS / (2 * SURE)))
+    return bin_numbers((log_odds(p) + SURE) * (BINS / (2 * SURE)))
 
 
 def bins_of_frequency(frequencies: Array) -> Array:
     """Returns the bins (n,) of the training frequencies of top labels: six each time that they halve."""
-    return cut(-6 * np.log2(np.maximum(np.asarray(frequencies, np.float64), 1e-300)))
+    return bin_numbers(-6 * np.log2(np.maximum(np.asarray(frequencies, np.float64), 1e-300)))
 
 
 def bins_of_length(lengths: Array) -> Array:
     """Returns the bins (n,) of the lengths of h: eight each time that they double."""
     with np.errstate(invalid="ignore"):
-        return cut(BINS / 2 + 8 * np.log2(np.maximum(np.nan_to_num(np.asarray(lengths, np.float64)), 1e-300)))
+        return bin_numbers(BINS / 2 + 8 * np.log2(np.maximum(np.nan_to_num(np.asarray(lengths, np.float64)), 1e-300)))
 
 
 def bins_of_unknown(counts: Array) -> Array:
     """Returns the bins (n,) of the shares of unknown words, from their numbers and those of all words (n, 2)."""
-    return cut((BINS - 1) * counts[:, 0] / np.maximum(counts[:, 1], 1))
+    return bin_numbers((BINS - 1) * counts[:, 0] / np.maximum(counts[:, 1], 1))
 
 
 BINNED: dict[str, Callable[[Array], Array]] = {
@@ -47,7 +47,8 @@ BINNED: dict[str, Callable[[Array], Array]] = {
 }
 
 
-def cut(places: Array) -> Array:
+def bin_numbers(places: Array) -> Array:
+    """Returns the numbers of the bins where places (n,) are, one bin per unit; the outer ones have what is beyond."""
     return np.clip(np.floor(places), 0, BINS - 1).astype(np.int64)
 
 
