@@ -40,9 +40,10 @@ def main(words: Sequence[str] | None = None) -> None:
     held, fitted = np.split(np.random.default_rng(123).permutation(X.shape[0]), [given.held])
     fitted = np.sort(fitted)
     training = Joint(batch_rows=NEGATIVES.batch_rows)
+    sizes = f"--ranks {' '.join(map(str, given.ranks))} --seeds {' '.join(map(str, given.seeds))} --held {given.held}"
     found: dict[str, Any] = {
         "date": date.today().isoformat(),
-        "command": f"python benchmarks/joint_rank.py --set {given.set} --device {given.device} --held {given.held}",
+        "command": f"python benchmarks/joint_rank.py --set {given.set} --device {given.device} {sizes}",
         "device": device_name(given.device),
         "versions": versions(given.device),
         "fits": [],
