@@ -47,7 +47,7 @@ WITHOUT_EFFECT: dict[str, tuple[str, str]] = {
         "Held-out scores are kept, and binned in compiled code: the same sums but for rounding. Joint training of five "
         "passes finds hard negatives later (decision 52): yso-finna-en was measured again.",
     ),
-    "86a0281f557a": ("caf9959e2e5b", "A function is renamed, and two conditions are written once."),
+    "86a0281f557a": ("398783f58b6b", "A function is renamed, conditions are written once, a budget counts more."),
 }
 
 
