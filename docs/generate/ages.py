@@ -48,6 +48,11 @@ WITHOUT_EFFECT: dict[str, tuple[str, str]] = {
         "passes finds hard negatives later (decision 52): yso-finna-en was measured again.",
     ),
     "86a0281f557a": ("398783f58b6b", "A function is renamed, conditions are written once, a budget counts more."),
+    "398783f58b6b": (
+        "15ec156dfd52",
+        "Compiled loops are vectorised, and features of an SGD are kept in the order of the rows (decision 53): the "
+        "same operations but for rounding. Sets that are trained jointly were measured again.",
+    ),
 }
 
 

@@ -282,7 +282,7 @@ def test_rotated_features_that_are_kept_take_the_same_steps(rng, multiclass):
     e = Embedded(rng, multiclass=multiclass)
     sgd = SGD(batch=32)
     found = [e.fitted(4, 0.1, sgd._replace(kept=kept), softmax=multiclass, rotated=True) for kept in (0, 4 * 150 * 26)]
-    np.testing.assert_array_equal(*found)
+    assert relative_error(*found) < 1e-5  # a product's last bits depend on the place of a row in it
 
 
 def test_features_are_made_once_where_they_are_kept_and_in_every_pass_where_they_are_too_many(rng):

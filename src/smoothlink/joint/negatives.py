@@ -76,9 +76,9 @@ class SampledState(JointState):
 
 
 class BatchFeatures(NamedTuple):
-    """The entries of a batch of rows, sorted by feature, and row by row."""
+    """The entries of a batch of rows, feature by feature and row by row."""
 
-    features: Array  # (f,) numbers, ascending
+    features: Array  # (f,) numbers, in the order in which they first occur
     starts: Array  # (f + 1,) where the entries of each begin
     rows: Array
     values: Array
@@ -142,7 +142,7 @@ class SampledStep:
         own = self.group_labels.indices[at]
         labels = batch_labels(own, self.rows.Y.shape[1], self.negatives, batch.rng)
         self.label_place[labels] = np.arange(len(labels))
-        x = batch_features(entries(rows, A.indptr, A.indices, A.data), self.feature_place)
+        x = batch_features(rows, A.indptr, A.indices, A.data, self.feature_place)
         H, lengths = np.empty((len(rows), s.W.shape[1]), np.float32), np.empty(len(rows), np.float32)
         embed(rows, A.indptr, A.indices, A.data, s.W, EMBEDDING_LENGTH, H, lengths)
         V = s.V[labels]
@@ -259,18 +259,6 @@ def log_inclusion(group_labels: sp.csr_array, per_batch: int, negatives: int) ->
     return np.log(np.clip(1 - missed, LEAST_INCLUSION, 1)).astype(np.float32)
 
 
-def batch_features(of_rows: tuple[Array, Array, Array, Array], at: Array) -> BatchFeatures:
-    """Returns the `entries` of a batch by feature and by row; writes the place of each feature in the batch to `at`."""
-    row_starts, columns, places, values = of_rows
-    order = np.argsort(columns, kind="stable")
-    by_column = columns[order]
-    starts = np.flatnonzero(np.diff(by_column, prepend=-1))
-    features = by_column[starts]
-    at[features] = np.arange(len(features))
-    starts = np.append(starts, len(columns))
-    return BatchFeatures(features, starts, places[order], values[order], row_starts, at[columns], values)
-
-
 @compiled(parallel=True, fastmath=True)
 def embed(
     rows: Array, indptr: Array, indices: Array, data: Array, W: Array, length: float, H: Array, lengths: Array
@@ -307,19 +295,34 @@ def group_means(H: Array, starts: Array) -> Array:
 
 
 @compiled()
-def entries(rows: Array, indptr: Array, indices: Array, data: Array) -> tuple[Array, Array, Array, Array]:
-    """Returns the entries of some rows of a CSR matrix: where each row begins, columns, positions in `rows`, values."""
-    starts = np.zeros(len(rows) + 1, np.int64)
+def batch_features(rows: Array, indptr: Array, indices: Array, data: Array, at: Array) -> BatchFeatures:
+    """Returns the entries of some rows of a CSR matrix by feature and by row.
+
+    Writes the place of each feature in the batch to `at`, which is -1 everywhere before.
+    """
+    row_starts = np.zeros(len(rows) + 1, np.int64)
     for i in range(len(rows)):
-        starts[i + 1] = starts[i] + indptr[rows[i] + 1] - indptr[rows[i]]
-    columns, places = np.empty(starts[-1], np.int32), np.empty(starts[-1], np.int32)
-    values = np.empty(starts[-1], data.dtype)
+        row_starts[i + 1] = row_starts[i] + indptr[rows[i] + 1] - indptr[rows[i]]
+    count, found = row_starts[-1], 0
+    row_places, row_values = np.empty(count, np.int32), np.empty(count, data.dtype)
+    features, starts = np.empty(count, np.int32), np.zeros(count + 1, np.int64)
     for i in range(len(rows)):
-        first = indptr[rows[i]]
-        for at in range(starts[i], starts[i + 1]):
-            p = first + at - starts[i]
-            columns[at], places[at], values[at] = indices[p], i, data[p]
-    return starts, columns, places, values
+        skipped = indptr[rows[i]] - row_starts[i]
+        for p in range(row_starts[i], row_starts[i + 1]):
+            feature = indices[p + skipped]
+            if at[feature] < 0:
+                at[feature], features[found] = found, feature
+                found += 1
+            row_places[p], row_values[p] = at[feature], data[p + skipped]
+            starts[at[feature] + 1] += 1
+    features, starts = features[:found], np.cumsum(starts[: found + 1])
+    next_of, places, values = starts[:-1].copy(), np.empty(count, np.int32), np.empty(count, data.dtype)
+    for i in range(len(rows)):
+        for p in range(row_starts[i], row_starts[i + 1]):
+            t = next_of[row_places[p]]
+            places[t], values[t] = i, row_values[p]
+            next_of[row_places[p]] += 1
+    return BatchFeatures(features, starts, places, values, row_starts, row_places, row_values)
 
 
 @compiled(parallel=True)
@@ -340,10 +343,9 @@ def add_sparse(
             count += at[features[p]] >= 0
         counts[j] = count
         for i in range(first, first + count):
-            weight, q = D[number[i]], place[i]
-            if weight != 0:
-                for t in range(starts[q], starts[q + 1]):
-                    row[rows[t]] += values[t] * weight
+            weight, q = D[number[i]], place[i]  # a test for 0 would cost more than the products
+            for t in range(starts[q], starts[q + 1]):
+                row[rows[t]] += values[t] * weight
 
 
 @compiled(parallel=True, fastmath=True)
@@ -352,8 +354,10 @@ def probabilities(S: Array, offsets: Array, group: Array, weights: Array) -> Non
     m, b = S.shape
     for j in prange(m):
         row, shift = S[j], offsets[j]
+        for i in range(b):  # apart from the next loop, which would not be vectorised with it
+            row[i] += shift[group[i]]
         for i in range(b):
-            row[i] = weights[i] * sigmoid(row[i] + shift[group[i]])
+            row[i] = weights[i] * sigmoid(row[i])
 
 
 @compiled(fastmath=True)

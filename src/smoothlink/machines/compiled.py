@@ -47,7 +47,7 @@ def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     """Returns a decorator like numba's `njit`, without the GIL and with a cache that no function depends on."""
 
     def decorate(function: Callable[..., Any]) -> Any:
-        dispatcher = njit(nogil=True, **options)(function)
+        dispatcher = njit(nogil=True, error_model="numpy", **options)(function)
         with suppress(RuntimeError, OSError):  # no folder for a cache can be written
             cache = OptionalCache(function)
             if trusted(cache.cache_path, os.path.dirname(function.__code__.co_filename)):

@@ -85,7 +85,7 @@ def keep_best(keys: Array, shown: Array, first: int, ids: Array, best: Array, va
 # Probabilities
 
 
-@compiled(error_model="numpy")
+@compiled()
 def _stretch_piece(S: Array, tiny: float, out: Array) -> None:
     """Writes sign(s) log(1 + |s| / tiny) into out. The series of log is within 1e-15, and unlike libm's runs four at a
     time."""
@@ -105,7 +105,7 @@ def _stretch_piece(S: Array, tiny: float, out: Array) -> None:
         out[i] = np.copysign(log, s) if x == x else x
 
 
-@compiled(error_model="numpy")
+@compiled()
 def _stretched(S: Array, tiny: float) -> Array:
     """Returns scores (n,) as `interpolate` takes them."""
     out = np.empty(len(S))
@@ -117,7 +117,7 @@ def _stretched(S: Array, tiny: float) -> Array:
     return out
 
 
-@compiled(error_model="numpy")
+@compiled()
 def _place(t: float, knots: Array, cells: Array) -> tuple[Any, Any]:
     """Returns the knot before t, or the first or the last one, and how far t is beyond it; NaN stays.
 
@@ -136,7 +136,7 @@ def _place(t: float, knots: Array, cells: Array) -> tuple[Any, Any]:
     return j, t - knots[j]
 
 
-@compiled(error_model="numpy")
+@compiled()
 def _map_piece(S: Array, out: Array, tiny: float, knots: Array, values: Array, slopes: Array, cells: Array) -> None:
     """Interpolates as np.interp."""
     stretched = _stretched(S, tiny)
@@ -145,7 +145,7 @@ def _map_piece(S: Array, out: Array, tiny: float, knots: Array, values: Array, s
         out[i] = slopes[j] * beyond + values[j]
 
 
-@compiled(parallel=True, error_model="numpy")
+@compiled(parallel=True)
 def _map_parallel(S: Array, out: Array, tiny: float, knots: Array, values: Array, slopes: Array, cells: Array) -> None:
     for piece in prange((len(S) + THREAD_ENTRIES - 1) // THREAD_ENTRIES):
         part = slice(piece * THREAD_ENTRIES, min(len(S), (piece + 1) * THREAD_ENTRIES))
@@ -178,7 +178,7 @@ def interpolate(S: Array, knots: Array, values: Array, tiny: float) -> Array:
     return out.reshape(np.shape(S))
 
 
-@compiled(error_model="numpy")
+@compiled()
 def _bin_rows(
     S: Array, indptr: Array, indices: Array, w: Array, tiny: float, start: float, width: float, sums: Array
 ) -> None:
@@ -195,7 +195,7 @@ def _bin_rows(
             sums[1, at] += w[i]
 
 
-@compiled(parallel=True, error_model="numpy")
+@compiled(parallel=True)
 def add_to_bins(
     S: Array, indptr: Array, indices: Array, w: Array, tiny: float, start: float, width: float, sums: Array
 ) -> None:
@@ -217,7 +217,7 @@ def add_to_bins(
                 sums[kind, at] += found[part, kind, at]
 
 
-@compiled(error_model="numpy")
+@compiled()
 def _label_map_row(
     S: Array, out: Array, tiny: float, knots: Array, values: Array, slopes: Array, cells: Array, maps: Array
 ) -> None:
@@ -231,7 +231,7 @@ def _label_map_row(
         out[i] = total
 
 
-@compiled(parallel=True, error_model="numpy")
+@compiled(parallel=True)
 def _label_map_rows(
     S: Array, out: Array, tiny: float, knots: Array, values: Array, slopes: Array, cells: Array, maps: Array
 ) -> None:

@@ -210,20 +210,22 @@ def sgd_passes(
     Y = stack([block.Y.csr for block in rows.blocks]) if softmax and gradients is None else None
     probe = None if Y is None else rows.take(rows.sample(PROBE_ROWS, seed))
     latest = None if Y is None else coordinates.unrotate(run.V, stays=stays)
-    # Rotating features takes as many operations as all the rest of a pass, if there are as many features as labels.
-    keep = rotated and gradients is None and on_host(p) and 4 * rows.n * s <= sgd.kept
-    kept, first = np.empty((rows.n, s), np.float32) if keep else None, run.passes
 
     def rotated_features(batch: HostArray) -> Array:
-        if kept is not None and run.passes > first:  # a pass takes every row once
-            return kept[batch]
-        Phi = coordinates.rotate(features(rows.to_device(take_rows(rows.table, batch))))
-        if kept is not None:
-            kept[batch] = Phi
-        return Phi
+        return coordinates.rotate(features(rows.to_device(take_rows(rows.table, batch))))
+
+    # Rotating features takes as many operations as all the rest of a pass, if there are as many features as labels.
+    # A row's last bits depend on its place in a product, so kept ones are made in the order of the rows: SGD that was
+    # stopped goes on with the same.
+    kept = None
+    if rotated and gradients is None and on_host(p) and 4 * rows.n * s <= sgd.kept:
+        kept, live = np.empty((rows.n, s), np.float32), np.flatnonzero(rows.w > 0)
+        for some in np.split(live, range(size, len(live), size)):
+            kept[some] = rotated_features(some)
 
     def batch_gradients(batch: HostArray, weights: HostArray, state: DecoderState) -> Iterator[tuple[slice, Array]]:
-        Phi, weights = state.prepare(rotated_features(batch)), rows.to_device(weights)
+        Phi = state.prepare(rotated_features(batch) if kept is None else kept[batch])
+        weights = rows.to_device(weights)
         blocks = list(state.blocks(len(batch)))
         total = state.normalisers(Phi) if softmax and len(blocks) > 1 else None
         for labels in blocks:
