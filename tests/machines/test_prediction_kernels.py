@@ -57,3 +57,19 @@ def test_probabilities_are_clipped_and_those_of_untrained_labels_are_replaced(rn
     expected = np.where(np.isneginf(S), np.float32(0.01), np.clip(P, 0.2, 0.7))
     kernels.clip_trained(P, S, 0.2, 0.7, 0.01)
     np.testing.assert_allclose(P, expected, rtol=1e-7)
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 3)), max_size=60))
+@settings(max_examples=200, deadline=None)
+def test_blocks_of_isotonic_regression_are_those_of_scipy(bins):
+    from scipy.optimize import isotonic_regression
+
+    hits = np.array([a for a, _ in bins], np.float64)
+    weights = np.array([a + b + 1 for a, b in bins], np.float64)
+    blocks = kernels.isotonic_blocks(hits, weights)
+    if bins:
+        expected = isotonic_regression(hits / weights, weights=weights).x
+        pooled = np.bincount(blocks, hits) / np.bincount(blocks, weights)
+        np.testing.assert_allclose(pooled[blocks], expected, rtol=1e-12)
+        assert (np.diff(pooled) > 0).all()
+    assert len(blocks) == len(bins)

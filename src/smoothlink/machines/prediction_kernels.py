@@ -218,6 +218,30 @@ def add_to_bins(
 
 
 @compiled()
+def isotonic_blocks(hits: Array, weights: Array) -> Array:
+    """Returns the block of each bin in the isotonic regression of hits / weights, by pooling adjacent violators:
+    neighbours whose means do not rise are one block.
+
+    SciPy's function has the same result. To import it takes a tenth of a second and 20 MB, for scipy.optimize.
+    """
+    sums, totals, ends = np.empty(len(hits)), np.empty(len(hits)), np.empty(len(hits), np.int64)
+    count = 0
+    for i in range(len(hits)):
+        sums[count], totals[count], ends[count] = hits[i], weights[i], i + 1
+        while count and sums[count - 1] * totals[count] >= sums[count] * totals[count - 1]:
+            sums[count - 1] += sums[count]
+            totals[count - 1] += totals[count]
+            ends[count - 1] = ends[count]
+            count -= 1
+        count += 1
+    blocks, start = np.empty(len(hits), np.int64), 0
+    for block in range(count):
+        blocks[start : ends[block]] = block
+        start = ends[block]
+    return blocks
+
+
+@compiled()
 def _label_map_row(
     S: Array, out: Array, tiny: float, knots: Array, values: Array, slopes: Array, cells: Array, maps: Array
 ) -> None:

@@ -197,13 +197,10 @@ class Histogram:
 
     def _pooled(self) -> tuple[Array, Array]:
         """Returns the bins in use and the isotonic block that each belongs to."""
-        from scipy.optimize import isotonic_regression
+        from smoothlink.machines.prediction_kernels import isotonic_blocks
 
         full = np.flatnonzero(self.pairs > 0)
-        if not len(full):
-            return full, full
-        fitted = isotonic_regression(self.positives[full] / self.pairs[full], weights=self.pairs[full]).x
-        return full, np.concatenate([[0], np.cumsum(np.diff(fitted) > 0)]).astype(np.int64)
+        return full, isotonic_blocks(self.positives[full], self.pairs[full])
 
 
 class TopLabels:
