@@ -183,15 +183,19 @@ def _run(command: list[str], threads: int, limit: float | None) -> tuple[int | N
         errors="replace",
         start_new_session=True,
     )
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the child ends here, too
     try:
         output, words = child.communicate(timeout=limit)
         return child.returncode, output, words
     except subprocess.TimeoutExpired:
         _kill(child)
         return None, *child.communicate()
-    except BaseException:  # the user's interrupt goes to this process alone
+    except BaseException:  # an interrupt goes to this process alone
         _kill(child)
+        child.wait()
         raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _kill(child: subprocess.Popen[str]) -> None:

@@ -21,6 +21,7 @@ from smoothlink.data.read import Data
 from smoothlink.errors import SmoothLinkError
 from smoothlink.estimator import SmoothLinkClassifier
 from smoothlink.fitting.settings import peak_memory_mb
+from smoothlink.machines.parent_process import when_parent_ends
 from smoothlink.machines.rows import row_hash
 from smoothlink.metrics.evaluate import Predictions
 from smoothlink.steps.infer import TopK, topk_csr
@@ -85,6 +86,7 @@ def run_in_subprocess(name: str, path: Path, method: Method, seed: int) -> Resul
 
 def run_method(path: Path, method: Method, seed: int) -> Result:
     """Runs in the subprocess; returns the result with the peak memory of the process, data included."""
+    when_parent_ends(partial(os._exit, 1))
     result = method(pickle.loads(path.read_bytes()), seed)
     return result._replace(peak_mb=round(peak_memory_mb(), 1))
 

@@ -1,8 +1,11 @@
 """Peers in processes of their own: the protocol with made-up peers, and each real one where it is installed."""
 
 import os
+import subprocess
 import sys
+import time
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import peers
@@ -368,3 +371,19 @@ def test_no_child_outlives_its_folder(split, known, tmp_path):
     with pytest.raises(peers.PeerFailed):
         peers.run(name, split, 0)
     assert not os.path.exists(place.read_text())
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows ends processes in another way")
+def test_a_run_that_is_terminated_ends_its_peer(tmp_path):
+    place = tmp_path / "number"
+    peer = f"import os, time; open({str(place)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
+    folder = Path(__file__).parents[2] / "benchmarks"
+    program = f"import peers, sys; peers._run([sys.executable, '-c', {peer!r}], 1, 60)"
+    run = subprocess.Popen([sys.executable, "-c", program], cwd=folder)
+    while not (place.exists() and place.read_text()):
+        assert run.poll() is None
+        time.sleep(0.05)
+    run.terminate()
+    assert run.wait(20) == 143
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(place.read_text()), 0)
