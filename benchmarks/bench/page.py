@@ -36,8 +36,7 @@ Algorithm 3 but another learner: embedding and decoder are trained jointly with 
 and each label has sparse weights for single features ([decision 12](decisions/0012-sampled-negatives.md)). The section
 of a set says which learner it was, and has Algorithm 3 in a row of its own where that was measured. On yso-finna-en its
 P@1 is 25.08 on two cores with the squared loss ([LSHTC](results/lshtc.md)), and on a GPU 27.01 with the squared and
-33.41 with the logistic loss ([GPU](benchmarks-gpu.md#yso-finna-en-titles-of-books)); on citeulike-t decision 12 has a
-P@1 of 62.6 and a P@5 of 36.8 with the squared loss, without a stored cell.
+33.41 with the logistic loss ([GPU](benchmarks-gpu.md#yso-finna-en-titles-of-books)).
 
 Metrics are in %, with 90 % bootstrap intervals over test rows. Train s: from arrays (omikuji: its loaded data set) in
 memory to a model in memory, no start-up, no reading, no compiling. Rows/s: the five best labels of all test rows, in
@@ -45,7 +44,9 @@ one call where the library has one; omikuji's Python interface takes one row a c
 that come alone, with what is prepared at the first of them (half a second or more for very many labels, see "One row"
 below). Peak MB: of the whole process, data and interpreter included. Model MB: as saved. Load: average load before and
 after; it counts the method itself. Others: cores that were busy with other work meanwhile; seconds are too long where
-this is not about 0. A method that takes longer in all than the limit that its set names is stopped.
+this is not about 0. †: measured in another run than smoothlink's default, which may have been on another processor, so
+that seconds of the two are not to be compared. A method that takes longer in all than the limit that its set names is
+stopped.
 """
 WRITTEN = (
     "Written by `make bench`, that is `python benchmarks/compare_peers.py` and `python benchmarks/growth.py`, from the "
@@ -126,7 +127,9 @@ def of_set(name: str, cells: Cells) -> list[str]:
     if there:
         lines += ["", "| method | train s | rows/s | one row ms | peak MB | model MB | load | others |"]
         lines += ["|---|---|---|---|---|---|---|---|"]
-        lines += [f"| {METHODS[method]} | {cost_cells(cell)} |" for method, cell in there.items()]
+        run = there.get(OURS, {}).get("run")
+        marks = {method: "" if run in (None, cell["run"]) else " †" for method, cell in there.items()}
+        lines += [f"| {METHODS[method]}{marks[method]} | {cost_cells(cell)} |" for method, cell in there.items()]
     if OURS in there:
         ours = there[OURS]
         lines += ["", f"smoothlink's learner: {learner(ours)}. It selected {selected(ours['selected'])}."]

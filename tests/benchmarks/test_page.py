@@ -93,9 +93,13 @@ def test_figures_of_algorithm_3_in_the_introduction_stand_on_the_pages_that_it_n
         assert figure in introduction
         assert f"({name}" in introduction
         assert figure in (PAGE.parent / name).read_text()
-    assert "P@1 of 62.6 and a P@5 of 36.8" in introduction
-    decision = (PAGE.parent / "decisions" / "0012-sampled-negatives.md").read_text()
-    assert "62.6/36.8 (squared loss)" in decision
+
+
+def test_costs_of_another_run_than_smoothlinks_are_marked():
+    cells = {"smoothlink": cell("smoothlink", 0.66), "omikuji": cell("omikuji", 0.6)}
+    assert "†" not in page({"bibtex": cells}, None).split("## bibtex")[1]
+    later = {"smoothlink": cells["smoothlink"], "omikuji": cells["omikuji"] | {"run": "later"}}
+    assert "| omikuji † |" in page({"bibtex": later}, None).split("## bibtex")[1]
 
 
 def test_a_cell_without_figures_keeps_its_row_with_the_reason():
