@@ -54,6 +54,7 @@ WITHOUT_EFFECT: dict[str, tuple[str, str]] = {
         "same operations but for rounding. Sets that are trained jointly were measured again.",
     ),
     "15ec156dfd52": ("30131df47f0b", "Blocks of isotonic regression are found by a loop of our own: the same ones."),
+    "30131df47f0b": ("0ae68f6ecbfd", "Half of Phi'Phi is summed, and mirrored: the same numbers."),
 }
 
 

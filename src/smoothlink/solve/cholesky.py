@@ -18,6 +18,7 @@ from smoothlink.machines.arrays import (
     diagonal,
     from_lower,
     like,
+    on_host,
 )
 from smoothlink.machines.rows import Block, Rows
 from smoothlink.solve.ridge import penalties
@@ -44,8 +45,9 @@ class Factorable:
     """
 
     def __init__(self, G: Array) -> None:
-        """Takes G (d, d), in float64, which is overwritten."""
-        self._G, self.squares, self.latest = G, np.array(diagonal(G)), 0  # squares: the diagonal of G
+        """Takes G (d, d), in float64, which is overwritten; on the host, nothing above its diagonal is read."""
+        self._G, self.squares = G, np.array(diagonal(G))  # squares: the diagonal of G
+        self.latest = int(on_host(G))
 
     @property
     def G(self) -> Array:
@@ -106,7 +108,7 @@ class GramSystem:
     """X'WX: `at(ridge)` returns the solver of (X'WX + rho) Z = B, which the next `at` makes unusable."""
 
     def __init__(self, G: Array, penalize_intercept: bool = False) -> None:
-        """Takes G (d, d), in float64, which is overwritten."""
+        """Takes G (d, d), in float64, which is overwritten; on the host, nothing above its diagonal is read."""
         self.matrix, self.penalize_intercept = Factorable(G), penalize_intercept
         self.sums = astype(G[-1], np.float64, copy=True)  # (d,) X'w, where the last column is the intercept
 

@@ -101,20 +101,17 @@ def add_link_sums(
 
 
 def add_gram(Phi: Array, gram: Array) -> None:
-    """Adds Phi'Phi to gram (s, s); on the host by squares, of which those below the diagonal are those above it."""
+    """Adds Phi'Phi to gram (s, s); on the host by squares, and only those on and below the diagonal."""
     if not on_host(gram):
         gram += Phi.T @ Phi
         return
     sides = parts(len(gram), -(-len(gram) // GRAM_SIDE))
 
     def add(i: slice, j: slice) -> None:
-        found = Phi[:, i].T @ Phi[:, j]
-        gram[i, j] += found
-        if i != j:
-            gram[j, i] += found.T
+        gram[i, j] += Phi[:, i].T @ Phi[:, j]
 
-    off_diagonal = [partial(add, i, j) for a, i in enumerate(sides) for j in sides[a + 1 :]]
-    in_threads([*off_diagonal, *(partial(add, i, i) for i in sides)])  # the last are the shortest
+    below = [partial(add, i, j) for b, j in enumerate(sides) for i in sides[b + 1 :]]
+    in_threads([*below, *(partial(add, i, i) for i in sides)])  # the last are the shortest
 
 
 def smoothed_targets(sums: LinkSums, smoothing: Smoothing) -> Array:
