@@ -53,7 +53,7 @@ LOOKS = [
     ),
     (
         "aloi",
-        "this page 3 times; section 7.3 4 times, Algorithm 3 and compressed sensing there 3 times more, the squared "
+        "this page 3 times; section 7.3 5 times, Algorithm 3 and compressed sensing there 3 times more, the squared "
         "loss once more; GPU twice; peers: full 9 times, quick 4 times; calibration twice",
         "a rule behind the defaults; which one was not written down (decision 30: training rows alone, but its ridge "
         "of the softmax was mended after an error of 28 % on test rows)",
