@@ -94,7 +94,7 @@ LOOKS = [
     ),
     (
         "yso-finna-en",
-        "LSHTC once; peers: full 11 times, quick 3 times; GPU 8 times, 16 fits; 20,000 of them 3 times for fits "
+        "LSHTC 3 times; peers: full 11 times, quick 3 times; GPU 8 times, 16 fits; 20,000 of them 3 times for fits "
         "to 5,600 "
         "rows",
         "decision 38 was looked for after P@1 of a fit to 5,600 rows had fallen, and settled on training rows; "

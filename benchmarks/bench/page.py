@@ -35,7 +35,7 @@ From 2,000 labels on, where rows are sparse and passes over all labels would be 
 Algorithm 3 but another learner: embedding and decoder are trained jointly with sampled negatives, the link is linear,
 and each label has sparse weights for single features ([decision 12](decisions/0012-sampled-negatives.md)). The section
 of a set says which learner it was, and has Algorithm 3 in a row of its own where that was measured. On yso-finna-en its
-P@1 is 25.08 on two cores with the squared loss ([LSHTC](results/lshtc.md)), and on a GPU 27.01 with the squared and
+P@1 is 25.19 on two cores with the squared loss ([LSHTC](results/lshtc.md)), and on a GPU 27.01 with the squared and
 33.41 with the logistic loss ([GPU](benchmarks-gpu.md#yso-finna-en-titles-of-books)).
 
 Metrics are in %, with 90 % bootstrap intervals over test rows. Train s: from arrays (omikuji: its loaded data set) in
