@@ -185,9 +185,9 @@ def trials(name: str) -> None:
     held = fold_numbers(train.X.shape[0], 0.1, 1) == HOLDOUT_FOLD
     rng = np.random.default_rng(0)
     tried = []
-    table = train.X.nnz > 0.25 * np.prod(train.X.shape)
+    (n, d), c = train.X.shape, train.Y.shape[1]
     for _ in range(TRIALS):
-        settings = random_settings(rng, *train.Y.shape, train.X.shape[1], table=table)
+        settings = random_settings(rng, n, c, d, table=train.X.nnz > 0.25 * n * d)
         began = time.perf_counter()
         fitted = classifier(settings, train).fit(train.X[~held], train.Y[~held])
         score = fitted.evaluate(train.X[held], train.Y[held], bootstraps=0).metrics
