@@ -42,6 +42,7 @@ from smoothlink.modelfile import (
     SCALES,
     SPARSE_ARRAYS,
     TREE_ARRAYS,
+    TREE_START,
     default_dtype,
     digest,
     model_arrays,
@@ -593,7 +594,12 @@ def test_a_model_without_a_sketch_of_its_training_rows_loads_and_is_saved(saved,
 @pytest.mark.parametrize(
     "damage",
     [
-        *({f"tree_{name}": None} for name in ("roots", "feature", "threshold", "children", "values")),
+        *({f"tree_{name}": None} for name in ("roots", "feature", "threshold", "children", "values", "start")),
+        {"tree_start": np.zeros(1, np.float32)},
+        *(
+            {"trees": wrong}
+            for wrong in (["cubic", 1.0], ["identity", 0.0], ["identity"], [["identity"], 1.0], "identity")
+        ),
         {"tree_values": np.zeros((3, 2), np.float32)},
         {"tree_values": np.zeros(5, np.float32)},
         {"tree_roots": np.array([-1], np.int32)},
@@ -612,6 +618,18 @@ def test_trees_that_lead_nowhere_are_refused(path, damage):
     found = files.load(path, mmap=False).arrays
     rewritten(path, **{name: made(found[name]) if callable(made) else made for name, made in damage.items()})
     refused(path)
+
+
+def test_trees_of_files_before_format_10_are_sums_without_a_link(path):
+    X, y = classes(np.random.default_rng(1))
+    fixed(trees=True, input_kernel=None).fit(X, y).save(path)
+    trees = smoothlink.load(path).model_.trees
+    assert trees.link == "softmax"
+    rewritten(path, tree_start=None, trees=None)
+    old = smoothlink.load(path).model_.trees
+    np.testing.assert_allclose(
+        old.predict(X[:, : old.d]), trees._replace(start=0 * trees.start, link="identity", gain=1.0).predict(X)
+    )
 
 
 OPTIONAL = {"U", "label_names_zlib", "feature_names_zlib"}  # which a model may lack
@@ -782,9 +800,9 @@ def test_every_array_and_key_is_documented_and_nothing_else():
     names = {"label_names", "feature_names", "class_names"}
     arrays = {name.removesuffix("_zlib") for name in [*ARRAYS, *model_arrays(numbers, "float32")]}
     whole = {"R", "input_R", "input_points"}  # where they are stored, not drawn
-    optional = {*SCALES, *SPARSE_ARRAYS, *TREE_ARRAYS, *CONFORMAL_ARRAYS}
+    optional = {*SCALES, *SPARSE_ARRAYS, *TREE_ARRAYS, TREE_START, *CONFORMAL_ARRAYS}
     assert documented("Arrays of a model") == arrays | names | whole | optional
-    keys = {"first", "threshold", "zero_based", "vocabulary", "dtype", "conformal", "reference", "sums"}
+    keys = {"first", "threshold", "zero_based", "vocabulary", "dtype", "conformal", "reference", "sums", "trees"}
     assert documented("Meta of a model") == set(META) | keys
 
 

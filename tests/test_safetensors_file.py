@@ -71,7 +71,7 @@ def test_the_safetensors_library_reads_the_same_arrays(path, arrays):
     save(path, arrays, {"a": 1})
     with safe_open(path, framework="numpy") as file:
         assert_same({name: file.get_tensor(name) for name in file.keys()}, arrays)  # noqa: SIM118
-        assert json.loads(file.metadata()["smoothlink"])["format_version"] == 9
+        assert json.loads(file.metadata()["smoothlink"])["format_version"] == 10
 
 
 def test_mapped_arrays_are_read_only_views_of_the_file_and_others_are_not(path):
@@ -336,7 +336,7 @@ def entry(shape, begin, end, dtype="U8", **more):
         (container({"__metadata__": {"smoothlink": "[1]"}}), "cannot be read"),
         (container({"__metadata__": {"smoothlink": '{"format": "x", "format_version": 1}'}}), "cannot be read"),
         (container({"__metadata__": {"smoothlink": '{"format": "smoothlink", "format_version": 1}'}}), "checksum"),
-        (forged({}, format_version=10), r"format 10; .* reads up to 9\.\nType: pip install --upgrade"),
+        (forged({}, format_version=11), r"format 11; .* reads up to 10\.\nType: pip install --upgrade"),
         (forged({}, format_version="1"), "cannot be read"),
         (forged({}, meta=float("nan")), "cannot be read"),
         (forged({}, meta=[]), "checksum"),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 # each other (2.5 times slower on two cores). A shorter spin cures it where this import comes before NumPy's.
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")
 
-__version__ = "0.12.0"
+__version__ = "0.13.0"
 
 _PLACES = {
     "read": "smoothlink.data.read",

@@ -39,7 +39,7 @@ from smoothlink.steps.landmarks import Landmarks
 from smoothlink.steps.reference import BINS, reference_of
 from smoothlink.steps.scale import Scaling
 from smoothlink.steps.thresholds import HALF
-from smoothlink.steps.trees import Trees
+from smoothlink.steps.trees import LINKS, Trees
 from smoothlink.weights import (
     ArrayWeights,
     CodedWeights,
@@ -74,6 +74,7 @@ CONFORMAL_ARRAYS = {  # where a model has conformal rows
     "conformal_precision": np.float32,
 }
 TREE_ARRAYS = ("tree_roots", "tree_feature", "tree_threshold", "tree_children", "tree_values")  # where there are trees
+TREE_START = "tree_start"  # with them; files before 0.13 have none
 
 
 def save(
@@ -235,7 +236,8 @@ def model_arrays(classifier: SmoothLinkClassifier, dtype: str, prune: float = 0.
     elif model.input_features is not None:
         arrays |= features_arrays("input_R", model.input_features)
     if model.trees is not None:
-        arrays |= dict(zip(TREE_ARRAYS, model.trees[1:], strict=True))
+        found: tuple[Any, ...] = model.trees[1:7]
+        arrays |= dict(zip((*TREE_ARRAYS, TREE_START), found, strict=True))
     if classifier.training_rows_ is not None:
         arrays["training_rows"] = np.ascontiguousarray(classifier.training_rows_.hashes).view(np.int32)
     if not classifier._indicator:
@@ -307,6 +309,7 @@ def model_meta(classifier: SmoothLinkClassifier) -> dict[str, Any]:
         **({} if model.reference is None else {"reference": model.reference.numbers}),
         **({} if classifier.zero_based_ is None else {"zero_based": classifier.zero_based_}),
         **({} if classifier.training_rows_ is None else {"training_rows_every": classifier.training_rows_.every}),
+        **({} if model.trees is None else {"trees": [model.trees.link, float(model.trees.gain)]}),
         "landmarks": None if not isinstance(inputs, Landmarks) else [str(inputs.kernel), float(inputs.length)],
         **({} if classifier.vocabulary_ is None else {"vocabulary": vocabulary.to_meta(classifier.vocabulary_)}),
         "draws": draws(model),
@@ -548,7 +551,7 @@ def build_model(arrays: dict[str, Array], meta: dict[str, Any], V: Weights) -> M
         thresholds=arrays["thresholds"],
         threshold=meta.get("threshold", HALF),
         sparse_weights=sparse_weights_of(arrays, meta["n_features_in"], V.shape[1]),
-        trees=trees_of(arrays, meta["n_features_in"]),
+        trees=trees_of(arrays, meta),
         reference=reference_of(arrays, meta.get("reference")),
     )
 
@@ -590,16 +593,22 @@ def sparse_weights_of(arrays: dict[str, Array], d: int, c: int) -> SparseWeights
     return D
 
 
-def trees_of(arrays: dict[str, Array], d: int) -> Trees | None:
+def trees_of(arrays: dict[str, Array], meta: dict[str, Any]) -> Trees | None:
     """Returns the trees, where the file has them; a child that is not after its parent would be a way without end."""
-    if not arrays.keys() & set(TREE_ARRAYS):
+    if not arrays.keys() & {*TREE_ARRAYS, TREE_START}:
         return None
-    trees = Trees(d, *(arrays[name] for name in TREE_ARRAYS))
+    d, said = meta["n_features_in"], meta.get("trees", ["identity", 1.0])
+    if not fits_trees(said):
+        raise ModelFileError(f"its description does not make a model (trees = {said!r}). Save the model again.")
+    roots, feature, threshold, children, values = (arrays[name] for name in TREE_ARRAYS)
+    start = arrays[TREE_START] if "trees" in meta else np.zeros(values.shape[1:2], np.float32)
+    trees = Trees(d, roots, feature, threshold, children, values, start, *said)
     m, nodes = len(trees.feature), np.arange(len(trees.feature))
     shapes = (
         *((trees.roots, np.int32, trees.roots.shape[:1]), (trees.feature, np.int32, (m,))),
         *((trees.threshold, np.float32, (m,)), (trees.children, np.int32, (m, 2))),
         (trees.values, np.float32, (m, *(trees.values.shape[1:2] or (0,)))),
+        (trees.start, np.float32, trees.values.shape[1:2]),
     )
     fits = all(found.dtype == kind and found.shape == shape for found, kind, shape in shapes)
     inner = nodes[trees.feature >= 0] if fits else nodes
@@ -687,6 +696,13 @@ def fits_landmarks(found: Any) -> bool:
     return parse_kernel(found[0]).name != "linear" and isinstance(found[1], float) and found[1] > 0
 
 
+def fits_trees(found: Any) -> bool:
+    """Returns whether this is what makes predictions of the sums over trees, and what they are multiplied by."""
+    if not (isinstance(found, list) and len(found) == 2 and isinstance(found[0], str)):
+        return False
+    return found[0] in LINKS and isinstance(found[1], float) and found[1] > 0
+
+
 def fits_reference(found: Any) -> bool:
     """Returns whether this is None, or the numbers of a reference."""
     return found is None or (
@@ -716,7 +732,7 @@ class Sizes(NamedTuple):
 def sizes_of(arrays: dict[str, Array], meta: dict[str, Any]) -> Sizes:
     """Returns the sizes that the smaller arrays of a file state."""
     d, s = meta["n_features_in"], arrays["b"].size
-    columns = d + (0 if (trees := trees_of(arrays, d)) is None else trees.values.shape[1])
+    columns = d + (0 if (trees := trees_of(arrays, meta)) is None else trees.values.shape[1])
     inputs = arrays["input_b"].size if "input_b" in arrays else columns
     inputs = arrays["input_points"].shape[0] if "input_points" in arrays else inputs
     k = arrays["W"].shape[-1] if "W" in arrays else inputs

@@ -465,8 +465,8 @@ PARAMETERS = (
         "trees",
         "auto",
         Values(AUTO, flag=True),
-        'Whether predictions of a random forest stand beside the columns of x. "auto": where X is a dense table of up '
-        'to 1,000 columns, `input_kernel` and `ridge` are "auto", and held-out rows clearly prefer it.',
+        'Whether predictions of gradient-boosted trees stand beside the columns of x. "auto": where X is a dense table '
+        'of up to 1,000 columns, `input_kernel` and `ridge` are "auto", and held-out rows clearly prefer it.',
         MODEL,
     ),
     Parameter(

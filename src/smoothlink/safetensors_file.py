@@ -27,7 +27,7 @@ from smoothlink.machines.rows_in_files import pieces
 Array = NDArray[Any]
 
 KEY = "smoothlink"  # the one entry of the safetensors metadata
-FORMAT_VERSION = 9  # that is written, and the newest that is read
+FORMAT_VERSION = 10  # that is written, and the newest that is read
 DESCRIBED = 4  # the last version whose description repeats the type and shape of each array
 MAX_HEADER = 100_000_000  # bytes; the safetensors library refuses larger ones too
 VERIFIED_BYTES = 1 << 20  # bytes; smaller arrays are verified even when memory-mapped

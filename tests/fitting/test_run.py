@@ -462,8 +462,9 @@ def test_a_dense_table_counts_the_trials_of_each_stage(rng):
     trained(
         dense_problem(rng), request(), notify=lambda step, share, now: words.append(now) if step == "choose" else None
     )
-    for stage in ("1 of 3, width of the input kernel: 1 trial", "2 of 3, settings", "3 of 3, settings"):
-        assert any(now.startswith(stage) for now in words)
+    for part in ("1 of 2, without trees: ", "2 of 2, with trees: "):
+        for stage in ("1 of 3, width of the input kernel: 1 trial", "2 of 3, settings", "3 of 3, settings"):
+            assert any(now.startswith(part + stage) for now in words)
 
 
 @pytest.mark.parametrize(("curved", "stage", "left_out"), [(True, "3 of 3", "2 of 3"), (False, "2 of 3", "3 of 3")])

@@ -380,14 +380,14 @@ def search_trials(
     problem: Problem, settings: Settings, request: Request, most_folds: int | None = None
 ) -> Trials | None:
     """Returns trials on as many rows as the plan says and `most_folds` folds, with fewer features."""
-    rows, Y, groups, plan = problem.rows, problem.Y, problem.groups, problem.state.plan
+    rows, Y, groups, plan, sample = problem.rows, problem.Y, problem.groups, problem.state.plan, None
     most = plan.search_rows
     if problem.multiclass and plan.memory is None:  # a class of few rows says little
         most = max(most, min(MOST_SEARCH_ROWS, ROWS_PER_CLASS * rows.c))
     if rows.n > most or rows.remote:
-        numbers = rows.sample(most, request.seed)
-        rows, Y = rows.take(numbers).compact(), Y[numbers]
-        groups = None if groups is None else groups[numbers]
+        sample = rows.sample(most, request.seed)
+        rows, Y = rows.take(sample).compact(), Y[sample]
+        groups = None if groups is None else groups[sample]
     many = np.count_nonzero(rows.w) > FEW_ROWS
     settings = replace(settings, features=min(settings.features, SEARCH_FEATURES if many else FEW_ROWS_FEATURES))
     if isinstance(settings.embedder.solver, ConjugateGradient):
@@ -396,7 +396,14 @@ def search_trials(
         settings = replace(settings, embedder=without_rotation(settings.embedder, rows.c))
     held_out = holdouts(rows.w, request, groups)[: most_folds or max(1, round(FOLD_WORK / min(rows.n, rows.c) ** 3))]
     at_once = fits_at_once(rows, problem.state)
-    folds = [make_fold(rows, Y, held, settings.embedder, at_once=at_once) for held in held_out]
+    folds = [
+        make_fold(
+            rows if problem.regrown is None else problem.rows_for(held, sample),
+            *(Y, held, settings.embedder),
+            at_once=at_once,
+        )
+        for held in held_out
+    ]
     return Trials(folds, settings) if folds else None
 
 

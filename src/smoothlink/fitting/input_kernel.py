@@ -11,15 +11,15 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from smoothlink.fitting.choose import Fold, Point, choose, climb, grid, map_folds, search_trials
-from smoothlink.fitting.holdout import fold_numbers
+from smoothlink.fitting.holdout import embeds_once, fold_numbers, validation_rows
 from smoothlink.fitting.settings import ChosenSettings, Inputs, Problem, Report, Request, Settings, TrainingData
 from smoothlink.machines.arrays import to_host
 from smoothlink.machines.seeded_numbers import derive_seed
 from smoothlink.steps.calibrate import Histogram
 from smoothlink.steps.embed import embed_rows, fitted_to, label_counts
 from smoothlink.steps.featurize import MEDIAN_ROWS, draw_features, median_squared_distance, parse_kernel
-from smoothlink.steps.landmarks import Landmarks, whitened
-from smoothlink.steps.trees import PARTS, Trees, grow_trees, with_predictions
+from smoothlink.steps.landmarks import Landmarks
+from smoothlink.steps.trees import PARTS, CrossFit, grow_trees
 
 Array = NDArray[Any]
 
@@ -37,8 +37,8 @@ BOTH_ROWS = 1000  # below which the link is searched for both: it is cheap, and 
 TREE_GAIN = 0.02  # of the loss of ridge regression; where it is less, a Gaussian kernel gains nothing by trees
 
 
-def draw_inputs(A: Any, w: Array | None, request: Request) -> tuple[Inputs, Array]:
-    """Returns the kernel asked for, and its values for the rows of A (n, d + 1); its length scale is that of A."""
+def draw_inputs(A: Any, w: Array | None, request: Request) -> Inputs:
+    """Returns the kernel asked for; its length scale is that of the rows of A (n, d + 1)."""
     live = np.arange(A.shape[0]) if w is None else np.flatnonzero(w > 0)
     rng = np.random.default_rng([request.seed, 3])
     order = rng.permutation(live)
@@ -48,17 +48,13 @@ def draw_inputs(A: Any, w: Array | None, request: Request) -> tuple[Inputs, Arra
     count = min(KERNEL_FEATURES, len(live)) if request.input_features == "auto" else int(request.input_features)
     if uses_landmarks(request):
         landmarks = Landmarks(dense_rows(A, np.sort(order[:count])), kernel, bandwidth**2 * length)
-        root = landmarks.whitening()
-        return Inputs(kernel, bandwidth, landmarks, root), whitened(landmarks(A[:, :-1]), root)
+        return Inputs(kernel, bandwidth, landmarks, landmarks.whitening())
     features = draw_features(kernel, A.shape[1] - 1, count, length, bandwidth, derive_seed(request.seed, 4))
-    return Inputs(kernel, bandwidth, features), features(A[:, :-1])
+    return Inputs(kernel, bandwidth, features)
 
 
-def grow_inputs(A: Any, data: TrainingData, request: Request) -> tuple[Trees, Array]:
-    """Returns trees that predict the labels, and the rows of A (n, d + 1) with what trees that never saw them predict.
-
-    Rows that are held out later have a part in the predictions for other rows, but not in their own.
-    """
+def grow_inputs(A: Any, data: TrainingData, request: Request) -> CrossFit:
+    """Returns trees that predict the labels of the rows of A (n, d + 1)."""
     if not isinstance(A, np.ndarray):
         raise ValueError(
             "trees is True, and X is sparse after scaling, or is read in parts: trees need a dense table in memory.\n"
@@ -66,8 +62,11 @@ def grow_inputs(A: Any, data: TrainingData, request: Request) -> tuple[Trees, Ar
         )
     X, n = np.ascontiguousarray(A[:, :-1]), len(A)
     part = fold_numbers(n, 1 / PARTS, request.seed, data.groups)
-    trees, F = grow_trees(X, data.Y, np.ones(n) if data.w is None else data.w, part, request.seed)
-    return trees, with_predictions(X, F)
+    w = np.ones(n) if data.w is None else data.w.copy()
+    if embeds_once(w, data.held):  # the last fit goes on from the one that these rows calibrate
+        for held in validation_rows(w, request, data.groups, data.held):
+            w[held] = 0
+    return grow_trees(X, data.Y, w, part, request.seed, multiclass=data.multiclass)
 
 
 def uses_landmarks(request: Request) -> bool:
@@ -89,13 +88,37 @@ Pose = Callable[[Request], tuple[Problem, Settings]]  # the problem that a reque
 def choose_with_inputs(request: Request, pose: Pose, report: Report | None = None) -> ChosenSettings:
     """Returns `choose`, with the input kernel where that is "auto" too."""
     if request.input_kernel == "auto":
-        return choose_input_kernel(with_trees(request, pose), pose, report)
+        return choose_trees(request, pose, report)
     count = 1 if request.input_bandwidth != "auto" or request.input_kernel is None else 2
     request = with_width(request, pose, stage(report, 1, count, "width of the input kernel"))
     return choose(*pose(request), request, report=stage(report, count, count, LINK))
 
 
-def choose_input_kernel(request: Request, pose: Pose, report: Report | None = None) -> ChosenSettings:
+def choose_trees(request: Request, pose: Pose, report: Report | None = None) -> ChosenSettings:
+    """Returns the choice for x with trees beside it, or without, whichever predicts held-out rows clearly better.
+
+    Ridge regression tells which, of x and of a Gaussian kernel of x. Of few rows it says little, and the link is
+    searched for both.
+    """
+    if not considers_trees(request, pose):
+        return choose_input_kernel(with_trees(request, pose), pose, report)
+    without, beside = (replace(request, trees=trees) for trees in (False, True))
+    if np.count_nonzero(pose(replace(without, input_kernel=None))[0].rows.w) < BOTH_ROWS:
+        plain = choose_input_kernel(without, pose, stage(report, 1, 2, "without trees"))
+        grown = choose_input_kernel(beside, pose, stage(report, 2, 2, "with trees"))
+        best = grown if grown.criterion < (1 - TREE_GAIN) * plain.criterion else plain
+        return best._replace(chosen_by=best.chosen_by | {"trees": "held-out rows"})
+    losses = input_losses(without, pose, report)
+    if with_trees(request, pose).trees:
+        of_both = input_losses(beside, pose, near=losses.width)
+        if of_both.least < (1 - TREE_GAIN) * losses.least:
+            return choose_input_kernel(beside, pose, report, of_both)
+    return choose_input_kernel(without, pose, report, losses)
+
+
+def choose_input_kernel(
+    request: Request, pose: Pose, report: Report | None = None, losses: InputLosses | None = None
+) -> ChosenSettings:
     """Returns the choice for x, or for a Gaussian kernel of x where held-out rows clearly prefer that.
 
     Where ridge regression alone tells which it will be, the link is searched for that one only. Of few rows it does
@@ -105,11 +128,10 @@ def choose_input_kernel(request: Request, pose: Pose, report: Report | None = No
     problem, settings = pose(replace(request, input_kernel=None))
     if not worth_trying(problem, request):
         return choose(problem, settings, request, report=stage(report, 1, 1, LINK))
-    width = best_width(
-        replace(request, input_kernel="gaussian"), pose, stage(report, 1, 3, "width of the input kernel")
-    )
-    plain = best_ridge_loss(replace(request, input_kernel=None), pose)
-    over_x, over_kernel = links_to_search(int(np.count_nonzero(problem.rows.w)), plain, width.loss)
+    losses = input_losses(request, pose, report) if losses is None else losses
+    width = losses.width
+    assert width is not None
+    over_x, over_kernel = links_to_search(int(np.count_nonzero(problem.rows.w)), losses.plain, width.loss)
     found = []
     if over_x:
         found.append(choose(problem, settings, request, report=stage(report, 2, 3, LINK)))
@@ -121,20 +143,42 @@ def choose_input_kernel(request: Request, pose: Pose, report: Report | None = No
     return best._replace(chosen_by=best.chosen_by | dict.fromkeys(("trees", "input_kernel"), "held-out rows"))
 
 
-def with_trees(request: Request, pose: Pose) -> Request:
-    """Returns the request with trees or without: "auto" is with them where the input kernel and the ridge are "auto"
-    too, X is a dense table, and ridge regression alone predicts held-out labels better with them.
+class InputLosses(NamedTuple):
+    """What ridge regression loses on held-out rows, of x and of a Gaussian kernel of x."""
 
-    Ridge regression takes milliseconds, and a link on top changes little: on tables whose labels are linear in x it
-    is 1 % worse with trees, on scene 19 % and on made steps 28 % better.
-    """
+    plain: float
+    width: Width | None  # of the kernel; None where none is tried
+
+    @property
+    def least(self) -> float:
+        return self.plain if self.width is None else min(self.plain, self.width.loss)
+
+
+def input_losses(request: Request, pose: Pose, report: Report | None = None, near: Width | None = None) -> InputLosses:
+    """Returns what ridge regression loses with the trees of a request, or without."""
+    plain, width = replace(request, input_kernel=None), None
+    if worth_trying(pose(plain)[0], request):
+        first = stage(report, 1, 3, "width of the input kernel")
+        width = best_width(replace(request, input_kernel="gaussian"), pose, first, near)
+    return InputLosses(best_ridge_loss(plain, pose), width)
+
+
+def with_trees(request: Request, pose: Pose) -> Request:
+    """Returns the request with trees or without: "auto" is with them where ridge regression of x alone, which takes
+    milliseconds, predicts held-out labels better with them."""
     if request.trees != "auto":
         return request
-    plain = replace(request, trees=False, input_kernel=None)
-    if not (request.input_kernel == request.ridge == "auto") or not may_grow(pose(plain)[0], request):
+    if not considers_trees(request, pose):
         return replace(request, trees=False)
-    without, beside = (best_ridge_loss(replace(plain, trees=trees), pose) for trees in (False, True))
-    return replace(request, trees=bool(beside < (1 - TREE_GAIN) * without))
+    plain, beside = (best_ridge_loss(replace(request, trees=t, input_kernel=None), pose) for t in (False, True))
+    return replace(request, trees=bool(beside < (1 - TREE_GAIN) * plain))
+
+
+def considers_trees(request: Request, pose: Pose) -> bool:
+    """Returns whether trees are "auto", may be grown, and the input kernel and the ridge are "auto" too."""
+    if not request.trees == request.input_kernel == request.ridge == "auto":
+        return False
+    return may_grow(pose(replace(request, trees=False, input_kernel=None))[0], request)
 
 
 def best_ridge_loss(request: Request, pose: Pose) -> float:
@@ -185,9 +229,9 @@ def with_width(request: Request, pose: Pose, report: Report | None = None) -> Re
     return best_width(request, pose, report).request
 
 
-def best_width(request: Request, pose: Pose, report: Report | None = None) -> Width:
+def best_width(request: Request, pose: Pose, report: Report | None = None, near: Width | None = None) -> Width:
     """Returns the width of the input kernel with which ridge regression alone predicts held-out labels best, or the one
-    given: the link sharpens what the embedding says, but hardly moves the best width."""
+    given: the link sharpens what the embedding says, but hardly moves the best width. The search begins `near`."""
     folds: dict[float, list[Fold]] = {}
 
     def loss(point: Point) -> float:
@@ -199,7 +243,8 @@ def best_width(request: Request, pose: Pose, report: Report | None = None) -> Wi
         return ridge_loss(folds[width], ridge)
 
     widths = grid(request.input_bandwidth, WIDTHS)
-    found = climb(loss, (widths, WIDTH_RIDGES), (1.0, 1.0), report)
+    begin = (1.0, 1.0) if near is None else (near.request.input_bandwidth, near.ridge)
+    found = climb(loss, (widths, WIDTH_RIDGES), begin, report)
     width, ridge = map(float, found.point)
     return Width(replace(request, input_bandwidth=width), ridge, found.loss)
 

@@ -37,7 +37,7 @@ from smoothlink.steps.featurize import parse_kernel
 from smoothlink.steps.scale import Scaling
 from smoothlink.steps.sgd import KEPT_FEATURES, SGD
 from smoothlink.steps.squared import Smoothing
-from smoothlink.steps.trees import DIRECTIONS, Trees, tree_bytes
+from smoothlink.steps.trees import DIRECTIONS, CrossFit, tree_bytes, with_predictions
 
 Array = NDArray[Any]
 
@@ -55,22 +55,32 @@ def scaled_inputs(X: Any, scaling: Scaling, request: Request, plan: Plan) -> Any
 
 
 def make_problem(
-    A: Any, data: TrainingData, scaling: Scaling, request: Request, state: FitState, trees: Trees | None = None
+    A: Any, data: TrainingData, scaling: Scaling, request: Request, state: FitState, grown: CrossFit | None = None
 ) -> Problem:
-    """Returns the problem that a request poses: the rows of A (n, d + 1), or a kernel of them, in blocks.
-
-    `trees` are those whose predictions are among the columns of A.
-    """
+    """Returns the problem that a request poses: the rows of A (n, d + 1), with trees that were grown beside them or
+    without, or a kernel of them, in blocks."""
     table = scaling.dense and scaling.kind == "variance" and not isinstance(A, ScaledRows)
-    inputs = Inputs()
-    if request.input_kernel not in (None, "auto"):
-        inputs, A = draw_inputs(A, data.w, request)
     planned_rows = None if state.plan.memory is None else state.plan.block_rows
     machine = find_machine(request.device)
-    rows = Rows.of(A, data.Y, data.w, block_rows=request.block_rows or planned_rows, machine=machine)
+    A = A if grown is None else with_predictions(grown.X, grown.predictions())
+    inputs = Inputs() if request.input_kernel in (None, "auto") else draw_inputs(A, data.w, request)
+
+    def rows_of(A: Any) -> Rows:
+        block_rows = request.block_rows or planned_rows
+        return Rows.of(inputs.values(A), data.Y, data.w, block_rows=block_rows, machine=machine)
+
+    def regrown(held: Array) -> Rows:
+        assert grown is not None
+        return rows_of(with_predictions(grown.X, grown.predictions(held)))
+
+    rows = rows_of(A)
     label_scale = None if data.label_weight is None else np.sqrt(data.label_weight).astype(np.float32)
-    inputs = inputs._replace(trees=trees)
-    return Problem(rows, data.Y, data.multiclass, scaling, inputs, table, label_scale, state, data.groups, data.held)
+    problem = Problem(rows, data.Y, data.multiclass, scaling, inputs, table, label_scale, state, data.groups, data.held)
+    if grown is None:
+        return problem
+    problem = problem._replace(inputs=inputs._replace(trees=grown.trees))
+    # A row among many tells little of those near it.
+    return problem if np.count_nonzero(rows.w) >= MANY_ROWS else problem._replace(regrown=regrown)
 
 
 def number_of_entries(A: Any) -> int:
@@ -224,12 +234,12 @@ def plan_memory(
 def with_rows_in_memory(z: Sizes, data: TrainingData, request: Request) -> Sizes:
     """Returns the sizes of a fit that holds X, for the kernel of x and the trees that it may try."""
     n, d = data.X.shape
-    held, columns = 8 * n * d if z.dense else 24 * z.entries, d
+    held, columns, folds = 8 * n * d if z.dense else 24 * z.entries, d, 1 + max(z.folds, z.search_folds)
     if request.trees is not False:
-        held += tree_bytes(n, d, z.c)
         columns += DIRECTIONS
+        held += tree_bytes(n, d, z.c) + folds * 4 * n * (columns + 1)  # each fold has predictions of its own
     if request.input_kernel is not None:
-        held += 2 * kernel_bytes(request, n)
+        held += (2 if request.trees is False else 1 + folds) * kernel_bytes(request, n)
         columns = max(columns, kernel_bytes(request, n) // (4 * n))
     found = solver_sizes(request.solver, n, columns + 1, z.probes, n * (columns + 1))
     return z._replace(d=columns + 1, entries=n * (columns + 1), dense=True, resident=z.resident + held, **found)

@@ -78,6 +78,7 @@ from smoothlink.solve import DualCholesky
 from smoothlink.solve.leave_out import fitted_ridge
 from smoothlink.steps.embed import label_means
 from smoothlink.steps.scale import choose_scaling
+from smoothlink.steps.trees import PARTS, grow_trees
 
 Array = NDArray[Any]
 
@@ -126,9 +127,9 @@ def run_on(data: TrainingData, request: Request, notify: Notify | None, note: No
         grown = cache(lambda: grow_inputs(A, data, request))
 
         def pose(request: Request) -> tuple[Problem, Settings]:
-            trees, inputs = grown() if request.trees is True else (None, A)
-            problem = make_problem(inputs, data, scaling, request, state, trees)
-            entries = number_of_entries(inputs) if problem.inputs.kernel is None else problem.rows.n * problem.rows.d
+            problem = make_problem(A, data, scaling, request, state, grown() if request.trees is True else None)
+            plain = problem.inputs.kernel is None and problem.inputs.trees is None
+            entries = number_of_entries(A) if plain else problem.rows.n * problem.rows.d
             return problem, start_settings(problem, request, entries)
 
         return fit_posed(pose, request, clock, state, data.Y.shape[1])
@@ -271,9 +272,9 @@ def linear_in_x(
     free = ("rank", "ridge", "kernel", "bandwidth", "n_features", "final_ridge", "loss", "passes", "input_kernel")
     if any(getattr(request, name) != "auto" for name in free) or request.embedding != "randomized":
         return None
-    problem = choice.problem
-    if problem.inputs.trees is not None:  # labels are not linear in x
+    if request.trees is True:
         return None
+    problem = choice.problem
     fits = len(problem.scaling.factor) <= LINEAR_COLUMNS and np.count_nonzero(problem.rows.w) >= LINEAR_ROWS
     if not (problem.table and validation.criteria and fits):
         return None
@@ -501,9 +502,10 @@ PROBE: dict[str, Any] = {
 def loaded_bytes(request: Request, data: TrainingData, *, dense: bool) -> int:
     """Returns the memory of the process after fits to a few rows: libraries and compiled loops count, and differ by
     machine."""
-    if dense and request.trees is not False:
-        import sklearn.ensemble  # noqa: F401
     rng = np.random.default_rng(0)
+    if dense and request.trees is not False:
+        classes = sp.csr_array(np.eye(5, dtype=np.float32)[np.arange(40) % 5])
+        grow_trees(rng.random((40, 3), np.float32), classes, np.ones(40), np.arange(40) % PARTS, 0, multiclass=True)
     X = sp.csr_array(rng.poisson(0.1, (40, 30)), dtype=np.float32)
     Y = sp.csr_array(np.eye(5, dtype=np.float32)[np.arange(40) % 5])
     solvers: list[Any] = ["cg", "cholesky", DualCholesky()] if request.solver == "auto" else [request.solver]

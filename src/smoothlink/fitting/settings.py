@@ -22,7 +22,7 @@ from smoothlink.machines.rows import Rows
 from smoothlink.machines.rows_in_files import MappedMatrix
 from smoothlink.parameters import CHOICES, JOINT, chosen_word, conflict, parse_aim
 from smoothlink.steps.featurize import Features, Kernel
-from smoothlink.steps.landmarks import Landmarks, folded
+from smoothlink.steps.landmarks import Landmarks, folded, whitened
 from smoothlink.steps.scale import Scaling
 from smoothlink.steps.sgd import SGD
 from smoothlink.steps.squared import Smoothing
@@ -164,6 +164,13 @@ class Inputs(NamedTuple):
             return 0
         return int(self.features.points.shape[1] if isinstance(self.features, Landmarks) else len(self.features.R))
 
+    def values(self, A: Any) -> Any:
+        """Returns the values of the kernel (n, p + 1) for the rows of A (n, d + 1), or where there is none these."""
+        if self.features is None:
+            return A
+        found = self.features(A[:, :-1])
+        return found if self.root is None else whitened(found, self.root)
+
     def weights(self, W: Array) -> Array:
         """The weights (p + 1, k) that a model applies after `features`."""
         return np.ascontiguousarray(W) if self.root is None else folded(self.root, W)
@@ -201,6 +208,15 @@ class Problem(NamedTuple):
     state: FitState
     groups: Array | None = None  # (n,) rows of the same number are held out together
     held: Array | None = None  # (n,) whether a row calibrates a model that will be updated
+    regrown: Callable[[Array], Rows] | None = None  # the rows, by trees that were grown without those held out
+
+    def rows_for(self, held: Array, sample: Array | None = None) -> Rows:
+        """Returns the rows from which a fold without those held out is fitted: trees beside x know nothing of these.
+
+        Of a sample the numbers are given, and those held out count in it.
+        """
+        rows = self.rows if self.regrown is None else self.regrown(held if sample is None else sample[held])
+        return rows if sample is None else rows.take(sample).compact()
 
 
 class ChosenSettings(NamedTuple):

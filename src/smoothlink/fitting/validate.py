@@ -80,8 +80,9 @@ def validate(
         return Validation(replace(settings, passes=passes), not_calibrated(problem.rows.c), {})
     most, folds = state.plan.held_rows, choice.folds
     if folds is None:
-        fold = partial(make_fold, problem.rows, problem.Y, embedder=settings.embedder, most=most, prepared=False)
-        folds = [fold(held=h, at_once=fits_at_once(problem.rows, state) and not state.saves) for h in held]
+        fold = partial(make_fold, Y=problem.Y, embedder=settings.embedder, most=most, prepared=False)
+        at_once = fits_at_once(problem.rows, state) and not state.saves
+        folds = [fold(problem.rows_for(h), held=h, at_once=at_once) for h in held]
     trials = Trials(folds, settings, state)
     few = 1 + int(np.searchsorted(np.cumsum([len(h) for h in held]), compared_rows))
     fits_expected = {loss: expected_passes(loss, request) for loss in losses}

@@ -32,7 +32,7 @@ from smoothlink.steps.featurize import parse_kernel
 from smoothlink.steps.scale import Scaling, choose_scaling
 from smoothlink.steps.sgd import SGD
 from smoothlink.steps.squared import Smoothing, squared
-from smoothlink.steps.trees import Trees
+from smoothlink.steps.trees import CrossFit
 from smoothlink.weights import ArrayWeights
 
 Array = NDArray[Any]
@@ -104,21 +104,21 @@ class TrialRunner:
 
     def validation_set(self, request: Request) -> ValidationSet:
         """Returns the rows with the trees and the input kernel of a request, and its folds."""
-        trees, A = self.grown if request.trees is True else (None, self.A)
-        problem = make_problem(A, self.data, self.scaling, request, FitState(), trees)
-        settings = start_settings(problem, request, number_of_entries(A))
+        grown = self.grown if request.trees is True else None
+        problem = make_problem(self.A, self.data, self.scaling, request, FitState(), grown)
+        entries = number_of_entries(self.A) if grown is None else problem.rows.n * problem.rows.d
+        settings = start_settings(problem, request, entries)
         held = hold_out(problem.rows.w, request.holdout, request.seed, self.holdouts, self.groups)
-        return ValidationSet(
-            problem, settings, [make_fold(problem.rows, self.Y, h, settings.embedder, at_once=False) for h in held]
-        )
+        folds = [make_fold(problem.rows_for(h), self.Y, h, settings.embedder, at_once=False) for h in held]
+        return ValidationSet(problem, settings, folds)
 
     @property
     def data(self) -> TrainingData:
         return TrainingData(self.A, self.Y, None, self.multiclass, groups=self.groups)
 
     @cached_property
-    def grown(self) -> tuple[Trees, Array]:
-        """Trees, and the rows with what they predict beside them."""
+    def grown(self) -> CrossFit:
+        """Trees that predict the labels, to stand beside the rows."""
         return grow_inputs(self.A, self.data, self.request)
 
     def with_inputs(self, drawn: Params) -> ValidationSet:
