@@ -596,9 +596,12 @@ def test_a_model_without_a_sketch_of_its_training_rows_loads_and_is_saved(saved,
     [
         *({f"tree_{name}": None} for name in ("roots", "feature", "threshold", "children", "values", "start")),
         {"tree_start": np.zeros(1, np.float32)},
+        {"trees": None},  # a start without a link
+        {"tree_roots": np.array(0, np.int32)},
+        {"tree_values": lambda found: found[:, :0], "tree_start": np.zeros(0, np.float32)},
         *(
             {"trees": wrong}
-            for wrong in (["cubic", 1.0], ["identity", 0.0], ["identity"], [["identity"], 1.0], "identity")
+            for wrong in (["cubic", 1.0], ["identity", 0.0], ["identity", 1e39], ["identity"], "identity")
         ),
         {"tree_values": np.zeros((3, 2), np.float32)},
         {"tree_values": np.zeros(5, np.float32)},

@@ -75,6 +75,7 @@ CONFORMAL_ARRAYS = {  # where a model has conformal rows
 }
 TREE_ARRAYS = ("tree_roots", "tree_feature", "tree_threshold", "tree_children", "tree_values")  # where there are trees
 TREE_START = "tree_start"  # with them; files before 0.13 have none
+LARGEST_GAIN = 1e30  # of what trees predict
 
 
 def save(
@@ -598,19 +599,19 @@ def trees_of(arrays: dict[str, Array], meta: dict[str, Any]) -> Trees | None:
     if not arrays.keys() & {*TREE_ARRAYS, TREE_START}:
         return None
     d, said = meta["n_features_in"], meta.get("trees", ["identity", 1.0])
-    if not fits_trees(said):
+    if not fits_trees(said) or ("trees" in meta) != (TREE_START in arrays):
         raise ModelFileError(f"its description does not make a model (trees = {said!r}). Save the model again.")
     roots, feature, threshold, children, values = (arrays[name] for name in TREE_ARRAYS)
     start = arrays[TREE_START] if "trees" in meta else np.zeros(values.shape[1:2], np.float32)
     trees = Trees(d, roots, feature, threshold, children, values, start, *said)
     m, nodes = len(trees.feature), np.arange(len(trees.feature))
     shapes = (
-        *((trees.roots, np.int32, trees.roots.shape[:1]), (trees.feature, np.int32, (m,))),
+        *((trees.roots, np.int32, (trees.roots.size,)), (trees.feature, np.int32, (m,))),
         *((trees.threshold, np.float32, (m,)), (trees.children, np.int32, (m, 2))),
         (trees.values, np.float32, (m, *(trees.values.shape[1:2] or (0,)))),
         (trees.start, np.float32, trees.values.shape[1:2]),
     )
-    fits = all(found.dtype == kind and found.shape == shape for found, kind, shape in shapes)
+    fits = all(found.dtype == kind and found.shape == shape for found, kind, shape in shapes) and trees.values.size > 0
     inner = nodes[trees.feature >= 0] if fits else nodes
     fits = fits and bool((trees.feature < d).all() and ((trees.roots >= 0) & (trees.roots < m)).all())
     if not fits or not ((trees.children[inner] > inner[:, None]) & (trees.children[inner] < m)).all():
@@ -700,7 +701,7 @@ def fits_trees(found: Any) -> bool:
     """Returns whether this is what makes predictions of the sums over trees, and what they are multiplied by."""
     if not (isinstance(found, list) and len(found) == 2 and isinstance(found[0], str)):
         return False
-    return found[0] in LINKS and isinstance(found[1], float) and found[1] > 0
+    return found[0] in LINKS and isinstance(found[1], float) and 0 < found[1] < LARGEST_GAIN
 
 
 def fits_reference(found: Any) -> bool:

@@ -720,7 +720,7 @@ LIMITS = (
         lambda p: p["effort"] == "quick",
         {"holdout": Values(objects="0.1", accepts=lambda value: value == 0.1)},
     ),
-    Limit("updatable=True", lambda p: bool(p["updatable"]), {"memory": ONLY_NONE}),
+    Limit("updatable=True", lambda p: bool(p["updatable"]), {"memory": ONLY_NONE, "trees": NO_TREES}),
     Limit("calibrate=False", lambda p: not p["calibrate"], {"aim": Values(("half",))}),
 )
 

@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 from problems import complete, request
 
-from smoothlink.fitting.holdout import ONE_FIT_ROWS, few_rows, fold_numbers, hold_out, holdouts, rows_for_one_fit
+from smoothlink.fitting.holdout import (
+    ONE_FIT_ROWS,
+    calibrating_rows,
+    few_rows,
+    fold_numbers,
+    hold_out,
+    holdouts,
+    rows_for_one_fit,
+)
 
 
 @pytest.mark.parametrize("n", [2, 3, 19, 400])
@@ -97,3 +105,12 @@ def test_a_single_fit_does_without_no_large_group():
     assert len(few_rows(np.ones(300), 0, groups)) == 0
     groups[200:] = np.arange(200, 300)
     assert groups[few_rows(np.ones(300), 0, groups)].min() >= 200
+
+
+def test_a_fit_that_is_not_made_again_is_calibrated_by_few_rows_and_others_by_folds():
+    w, many, full, quick = np.ones(6000), np.ones(50_000), request(), request(effort="quick")
+    assert len(calibrating_rows(w, full)) == 0
+    np.testing.assert_array_equal(calibrating_rows(w, quick), few_rows(w, quick.seed))
+    np.testing.assert_array_equal(calibrating_rows(many, full), few_rows(many, full.seed))
+    assert len(calibrating_rows(w[:5000], quick)) == 0
+    np.testing.assert_array_equal(calibrating_rows(w, full, held=np.arange(6000) < 3), [0, 1, 2])

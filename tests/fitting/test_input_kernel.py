@@ -6,6 +6,7 @@ import scipy.sparse as sp
 
 from smoothlink import Gaussian, SmoothLinkClassifier
 from smoothlink.choices import Joint
+from smoothlink.fitting.holdout import few_rows
 
 
 def steps(rng, n=600):
@@ -71,3 +72,21 @@ def test_a_fit_that_goes_on_grows_the_same_trees(rng, tmp_path):
     assert kept.summary_["trees"] > 0
     for other in (once, again):
         np.testing.assert_allclose(other.predict_proba(X), kept.predict_proba(X), atol=1e-5)
+
+
+def test_an_updatable_model_takes_no_trees(rng):
+    """Its sums would be of rows as trees predict them that have seen them."""
+    X, Y = steps(rng, 300)
+    assert SmoothLinkClassifier(effort="quick", updatable=True).fit(X, Y).summary_["trees"] == 0
+    with pytest.raises(ValueError, match="trees is True"):
+        SmoothLinkClassifier(trees=True, updatable=True).fit(X, Y)
+
+
+def test_no_tree_has_seen_the_rows_that_calibrate_a_quick_fit(rng):
+    X, Y = steps(rng, 6000)
+    changed = Y.copy()
+    held = few_rows(np.ones(6000), 0)
+    changed[held] = 1 - changed[held]
+    few = Gaussian(features=20)
+    one, other = (SmoothLinkClassifier(effort="quick", trees=True, kernel=few).fit(X, A) for A in (Y, changed))
+    np.testing.assert_array_equal(one.model_.trees.values, other.model_.trees.values)

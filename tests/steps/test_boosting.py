@@ -67,7 +67,7 @@ def problem(rng, link, n=90, d=3, k=2, bins=6):
 
 
 def trees_of(B, T, w, start, link, sample, bins=6):
-    return boost(B, T, w, start, sample, bins, LEAST, LOSSES[link])
+    return boost(B, T, w, start, sample, np.full(B.shape[1], bins), LEAST, LOSSES[link])
 
 
 def sums(grove, B, start):
@@ -76,7 +76,7 @@ def sums(grove, B, start):
         node = np.zeros(len(B), int)
         while (inner := grove.feature[t, node] >= 0).any():
             at = node[inner]
-            right = B[inner, grove.feature[t, at]] > grove.bin[t, at]
+            right = B[inner, grove.feature[t, at]] > grove.border[t, at]
             node[inner] = grove.children[t, at, right.astype(int)]
         F = F + grove.values[t, node]
     return F
@@ -120,7 +120,7 @@ def test_leaves_have_rows_of_at_least_the_weight_asked_for(rng):
     node = np.zeros(90, int)
     while (inner := grove.feature[0, node] >= 0).any():
         at = node[inner]
-        node[inner] = grove.children[0, at, (B[inner, grove.feature[0, at]] > grove.bin[0, at]).astype(int)]
+        node[inner] = grove.children[0, at, (B[inner, grove.feature[0, at]] > grove.border[0, at]).astype(int)]
     assert np.bincount(node, w)[np.unique(node)].min() >= LEAST - 1e-5
     assert len(np.unique(node)) > 3
 
@@ -132,3 +132,18 @@ def test_rows_twice_are_rows_of_twice_the_weight(rng):
     once = trees_of(B, T, 2 * w, start, "logistic", sample)
     twice = trees_of(np.vstack([B, B]), np.vstack([T, T]), np.append(w, w), start, "logistic", double)
     np.testing.assert_allclose(sums(once, B, start), sums(twice, B, start), atol=1e-5)
+
+
+def test_weights_that_float32_rounds_make_no_split_beyond_the_last_bin_of_a_column(rng):
+    """A column that is always the same, last, beside 50,000 rows of weight 1 or 2."""
+    n = 50_000
+    B = np.zeros((n, 3), np.uint8)
+    B[:, 0], B[:, 1] = rng.integers(0, 200, n), rng.integers(0, 2, n)
+    T = (B[:, :1] > 100).astype(np.float32)
+    w = np.where(rng.random(n) < 0.01, 2, 1) / 1.01
+    w = (w / w.mean()).astype(np.float32)
+    sample = Sample(np.arange(3, dtype=np.int32)[None], np.tile(np.arange(n, dtype=np.int32), 2), np.zeros(1, int), n)
+    grove = boost(B, T, w, np.zeros(1, np.float32), sample, np.array([200, 2, 1]), LEAST, LOSSES["logistic"])
+    inner = grove.feature[0] >= 0
+    assert (grove.feature[0][inner] < 2).all()
+    assert (grove.border[0][inner] < np.array([199, 1, 0])[grove.feature[0][inner]]).all()

@@ -157,3 +157,28 @@ def test_rows_without_weight_are_predicted_as_new_ones_and_held_out_already(rng)
     found = grown(X, Y, part, w)
     np.testing.assert_allclose(found.predictions()[held], found.trees.predict(X[held]), rtol=1e-5)
     np.testing.assert_array_equal(found.predictions(held), found.predictions())
+
+
+def test_rows_of_one_part_alone_are_predicted_by_trees_that_say_nothing(rng):
+    """With the rows of both parts left out, none is left to grow trees from."""
+    X, Y, _ = table(rng)
+    part = np.arange(200) % 2
+    found, held = grown(X, Y, part), np.arange(0, 200, 2)
+    np.testing.assert_array_equal(found.predictions(held)[part == 1], 0)
+    assert found.predictions(held)[part == 0].any()
+
+
+@pytest.mark.parametrize("change", [40.0, 1e-9, -3.0])
+def test_contributions_of_a_sigmoid_are_exact(change):
+    trees = Trees(
+        1,
+        np.zeros(1, np.int32),
+        np.array([0, -1, -1], np.int32),
+        np.zeros(3, np.float32),
+        np.array([[1, 2], [0, 0], [0, 0]], np.int32),
+        np.array([[0], [-1], [change]], np.float32),
+        np.array([0.25], np.float32),
+        "logistic",
+    )
+    x = np.ones(1, np.float32)
+    np.testing.assert_allclose(trees.contributions(x)[0], trees.predict(x[None])[0], rtol=1e-5, atol=1e-7)

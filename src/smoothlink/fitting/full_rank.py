@@ -82,7 +82,8 @@ def suits_full_rank(problem: Problem, request: Request) -> bool:
     """
     rows = problem.rows
     given = any(getattr(request, name) != "auto" for name in FREE) or request.embedding != "randomized"
-    given |= request.input_kernel not in (None, "auto") or request.normalize_embedding or request.label_smoothing != 1
+    given |= request.input_kernel not in (None, "auto") or request.trees is True
+    given |= request.normalize_embedding or request.label_smoothing != 1
     if (
         given
         or rows.remote

@@ -85,6 +85,15 @@ def validation_rows(w: Array, request: Request, groups: Array | None = None, hel
     return [few_rows(w, request.seed, groups)] if embeds_once(w) else holdouts(w, request, groups)
 
 
+def calibrating_rows(w: Array, request: Request, groups: Array | None = None, held: Array | None = None) -> Array:
+    """Returns the rows that calibrate a fit which is not made again with them: of many rows a few, of a model that will
+    be updated those that `held` says; none where folds calibrate."""
+    if held is not None:
+        return next(iter(validation_rows(w, request, groups, held)), NOTHING)
+    most = QUICK_ROWS if request.effort == "quick" else MANY_ROWS - 1
+    return few_rows(w, request.seed, groups) if np.count_nonzero(w) > most else NOTHING
+
+
 def embeds_once(w: Array, held: Array | None = None) -> bool:
     """Returns whether the embedding does without the rows that calibrate, so that it need not be repeated with them."""
     return held is not None or int(np.count_nonzero(w)) >= MANY_ROWS

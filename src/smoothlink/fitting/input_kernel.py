@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from smoothlink.fitting.choose import Fold, Point, choose, climb, grid, map_folds, search_trials
-from smoothlink.fitting.holdout import embeds_once, fold_numbers, validation_rows
+from smoothlink.fitting.holdout import calibrating_rows, fold_numbers
 from smoothlink.fitting.settings import ChosenSettings, Inputs, Problem, Report, Request, Settings, TrainingData
 from smoothlink.machines.arrays import to_host
 from smoothlink.machines.seeded_numbers import derive_seed
@@ -60,12 +60,10 @@ def grow_inputs(A: Any, data: TrainingData, request: Request) -> CrossFit:
             "trees is True, and X is sparse after scaling, or is read in parts: trees need a dense table in memory.\n"
             "Leave trees 'auto', or use scale='variance' for a table of up to 1,000 columns."
         )
-    X, n = np.ascontiguousarray(A[:, :-1]), len(A)
-    part = fold_numbers(n, 1 / PARTS, request.seed, data.groups)
-    w = np.ones(n) if data.w is None else data.w.copy()
-    if embeds_once(w, data.held):  # the last fit goes on from the one that these rows calibrate
-        for held in validation_rows(w, request, data.groups, data.held):
-            w[held] = 0
+    X, w = np.ascontiguousarray(A[:, :-1]), np.ones(len(A)) if data.w is None else data.w.copy()
+    live, part = np.flatnonzero(w > 0), np.zeros(len(A), np.int64)
+    part[live] = fold_numbers(len(live), 1 / PARTS, request.seed, None if data.groups is None else data.groups[live])
+    w[calibrating_rows(w, request, data.groups, data.held)] = 0
     return grow_trees(X, data.Y, w, part, request.seed, multiclass=data.multiclass)
 
 
@@ -97,23 +95,24 @@ def choose_with_inputs(request: Request, pose: Pose, report: Report | None = Non
 def choose_trees(request: Request, pose: Pose, report: Report | None = None) -> ChosenSettings:
     """Returns the choice for x with trees beside it, or without, whichever predicts held-out rows clearly better.
 
-    Ridge regression tells which, of x and of a Gaussian kernel of x. Of few rows it says little, and the link is
-    searched for both.
+    Ridge regression tells which: that of x must gain by trees, and so must the better one of x and of a Gaussian kernel
+    of x. Of few rows it says little, and the link is searched for both.
     """
     if not considers_trees(request, pose):
-        return choose_input_kernel(with_trees(request, pose), pose, report)
+        return choose_input_kernel(replace(request, trees=request.trees is True), pose, report)
     without, beside = (replace(request, trees=trees) for trees in (False, True))
     if np.count_nonzero(pose(replace(without, input_kernel=None))[0].rows.w) < BOTH_ROWS:
         plain = choose_input_kernel(without, pose, stage(report, 1, 2, "without trees"))
         grown = choose_input_kernel(beside, pose, stage(report, 2, 2, "with trees"))
-        best = grown if grown.criterion < (1 - TREE_GAIN) * plain.criterion else plain
-        return best._replace(chosen_by=best.chosen_by | {"trees": "held-out rows"})
-    losses = input_losses(without, pose, report)
-    if with_trees(request, pose).trees:
-        of_both = input_losses(beside, pose, near=losses.width)
-        if of_both.least < (1 - TREE_GAIN) * losses.least:
-            return choose_input_kernel(beside, pose, report, of_both)
-    return choose_input_kernel(without, pose, report, losses)
+        found = grown if grown.criterion < (1 - TREE_GAIN) * plain.criterion else plain
+    else:
+        better, losses = without, input_losses(without, pose, report)
+        if best_ridge_loss(replace(beside, input_kernel=None), pose) < (1 - TREE_GAIN) * losses.plain:
+            of_both = input_losses(beside, pose, near=losses.width)
+            if of_both.least < (1 - TREE_GAIN) * losses.least:
+                better, losses = beside, of_both
+        found = choose_input_kernel(better, pose, report, losses)
+    return found._replace(chosen_by=found.chosen_by | {"trees": "held-out rows"})
 
 
 def choose_input_kernel(
@@ -140,7 +139,7 @@ def choose_input_kernel(
         near = found[0].settings if found else replace(start, ridge=width.ridge)
         found.append(choose(curved, start, width.request, near, stage(report, 3, 3, f"{LINK} with this kernel")))
     best = found[-1] if found[-1].criterion < (1 - KERNEL_GAIN) * found[0].criterion else found[0]
-    return best._replace(chosen_by=best.chosen_by | dict.fromkeys(("trees", "input_kernel"), "held-out rows"))
+    return best._replace(chosen_by=best.chosen_by | {"input_kernel": "held-out rows"})
 
 
 class InputLosses(NamedTuple):
@@ -175,8 +174,11 @@ def with_trees(request: Request, pose: Pose) -> Request:
 
 
 def considers_trees(request: Request, pose: Pose) -> bool:
-    """Returns whether trees are "auto", may be grown, and the input kernel and the ridge are "auto" too."""
-    if not request.trees == request.input_kernel == request.ridge == "auto":
+    """Returns whether trees are "auto", may be grown, and the input kernel and the ridge are "auto" too.
+
+    Not where the model will be updated: its sums would be of rows as their own trees predict them.
+    """
+    if request.updatable or not request.trees == request.input_kernel == request.ridge == "auto":
         return False
     return may_grow(pose(replace(request, trees=False, input_kernel=None))[0], request)
 

@@ -76,11 +76,7 @@ def make_problem(
     rows = rows_of(A)
     label_scale = None if data.label_weight is None else np.sqrt(data.label_weight).astype(np.float32)
     problem = Problem(rows, data.Y, data.multiclass, scaling, inputs, table, label_scale, state, data.groups, data.held)
-    if grown is None:
-        return problem
-    problem = problem._replace(inputs=inputs._replace(trees=grown.trees))
-    # A row among many tells little of those near it.
-    return problem if np.count_nonzero(rows.w) >= MANY_ROWS else problem._replace(regrown=regrown)
+    return problem if grown is None else problem._replace(inputs=inputs._replace(trees=grown.trees), regrown=regrown)
 
 
 def number_of_entries(A: Any) -> int:
@@ -237,7 +233,7 @@ def with_rows_in_memory(z: Sizes, data: TrainingData, request: Request) -> Sizes
     held, columns, folds = 8 * n * d if z.dense else 24 * z.entries, d, 1 + max(z.folds, z.search_folds)
     if request.trees is not False:
         columns += DIRECTIONS
-        held += tree_bytes(n, d, z.c) + folds * 4 * n * (columns + 1)  # each fold has predictions of its own
+        held += tree_bytes(n, d, z.c, folds) + folds * 4 * n * (columns + 1)  # each fold has predictions of its own
     if request.input_kernel is not None:
         held += (2 if request.trees is False else 1 + folds) * kernel_bytes(request, n)
         columns = max(columns, kernel_bytes(request, n) // (4 * n))

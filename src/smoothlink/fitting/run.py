@@ -30,6 +30,7 @@ from smoothlink.fitting.holdout import (
     MANY_ROWS,
     NOTHING,
     calibrates_by_folds,
+    calibrating_rows,
     decodes_once,
     embeds_once,
     few_rows,
@@ -235,7 +236,7 @@ def fit_validated(choice: ChosenSettings, validation: Validation, request: Reque
     problem, settings, calibrated = choice.problem, validation.settings, validation.calibrated
     rows, fitted, some = problem.rows, validation.fitted, problem.rows
     if calibrated.rows and embeds_once(rows.w, problem.held):
-        held = validation_rows(rows.w, request, problem.groups, problem.held)[0]
+        held = calibrating_rows(rows.w, request, problem.groups, problem.held)
         some = without(rows, held)
     decoded = some if decodes_once(rows.w, settings.loss) else rows
     if fitted is None:
@@ -296,7 +297,7 @@ def linear_in_x(
     by = {
         "rank": "every column",
         "ridge": "not used",
-        **dict.fromkeys(("kernel", "input_kernel", "final_ridge"), "held-out rows"),
+        **dict.fromkeys(("kernel", "trees", "input_kernel", "final_ridge"), "held-out rows"),
     }
     criteria = {f"{loss} of x itself": best.loss, **validation.criteria}
     return other._replace(chosen_by=other.chosen_by | by), found._replace(criteria=criteria)

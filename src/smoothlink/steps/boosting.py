@@ -32,49 +32,50 @@ class Sample(NamedTuple):
     rows: int
 
 
-class Grove(NamedTuple):
+class Boosted(NamedTuple):
     """Trees that were grown one after the other: node m of tree t is [t, m], roots are the first nodes."""
 
     sizes: Array  # (t,) nodes of each tree
     feature: Array  # (t, m) int32: the column that a node looks at; -1 for leaves
-    bin: Array  # (t, m) int32: the last one that goes left
+    border: Array  # (t, m) int32: the last bin that goes left
     children: Array  # (t, m, 2) int32, left and right
     values: Array  # (t, m, k) float32: the step of the rows of each node
 
 
 @compiled(fastmath=True)
-def boost(B: Array, T: Array, w: Array, start: Array, sample: Sample, bins: int, least: float, loss: int) -> Grove:
+def boost(B: Array, T: Array, w: Array, start: Array, sample: Sample, bins: Array, least: float, loss: int) -> Boosted:
     """Returns trees by which start (k,) becomes a prediction of targets T (n, k).
 
-    B (n, d) are the bins of rows of weights w (n,), whose mean is 1. Each leaf has rows of at least the weight `least`.
+    B (n, d) are the bins of rows, of which a column has `bins` (d,). Weights w (n,) have the mean 1, and each leaf has
+    rows of at least the weight `least`.
     """
     columns, order, first, rows = sample
     (n, k), trees, room = T.shape, len(columns), 2 * LEAVES - 1
     curves = 1 if loss == SQUARED else k  # curvatures of a row: one for all outputs, or one for each
     sizes, feature = np.zeros(trees, np.int32), np.full((trees, room), -1, np.int32)
-    bin, children = np.zeros((trees, room), np.int32), np.zeros((trees, room, 2), np.int32)
+    border, children = np.zeros((trees, room), np.int32), np.zeros((trees, room, 2), np.int32)
     values = np.zeros((trees, room, k), np.float32)
     F, slopes = np.empty((n, k), np.float32), np.empty((n, k + curves + 1), np.float32)
     F[:] = start
-    sums = np.empty((LEAVES, columns.shape[1], bins, k + curves + 1), np.float32)
+    sums = np.empty((LEAVES, columns.shape[1], bins.max(), k + curves + 1), np.float64)
     for t in range(trees):
         write_slopes(F, T, w, loss, curves, slopes)
         sizes[t] = grow(
-            *(B, slopes, order[first[t] : first[t] + rows], columns[t], least, k, sums),
-            *(feature[t], bin[t], children[t], values[t]),
+            *(B, bins, slopes, order[first[t] : first[t] + rows], columns[t], least, k, sums),
+            *(feature[t], border[t], children[t], values[t]),
         )
         for i in range(n):
             node = 0
             while feature[t, node] >= 0:
-                node = children[t, node, int(B[i, feature[t, node]] > bin[t, node])]
+                node = children[t, node, int(B[i, feature[t, node]] > border[t, node])]
             for j in range(k):
                 F[i, j] += values[t, node, j]
-    return Grove(sizes, feature, bin, children, values)
+    return Boosted(sizes, feature, border, children, values)
 
 
 @compiled(fastmath=True)
 def write_slopes(F: Array, T: Array, w: Array, loss: int, curves: int, slopes: Array) -> None:
-    """Writes the weighted gradients, curvatures and weight of each row to `slopes` (n, k + curves + 1)."""
+    """Writes the weighted negative gradients, curvatures and weight of each row to `slopes` (n, k + curves + 1)."""
     n, k = F.shape
     p = np.empty(k, np.float32)
     for i in range(n):
@@ -102,6 +103,7 @@ def write_slopes(F: Array, T: Array, w: Array, loss: int, curves: int, slopes: A
 @compiled(fastmath=True)
 def grow(
     B: Array,
+    bins: Array,
     slopes: Array,
     chosen: Array,
     columns: Array,
@@ -109,11 +111,11 @@ def grow(
     k: int,
     sums: Array,
     feature: Array,
-    bin: Array,
+    border: Array,
     children: Array,
     values: Array,
 ) -> int:
-    """Writes one tree to `feature`, `bin`, `children` and `values`, and returns how many nodes it has.
+    """Writes one tree to `feature`, `border`, `children` and `values`, and returns how many nodes it has.
 
     `sums` (leaves, columns, bins, width of slopes) is room for the sums of each leaf.
     """
@@ -130,7 +132,7 @@ def grow(
             for b in range(found.shape[1]):
                 for q in range(width):
                     total[node, q] += found[0, b, q]
-            gain[node], split_column[node], split_bin[node] = best_split(found, total[node], k, least)
+            gain[node], split_column[node], split_bin[node] = best_split(found, bins[columns], total[node], k, least)
         at = int(np.argmax(gain[:nodes]))
         if gain[at] <= 0 or leaves == len(sums):
             break
@@ -143,7 +145,7 @@ def grow(
                 rows[low], rows[high] = rows[high], rows[low]
                 high -= 1
         left, right = nodes, nodes + 1
-        feature[at], bin[at], children[at, 0], children[at, 1], gain[at] = column, b, left, right, 0
+        feature[at], border[at], children[at, 0], children[at, 1], gain[at] = column, b, left, right, 0
         first[left], last[left], first[right], last[right] = first[at], low, low, last[at]
         few, many = (left, right) if low - first[at] < last[at] - low else (right, left)
         place[few], place[many] = leaves, place[at]  # the larger part has what the smaller one leaves
@@ -170,7 +172,7 @@ def add_rows(B: Array, slopes: Array, rows: Array, columns: Array, sums: Array) 
 
 
 @compiled(fastmath=True)
-def best_split(sums: Array, total: Array, k: int, least: float) -> tuple[float, int, int]:
+def best_split(sums: Array, bins: Array, total: Array, k: int, least: float) -> tuple[float, int, int]:
     """Returns the gain of the best split of a node, 0 where there is none, its place among the columns and its bin."""
     width = len(total)
     curves, below, best, column, last = width - k - 1, np.empty(width, np.float64), 0.0, 0, 0
@@ -179,7 +181,7 @@ def best_split(sums: Array, total: Array, k: int, least: float) -> tuple[float, 
         whole += total[j] * total[j] / (total[k + (j if curves > 1 else 0)] + CURVATURE)
     for c in range(sums.shape[0]):
         below[:] = 0
-        for b in range(sums.shape[1] - 1):
+        for b in range(bins[c] - 1):
             for q in range(width):
                 below[q] += sums[c, b, q]
             if below[width - 1] < least:

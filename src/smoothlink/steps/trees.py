@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+from zlib import crc32
 
 import numpy as np
 import scipy.sparse as sp
@@ -24,7 +25,7 @@ DIRECTIONS = 16  # of the labels that trees predict: those in which rows differ 
 LEAF_ROWS, LEAF_SHARE = (3, 20), 0.01  # of the rows that a leaf has at least, and between which numbers
 COLUMNS = 16  # among which a tree seeks its splits; twice the square root of all where that is more
 BINS, BIN_ROWS = (32, 255), 20  # of a column, one for so many rows
-SUMMED = 1 << 23  # numbers that are summed for a level of a tree, at most: of more rows a tree is grown from some
+SUMMED = 1 << 23  # numbers that are summed for the root of a tree, at most: of more rows a tree is grown from some
 SHARE = 0.1  # of the variance of x that the predictions get: less is lost in a ridge, more drowns x
 LINKS = ("identity", "logistic", "softmax")  # from a sum over trees to what they predict
 QUADRATURE = 32  # points on the way to a prediction, by which it is shared among columns
@@ -84,10 +85,12 @@ def mean_slopes(start: Array, change: Array, link: str) -> Array:
     `start + change`: change @ slopes is the change of the prediction."""
     if link == "identity":
         return np.eye(len(start))
+    if link == "logistic":
+        p, near = linked(start, link), np.abs(change) < 1e-6
+        secant = (linked(start + change, link) - p) / np.where(near, 1, change)
+        return np.diag(np.where(near, p * (1 - p), secant))
     at, weights = np.polynomial.legendre.leggauss(QUADRATURE)
     P = linked(start + (at[:, None] + 1) / 2 * change, link)
-    if link == "logistic":
-        return np.diag(weights / 2 @ (P * (1 - P)))
     return np.asarray(np.diag(weights / 2 @ P) - P.T * (weights / 2) @ P)
 
 
@@ -98,7 +101,7 @@ def with_predictions(X: Array, F: Array) -> Array:
 
 @dataclass
 class CrossFit:
-    """Rows beside which trees stand that were grown without them."""
+    """Predicts rows by trees that were grown without them."""
 
     X: Array  # (n, d)
     T: Array  # (n, k) targets
@@ -106,7 +109,7 @@ class CrossFit:
     part: Array  # (n,) the part of each row
     link: str
     seed: int
-    groves: dict[bytes, Trees] = field(default_factory=dict)  # by the rows that they were grown without
+    groves: dict[bytes, Trees] = field(default_factory=dict)  # by the rows that they were grown from
     predicted: dict[bytes, Array] = field(default_factory=dict)  # by the rows held out
     gain: float = 1.0
 
@@ -150,22 +153,22 @@ class CrossFit:
         out[held] = True
         touched = np.unique(self.part[held])
         out = self.part == touched[0] if len(touched) == 1 else out
-        left_out = [out | (self.part == number) for number in range(PARTS)]
-        keys = [np.packbits(rows).tobytes() for rows in left_out]
-        new = {key: rows for key, rows in zip(keys, left_out, strict=True) if key not in self.groves}
-        self.groves |= dict(zip(new, map_in_threads(self.grow_without, list(new.values())), strict=True))
-        return [self.groves[key] for key in keys]
+        kept = [np.packbits(~out & (self.part != number) & (self.w > 0)).tobytes() for number in range(PARTS)]
+        new = sorted(set(kept) - self.groves.keys())
+        self.groves |= dict(zip(new, map_in_threads(self.grow_from, new), strict=True))
+        return [self.groves[rows] for rows in kept]
 
-    def grow_without(self, left_out: Array) -> Trees:
-        """Returns trees grown without these rows (n,), unless no others have a weight."""
-        rows = np.flatnonzero(~left_out & (self.w > 0))
-        rows = rows if len(rows) else np.flatnonzero(self.w > 0)
-        seeds = [self.seed, *np.unique(self.part[left_out])]
-        return grow(self.X[rows], self.T[rows], self.w[rows] / self.w[rows].mean(), self.link, seeds)
+    def grow_from(self, kept: bytes) -> Trees:
+        """Returns trees grown from these rows, a bit each; where there are none, trees that say nothing."""
+        rows = np.flatnonzero(np.unpackbits(np.frombuffer(kept, np.uint8), count=len(self.X)))
+        if not len(rows):
+            return nothing(self.X.shape[1], self.T.shape[1], self.link)
+        w = self.w[rows] / self.w[rows].mean()
+        return grow(self.X[rows], self.T[rows], w, self.link, [self.seed, crc32(kept)])
 
 
 def grow_trees(X: Array, Y: sp.csr_array, w: Array, part: Array, seed: int, *, multiclass: bool) -> CrossFit:
-    """Returns trees that predict the labels Y (n, c) of rows X (n, d) of weights w (n,), and predictions of these rows.
+    """Returns trees that predict the labels Y (n, c) of rows X (n, d) of weights w (n,), each grown without one part.
 
     `part` (n,) is the part of each row. Of at most `DIRECTIONS` labels probabilities are predicted.
     """
@@ -175,15 +178,15 @@ def grow_trees(X: Array, Y: sp.csr_array, w: Array, part: Array, seed: int, *, m
     return CrossFit(X, targets, w, part, link, seed)
 
 
-def tree_bytes(n: int, d: int, c: int) -> int:
-    """Returns what `grow_trees` holds at its worst moment, about, for n rows of d columns and c labels."""
+def tree_bytes(n: int, d: int, c: int, folds: int) -> int:
+    """Returns what a `CrossFit` of n rows, d columns, c labels and so many folds holds at its worst moment, about."""
     from smoothlink.machines.threads import thread_count
     from smoothlink.steps.boosting import LEAVES
 
     k, nodes = min(DIRECTIONS, c), TREES * 2 * LEAVES
-    sums = 4 * LEAVES * columns_of(d) * bins_of(n) * (2 * k + 1)
-    growing = 4 * n * (2 * d + 5 * k + 6) + 3 * n * d + sums
-    return thread_count() * growing + 2 * PARTS * nodes * (16 + 4 * k) + 32 * n * k
+    sums = 8 * LEAVES * columns_of(d) * bins_of(n) * (2 * k + 1)
+    growing = n * (5 * d + 20 * k + 32) + sums
+    return thread_count() * growing + (1 + folds) * (PARTS * nodes * (16 + 4 * k) + 8 * n * k) + 4 * n * d + 32 * n * k
 
 
 def label_directions(Y: sp.csr_array, w: Array, seed: int) -> Array:
@@ -211,8 +214,9 @@ def grow(X: Array, T: Array, w: Array, link: str, seed: list[int]) -> Trees:
     from smoothlink.steps.boosting import LOSSES, Sample, boost
 
     (n, d), k, rng = X.shape, T.shape[1], np.random.default_rng(seed)
-    ends = [ends_of_bins(column, bins_of(n)) for column in X.T]
-    B = np.column_stack([np.searchsorted(e, x) for e, x in zip(ends, X.T, strict=True)]).astype(np.uint8)
+    ends, B = [ends_of_bins(column, bins_of(n)) for column in X.T], np.empty((n, d), np.uint8)
+    for j, x in enumerate(X.T):
+        B[:, j] = np.searchsorted(ends[j], x)
     share = np.average(T, axis=0, weights=w)
     odds = np.clip(share, 0.5 / n, 1 - 0.5 / n)
     start = {"identity": share, "logistic": np.log(odds / (1 - odds)), "softmax": np.log(odds)}[link]
@@ -221,21 +225,27 @@ def grow(X: Array, T: Array, w: Array, link: str, seed: list[int]) -> Trees:
     count = min(n, max(1, SUMMED // (m * (2 * k + 1))))
     order = rng.permutation(n).astype(np.int32)
     sample = Sample(np.sort(columns, axis=1), np.tile(order, 2), rng.integers(0, n, TREES) * (count < n), count)
-    least = min(many, max(few, LEAF_SHARE * n)) * count / n
+    least = min(many, max(few, LEAF_SHARE * n))
     grown = boost(
         *(B, T, w.astype(np.float32), start.astype(np.float32), sample),
-        *(max(map(len, ends)) + 1, least, LOSSES[link]),
+        *(np.array([len(e) + 1 for e in ends]), least, LOSSES[link]),
     )
     threshold = np.zeros(grown.feature.shape, np.float32)
     inner = grown.feature >= 0
     offsets = np.cumsum([0, *map(len, ends)])
-    threshold[inner] = np.concatenate(ends)[offsets[grown.feature[inner]] + grown.bin[inner]]
+    threshold[inner] = np.concatenate(ends)[offsets[grown.feature[inner]] + grown.border[inner]]
     used = np.arange(inner.shape[1]) < grown.sizes[:, None]
     roots = np.cumsum([0, *grown.sizes[:-1]]).astype(np.int32)
     children = np.where(inner[:, :, None], grown.children + roots[:, None, None], 0)
     values = grown.values - grown.values[:, :1]
     start = (start + grown.values[:, 0].sum(axis=0)).astype(np.float32)
     return Trees(d, roots, grown.feature[used], threshold[used], children[used], values[used], start, link)
+
+
+def nothing(d: int, k: int, link: str) -> Trees:
+    """Returns trees of d columns that predict 0 for every row: a root without children."""
+    root, zeros = np.zeros(1, np.int32), np.zeros((1, k), np.float32)
+    return Trees(d, root, root - 1, zeros[:, 0], np.zeros((1, 2), np.int32), zeros, zeros[0], link)
 
 
 def ends_of_bins(x: Array, bins: int) -> Array:
