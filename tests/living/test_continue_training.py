@@ -239,7 +239,14 @@ def test_a_damaged_store_is_an_error_that_says_what_to_do():
 @pytest.mark.parametrize(
     "change",
     [
-        *({"learner": "other"}, {"learner": []}, {"momentum": 1.0}, {"decay": "x"}, {"final_ridge": None}),
+        *(
+            {"learner": "other"},
+            {"learner": []},
+            {"momentum": 1.0},
+            {"decay": "x"},
+            {"decay": 1e300},
+            {"final_ridge": None},
+        ),
         *({"batch_rows": 0}, {"negatives": 2**31}, {"passes": 0.5}, {"aim": "x"}, {"aim": 1}, {"rate": -1.0}, {"x": 1}),
     ],
 )

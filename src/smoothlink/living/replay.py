@@ -85,6 +85,7 @@ class Training(NamedTuple):
             found.learner in LEARNERS
             and all(type(number) in (int, float) and 0 <= number < math.inf for number in numbers)
             and found.momentum < 1
+            and 0 < found.decay <= 1
             and all(type(count) is int and 0 <= count < 2**31 for count in counts)
             and isinstance(found.aim, str)
             and parse_aim(found.aim) is not None
