@@ -60,6 +60,7 @@ WITHOUT_EFFECT: dict[str, tuple[str, str]] = {
         "Trees beside dense tables are boosted (decision 54): emotions, scene, yeast, mediamill-reduced and the made "
         "tables were measured again. Other sets have no trees, and run the same operations.",
     ),
+    "f6a29ce73c3c": ("0a544fc2a03b", "Names of variables changed."),
 }
 
 

@@ -70,15 +70,15 @@ def trees_of(B, T, w, start, link, sample, bins=6):
     return boost(B, T, w, start, sample, np.full(B.shape[1], bins), LEAST, LOSSES[link])
 
 
-def sums(grove, B, start):
+def sums(found, B, start):
     F = np.tile(start, (len(B), 1))
-    for t in range(len(grove.sizes)):
+    for t in range(len(found.sizes)):
         node = np.zeros(len(B), int)
-        while (inner := grove.feature[t, node] >= 0).any():
+        while (inner := found.feature[t, node] >= 0).any():
             at = node[inner]
-            right = B[inner, grove.feature[t, at]] > grove.border[t, at]
-            node[inner] = grove.children[t, at, right.astype(int)]
-        F = F + grove.values[t, node]
+            right = B[inner, found.feature[t, at]] > found.border[t, at]
+            node[inner] = found.children[t, at, right.astype(int)]
+        F = F + found.values[t, node]
     return F
 
 
@@ -87,9 +87,9 @@ def test_trees_are_those_of_brute_force(rng, link):
     B, T, w, start = problem(rng, link)
     columns, order = np.tile(np.arange(3, dtype=np.int32), (TREES, 1)), np.arange(90, dtype=np.int32)
     sample = Sample(columns, np.tile(order, 2), np.zeros(TREES, np.int64), 90)
-    grove = trees_of(B, T, w, start, link, sample)
+    found = trees_of(B, T, w, start, link, sample)
     expected = by_brute_force(B, T, w, start, link, [order] * TREES)[-1]
-    np.testing.assert_allclose(sums(grove, B, start), expected, atol=2e-5)
+    np.testing.assert_allclose(sums(found, B, start), expected, atol=2e-5)
 
 
 def test_a_tree_is_grown_from_the_rows_that_its_place_in_the_order_says(rng):
@@ -97,30 +97,30 @@ def test_a_tree_is_grown_from_the_rows_that_its_place_in_the_order_says(rng):
     order = rng.permutation(90).astype(np.int32)
     first = np.array([80, 10, 0])
     sample = Sample(np.tile(np.arange(3, dtype=np.int32), (TREES, 1)), np.tile(order, 2), first, 40)
-    grove = trees_of(B, T, w, start, "logistic", sample)
+    found = trees_of(B, T, w, start, "logistic", sample)
     chosen = [np.tile(order, 2)[at : at + 40] for at in first]
     expected = by_brute_force(B, T, w, start, "logistic", chosen)[-1]
-    np.testing.assert_allclose(sums(grove, B, start), expected, atol=2e-5)
+    np.testing.assert_allclose(sums(found, B, start), expected, atol=2e-5)
 
 
 def test_a_tree_splits_by_its_columns_alone(rng):
     B, T, w, start = problem(rng, "logistic")
     columns = np.array([[0], [2], [1]], np.int32)
     sample = Sample(columns, np.tile(np.arange(90, dtype=np.int32), 2), np.zeros(TREES, np.int64), 90)
-    grove = trees_of(B, T, w, start, "logistic", sample)
+    found = trees_of(B, T, w, start, "logistic", sample)
     for t, column in enumerate([0, 2, 1]):
-        assert set(grove.feature[t][grove.feature[t] >= 0]) <= {column}
-    assert grove.sizes[0] > 1
+        assert set(found.feature[t][found.feature[t] >= 0]) <= {column}
+    assert found.sizes[0] > 1
 
 
 def test_leaves_have_rows_of_at_least_the_weight_asked_for(rng):
     B, T, w, start = problem(rng, "identity")
     sample = Sample(np.arange(3, dtype=np.int32)[None], np.tile(np.arange(90, dtype=np.int32), 2), np.zeros(1, int), 90)
-    grove = trees_of(B, T, w, start, "identity", sample)
+    found = trees_of(B, T, w, start, "identity", sample)
     node = np.zeros(90, int)
-    while (inner := grove.feature[0, node] >= 0).any():
+    while (inner := found.feature[0, node] >= 0).any():
         at = node[inner]
-        node[inner] = grove.children[0, at, (B[inner, grove.feature[0, at]] > grove.border[0, at]).astype(int)]
+        node[inner] = found.children[0, at, (B[inner, found.feature[0, at]] > found.border[0, at]).astype(int)]
     assert np.bincount(node, w)[np.unique(node)].min() >= LEAST - 1e-5
     assert len(np.unique(node)) > 3
 
@@ -143,7 +143,7 @@ def test_weights_that_float32_rounds_make_no_split_beyond_the_last_bin_of_a_colu
     w = np.where(rng.random(n) < 0.01, 2, 1) / 1.01
     w = (w / w.mean()).astype(np.float32)
     sample = Sample(np.arange(3, dtype=np.int32)[None], np.tile(np.arange(n, dtype=np.int32), 2), np.zeros(1, int), n)
-    grove = boost(B, T, w, np.zeros(1, np.float32), sample, np.array([200, 2, 1]), LEAST, LOSSES["logistic"])
-    inner = grove.feature[0] >= 0
-    assert (grove.feature[0][inner] < 2).all()
-    assert (grove.border[0][inner] < np.array([199, 1, 0])[grove.feature[0][inner]]).all()
+    found = boost(B, T, w, np.zeros(1, np.float32), sample, np.array([200, 2, 1]), LEAST, LOSSES["logistic"])
+    inner = found.feature[0] >= 0
+    assert (found.feature[0][inner] < 2).all()
+    assert (found.border[0][inner] < np.array([199, 1, 0])[found.feature[0][inner]]).all()

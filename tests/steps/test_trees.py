@@ -101,19 +101,19 @@ def test_held_out_rows_are_predicted_as_new_ones_are(rng):
     X[10] = X[0] + 1e-6  # both are held out, one of them by number
     found, held = grown(X, Y, part), np.array([0, 10])
     F = found.predictions(held)
-    trees = mean_of(found.groves_without(held))._replace(gain=found.gain)
+    trees = mean_of(found.ensembles_without(held))._replace(gain=found.gain)
     np.testing.assert_allclose(F[held], trees.predict(X[held]), rtol=1e-6)
 
 
 def test_folds_of_one_part_share_their_trees(rng):
     X, Y, part = table(rng)
     found = grown(X, Y, part)
-    assert len(found.groves) == PARTS
+    assert len(found.ensembles) == PARTS
     found.predictions(np.arange(0, 100, 5))
     found.predictions(np.arange(100, 200, 5))  # the same part
-    assert len(found.groves) == PARTS + PARTS - 1
+    assert len(found.ensembles) == PARTS + PARTS - 1
     found.predictions(np.arange(1, 200, 5))  # another, which has one pair in common
-    assert len(found.groves) == PARTS + (PARTS - 1) + (PARTS - 2)
+    assert len(found.ensembles) == PARTS + (PARTS - 1) + (PARTS - 2)
 
 
 def test_predictions_get_their_share_of_the_variance_of_x(rng):

@@ -109,7 +109,7 @@ class CrossFit:
     part: Array  # (n,) the part of each row
     link: str
     seed: int
-    groves: dict[bytes, Trees] = field(default_factory=dict)  # by the rows that they were grown from
+    ensembles: dict[bytes, Trees] = field(default_factory=dict)  # by the rows that they were grown from
     predicted: dict[bytes, Array] = field(default_factory=dict)  # by the rows held out
     gain: float = 1.0
 
@@ -122,7 +122,7 @@ class CrossFit:
     @property
     def trees(self) -> Trees:
         """The trees that predict new rows: those grown without each part."""
-        return mean_of(self.groves_without(NOTHING))._replace(gain=self.gain)
+        return mean_of(self.ensembles_without(NOTHING))._replace(gain=self.gain)
 
     def predictions(self, held: Array = NOTHING) -> Array:
         """Returns f (n, k), of each row by trees grown without its part and without the rows numbered `held`; of these
@@ -134,16 +134,16 @@ class CrossFit:
         held = held[self.w[held] > 0]
         key = held.tobytes()
         if key not in self.predicted:
-            groves, F = self.groves_without(held), np.empty(self.T.shape, np.float32)
-            for number, trees in enumerate(groves):
+            ensembles, F = self.ensembles_without(held), np.empty(self.T.shape, np.float32)
+            for number, trees in enumerate(ensembles):
                 rows = self.part == number
                 F[rows] = trees.predict(self.X[rows])
             unseen = np.append(held, np.flatnonzero(self.w == 0))
-            F[unseen] = mean_of(groves).predict(self.X[unseen])
+            F[unseen] = mean_of(ensembles).predict(self.X[unseen])
             self.predicted[key] = F
         return np.float32(self.gain) * self.predicted[key]
 
-    def groves_without(self, held: Array) -> list[Trees]:
+    def ensembles_without(self, held: Array) -> list[Trees]:
         """Returns trees grown without each part of the rows, all of them without the rows held out too.
 
         Rows that are all of one part are left out with the whole of it: folds within a part then share their trees, and
@@ -154,9 +154,9 @@ class CrossFit:
         touched = np.unique(self.part[held])
         out = self.part == touched[0] if len(touched) == 1 else out
         kept = [np.packbits(~out & (self.part != number) & (self.w > 0)).tobytes() for number in range(PARTS)]
-        new = sorted(set(kept) - self.groves.keys())
-        self.groves |= dict(zip(new, map_in_threads(self.grow_from, new), strict=True))
-        return [self.groves[rows] for rows in kept]
+        new = sorted(set(kept) - self.ensembles.keys())
+        self.ensembles |= dict(zip(new, map_in_threads(self.grow_from, new), strict=True))
+        return [self.ensembles[rows] for rows in kept]
 
     def grow_from(self, kept: bytes) -> Trees:
         """Returns trees grown from these rows, a bit each; where there are none, trees that say nothing."""
@@ -256,15 +256,15 @@ def ends_of_bins(x: Array, bins: int) -> Array:
     return values[:-1] + (values[1:] - values[:-1]) / 2
 
 
-def mean_of(groves: list[Trees]) -> Trees:
+def mean_of(ensembles: list[Trees]) -> Trees:
     """Returns trees whose sum is the mean of those of others."""
-    begin = np.cumsum([0, *(len(g.feature) for g in groves)]).astype(np.int32)
-    placed = list(zip(groves, begin, strict=False))
-    return groves[0]._replace(
+    begin = np.cumsum([0, *(len(g.feature) for g in ensembles)]).astype(np.int32)
+    placed = list(zip(ensembles, begin, strict=False))
+    return ensembles[0]._replace(
         roots=np.concatenate([g.roots + at for g, at in placed]),
-        feature=np.concatenate([g.feature for g in groves]),
-        threshold=np.concatenate([g.threshold for g in groves]),
+        feature=np.concatenate([g.feature for g in ensembles]),
+        threshold=np.concatenate([g.threshold for g in ensembles]),
         children=np.concatenate([np.where(g.feature[:, None] >= 0, g.children + at, 0) for g, at in placed]),
-        values=np.concatenate([g.values for g in groves]) / np.float32(len(groves)),
-        start=np.mean([g.start for g in groves], axis=0),
+        values=np.concatenate([g.values for g in ensembles]) / np.float32(len(ensembles)),
+        start=np.mean([g.start for g in ensembles], axis=0),
     )
