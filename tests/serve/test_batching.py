@@ -11,7 +11,8 @@ from smoothlink.serve.schema import RefusedRequest
 
 
 def batcher(predict_batch, **changes):
-    return Batcher(predict_batch, **{"batch_rows": 100, "max_waiting": 1000, "wait": 0.0} | changes)
+    given = {"batch_rows": 100, "max_waiting": 1000, "wait": 0.0} | changes
+    return Batcher(predict_batch, **{"piece_rows": given["batch_rows"] // 4} | given)
 
 
 def submit(made, request, rows=1, **more):
@@ -108,6 +109,19 @@ def test_small_requests_take_turns_with_the_pieces_of_large_ones():
 
     assert run_async(main()) == [[20, 22, 24], [40, 42, 44], 0, 2, 4, 6, 8, 10]
     assert seen == [[0, 1, 2, 3], [10], [4, 5], [11], [12], [20], [21], [22]]
+
+
+def test_while_small_requests_come_a_batch_of_a_large_one_is_one_piece():
+    seen = []
+
+    async def main():
+        made = batcher(doubled(seen), batch_rows=8, piece_rows=2)
+        large = made.submit([Piece(10 + i, 2) for i in range(7)])
+        small = [submit(made, i, 2) for i in range(8)]
+        await asyncio.gather(large, *small)
+
+    run_async(main())
+    assert seen == [[0, 1, 2, 3], [10], [4, 5, 6, 7], [11], [12, 13, 14, 15], [16]]
 
 
 def test_pieces_of_a_request_may_be_in_one_batch():

@@ -28,6 +28,7 @@ class ServerSettings:
     max_response_labels: int = 100_000  # labels of the response to one request
     max_waiting: int = 10_000  # rows in the queue, half of them of one client; requests beyond them are refused
     batch_rows: int = 64  # rows that are predicted together; a long one counts for several
+    piece_rows: int = 16  # rows of a large request that small ones wait for
     batch_wait: float = 0.002  # seconds that a busy server waits for more of them
     timeout: float = 10.0  # seconds for a request to arrive and its response to be ready
     upload_timeout: float = 300.0  # the same for a table

@@ -3,6 +3,7 @@
 An idle server starts at once. While one batch is predicted, in the one thread that uses the model, the next gathers;
 where the last batch held several requests, a busy server also waits a little, so that batches are fewer and larger.
 Requests of several pieces, or of one large piece, have a queue of their own; batches of the two queues take turns.
+While small requests come, a batch of the other queue is one piece, so that they wait for no more than that.
 """
 
 from __future__ import annotations
@@ -110,12 +111,14 @@ class Batcher(Generic[Request, Result]):
         predict_batch: Callable[[list[Request]], Sequence[Result | Exception]],
         *,
         batch_rows: int,
+        piece_rows: int,
         max_waiting: int,
         wait: float,
         initializer: Callable[[], None] | None = None,
         on_batch: Callable[[int], None] = lambda pieces: None,
     ) -> None:
-        self.predict_batch, self.batch_rows, self.wait = predict_batch, batch_rows, wait
+        self.predict_batch, self.wait = predict_batch, wait
+        self.batch_rows, self.piece_rows = batch_rows, piece_rows
         self.on_batch = on_batch
         self.small: Queue[Request, Result] = Queue(max_waiting)
         self.large: Queue[Request, Result] = Queue(max_waiting)
@@ -142,7 +145,7 @@ class Batcher(Generic[Request, Result]):
         `prepare` replaces the pieces by others, in a second thread: what takes long and does not use the model.
         """
         rows = sum(piece.rows for piece in pieces)
-        queue = self.small if len(pieces) == 1 and rows <= self.batch_rows // 4 else self.large
+        queue = self.small if len(pieces) == 1 and rows <= self.piece_rows else self.large
         queue.check_room(rows, client)
         queue.rows[client] += rows
         loop = asyncio.get_running_loop()
@@ -166,9 +169,11 @@ class Batcher(Generic[Request, Result]):
             while self.small.requests or self.large.requests:
                 if crowded and self.rows < self.batch_rows:
                     await asyncio.sleep(self.wait)
-                other = self.large if self.last is self.small else self.small
+                after_small = self.last is self.small
+                other = self.large if after_small else self.small
                 self.last = other if other.requests else self.last
-                batch = self.last.next_pieces(self.batch_rows)
+                takes_turns = after_small and self.last is self.large
+                batch = self.last.next_pieces(self.piece_rows if takes_turns else self.batch_rows)
                 crowded = len(batch) > 1
                 if batch:
                     self.on_batch(len(batch))

@@ -140,6 +140,7 @@ def create_app(
     held_batcher: Batcher[Any, Any] = Batcher(
         lambda requests: checked(lambda: work_on(requests)),
         batch_rows=settings.batch_rows,
+        piece_rows=settings.piece_rows,
         max_waiting=settings.max_waiting,
         wait=settings.batch_wait,
         initializer=None if settings.threads is None else partial(limit_threads, settings.threads),
@@ -190,10 +191,10 @@ def create_app(
             coverage=body.coverage,
             recall=body.recall,
         )
-        pieces: list[Piece[Any]] = request.pieces(settings.batch_rows)
+        pieces: list[Piece[Any]] = request.pieces(settings.piece_rows)
 
         def with_features() -> list[Piece[Any]]:
-            return checked(lambda: service.with_features(request)).pieces(settings.batch_rows)
+            return checked(lambda: service.with_features(request)).pieces(settings.piece_rows)
 
         prepare = with_features if any(map(is_long, request.rows)) else None
         count = 0
