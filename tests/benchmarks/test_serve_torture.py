@@ -19,7 +19,7 @@ def test_no_request_is_lost_and_each_gets_the_response_of_one_model(tmp_path):
     text_model(final_ridge=100.0).save(models[1])
     (tmp_path / "texts").write_text("\n".join(f"{a} {b}" for a in TOPICS["fruit"] for b in TOPICS["metal"]))
     given = ["--models", *map(str, models), "--texts", str(tmp_path / "texts")]
-    options = ["--seconds", "14", "--rate", "40", "--kill", "8", "--reload", "5", "--output", str(tmp_path / "found")]
+    options = ["--seconds", "26", "--rate", "40", "--kill", "15", "--reload", "9", "--output", str(tmp_path / "found")]
     ran = subprocess.run([sys.executable, str(SCRIPT), *given, *options], capture_output=True)
     assert ran.returncode == 0, ran.stdout.decode() + ran.stderr.decode()
     counts = json.loads((tmp_path / "found").read_text())["counts"]

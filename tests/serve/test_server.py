@@ -1,6 +1,5 @@
 """The running server: how it starts, stops and restarts its workers, and what happens when its model file changes."""
 
-import gc
 import json
 import logging
 import os
@@ -14,8 +13,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-import weakref
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -27,13 +25,12 @@ from plain_server import HANGING
 from served import client, listening, text_model
 
 from smoothlink.errors import ModelFileError, SmoothLinkError
-from smoothlink.serve import ServerSettings, create_app
+from smoothlink.serve import ServerSettings
 from smoothlink.serve.prometheus import MULTIPROCESS_FOLDER
 from smoothlink.serve.server import (
-    SHORT_LIFE,
     STOPPING_SIGNALS,
     AppFactory,
-    ReloadingApp,
+    FileChanges,
     WatchedModel,
     Workers,
     fingerprint,
@@ -42,6 +39,7 @@ from smoothlink.serve.server import (
 
 PLAIN_SERVER = Path(__file__).parents[1] / "plain_server.py"
 POST = "POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+PREDICT = {"texts": ["apple iron rain", "seven red"], "k": 5}
 MAPPED, READ = 0, 1 << 30  # bytes up to which a model is read into memory
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals are those of POSIX")
 
@@ -107,20 +105,19 @@ def test_workers_share_a_port_and_their_counts_and_are_replaced_by_the_same_mode
     with command(path, "--workers", "2", "--token-file", token) as (process, port):
 
         def workers():
-            children = psutil.Process(process.pid).children()
-            return [child for child in children if "spawn_main" in " ".join(child.cmdline())]
+            return workers_of(process)
 
         for killed in range(2):
             for _ in range(40):
                 send(port, "/predict", {"texts": ["apple"]}, **header)
             assert f'status="200"}} {40 + 40 * killed}.0\n' in send(port, "/metrics", **header)
             if not killed:
-                time.sleep(6)  # a worker that dies sooner could never start
+                wait_for_all(workers(), port)
                 workers()[0].kill()
         with pytest.raises(urllib.error.HTTPError, match="401"):
             send(port, "/metrics")
-        time.sleep(8)
-        assert len(workers()) == 2
+        wait(lambda: len(workers()) == 2)
+        wait_for_all(workers(), port)
         text_model(final_ridge=100.0).save(path)
         workers()[0].kill()
         assert process.wait(120) == 1
@@ -139,25 +136,44 @@ def test_sigterm_stops_all_workers(model):
 
 
 @contextmanager
-def plain_server():
+def plain_server(*arguments, response="ok"):
     """Two workers that serve: the supervisor, its workers and the port."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored, and a process inherits that
     try:
-        started = [sys.executable, str(PLAIN_SERVER)]
-        process = subprocess.Popen(started, stdout=subprocess.PIPE, text=True, env=environment)
+        started = [sys.executable, str(PLAIN_SERVER), *map(str, arguments)]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        process = subprocess.Popen(started, text=True, env=environment, **pipes)
     finally:
         signal.signal(signal.SIGHUP, before)
     try:
         port = int(process.stdout.readline())
-        assert send(port, "/") == "ok"
+        assert send(port, "/") == response
         workers = psutil.Process(process.pid).children()
-        wait(lambda: sum(psutil.pid_exists(one.pid) and bool(one.net_connections()) for one in workers) >= 2)
+        wait_for_all(workers_of(process), port)
         yield process, workers, port
     finally:
         process.kill()
         process.wait()
         process.stdout.close()
+        process.stderr.close()
+
+
+def workers_of(supervisor):
+    """Returns the worker processes; the supervisor has another child, which tracks what they share."""
+    children = psutil.Process(supervisor.pid).children()
+    return [child for child in children if "spawn_main" in " ".join(child.cmdline())]
+
+
+def wait_for_all(workers, port):
+    """Waits until each of the workers accepts connections."""
+    with ExitStack() as connections:
+
+        def all_do():
+            connections.enter_context(socket.create_connection(("127.0.0.1", port)))
+            return all(any(one.status == "ESTABLISHED" for one in worker.net_connections()) for worker in workers)
+
+        wait(all_do)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP])
@@ -186,7 +202,6 @@ def test_workers_that_were_stopped_with_their_supervisor_go_on_with_it():
 @pytest.mark.slow
 def test_a_worker_that_hangs_is_replaced():
     with plain_server() as (process, workers, port):
-        time.sleep(SHORT_LIFE)
         workers[-1].send_signal(signal.SIGSTOP)
         wait(lambda: workers[-1] not in psutil.Process(process.pid).children())
         assert send(port, "/") == "ok"
@@ -252,7 +267,11 @@ def served(path, in_memory):
 
 
 def predict(app):
-    return app.post("/predict", json={"texts": ["apple iron rain", "seven red"], "k": 5})
+    return app.post("/predict", json=PREDICT)
+
+
+def answer(port):
+    return json.loads(send(port, "/predict", PREDICT))
 
 
 def test_the_two_models_predict_differently(path, other):
@@ -346,31 +365,71 @@ def test_with_reload_a_server_does_not_start_with_a_broken_file(path):
         AppFactory(str(path), ServerSettings(reload=True), 2, fingerprint(str(path)))()
 
 
-def test_with_reload_a_changed_file_is_served_and_a_broken_one_is_not(path, other, caplog):
-    def make():
-        watched = WatchedModel(str(path), READ, verify="now")
-        return create_app(watched.model, check=watched.check), watched
+def test_with_reload_workers_are_replaced_one_after_the_other_and_no_request_is_cut(tmp_path):
+    file = tmp_path / "content"
+    file.write_text("first")
+    with plain_server(file, response="first") as (process, _, port):
+        former = workers_of(process)
+        file.write_text("broken")
+        assert (
+            "The changed model is not served: its process ended with code 3. It is tried again"
+            in process.stderr.readline()
+        )
+        got, ended = [], threading.Event()
 
-    app = TestClient(ReloadingApp(make, interval=0.05))
-    before, after = predict(app).json(), predict(served(other, READ)).json()
-    path.write_bytes(b"no model")
-    wait(lambda: "The changed model is not served" in caplog.text)
-    assert predict(app).json() == before
-    replace(path, other)
-    wait(lambda: predict(app).json() == after)
+        def keep_sending():
+            while not ended.is_set():
+                got.append(send(port, "/"))
+
+        threads = [threading.Thread(target=keep_sending) for _ in range(4)]
+        for one in threads:
+            one.start()
+        file.write_text("second")
+        assert "The model file changed: the new model is served." in process.stderr.readline()
+        assert not psutil.wait_procs(former, timeout=20)[1]
+        ended.set()
+        for one in threads:
+            one.join()
+        assert set(got) == {"first", "second"}
+        assert {send(port, "/") for _ in range(10)} == {"second"}
+        assert len(workers_of(process)) == 2
 
 
-def test_a_model_that_was_replaced_is_not_kept_in_memory(path):
-    def use():
-        watched = WatchedModel(str(path), READ)
-        app = TestClient(create_app(watched.model, check=watched.check))
-        answers = [predict(app), app.post("/explain", json={"text": "apple"}), app.get("/labels"), app.get("/model")]
-        assert {answer.status_code for answer in answers} == {200}
-        return weakref.ref(watched.model)
+@pytest.mark.slow
+def test_with_reload_a_changed_model_is_served_and_what_is_no_model_is_not(tmp_path):
+    path, other = tmp_path / "topics.safetensors", tmp_path / "other.safetensors"
+    text_model().save(path)
+    text_model(final_ridge=100.0).save(other)
+    before, after = (predict(served(one, READ)).json() for one in (path, other))
+    with command(path, "--reload") as (process, port):
+        assert answer(port) == before
+        path.write_bytes(b"no model")
+        wait(lambda: "waits for another model file" in process.stderr.readline())
+        assert answer(port) == before
+        replace(path, other)
+        wait(lambda: answer(port) == after)
 
-    used = use()
-    gc.collect()
-    assert used() is None
+
+def test_a_change_of_a_file_is_told_once_it_is_no_longer_written(path, other):
+    changes = FileChanges(str(path), seconds=0.2)
+    assert not changes.settled()
+    os.utime(path, (1, 1))
+    told = [changes.settled()]
+    time.sleep(0.3)
+    told.append(changes.settled())
+    assert told == [False, False]  # the same content
+    path.write_bytes(b"no")
+    assert not changes.settled()
+    time.sleep(0.15)
+    shutil.copyfile(other, path)
+    assert not changes.settled()
+    time.sleep(0.15)
+    assert not changes.settled()
+    wait(changes.settled)
+    assert not changes.settled()
+    path.unlink()
+    time.sleep(0.3)
+    assert not changes.settled()
 
 
 def wait(done):

@@ -65,12 +65,10 @@ class Exchange:
 
 
 class Limits:
-    """An ASGI application around another. `holds` are objects that live as long as it does."""
+    """An ASGI application around another."""
 
-    def __init__(
-        self, app: ASGIApp, settings: ServerSettings, metrics: ServerMetrics, holds: tuple[object, ...] = ()
-    ) -> None:
-        self.app, self.settings, self.metrics, self.holds = app, settings, metrics, holds
+    def __init__(self, app: ASGIApp, settings: ServerSettings, metrics: ServerMetrics) -> None:
+        self.app, self.settings, self.metrics = app, settings, metrics
         self.token = None if settings.token is None else f"Bearer {settings.token}".encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import gc
 import hashlib
 import logging
 import math
@@ -25,7 +24,7 @@ from typing import Any
 
 import uvicorn
 from prometheus_client.multiprocess import mark_process_dead
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from smoothlink.data.atomic import temporary_folder
 from smoothlink.errors import DataError, ModelFileError, SmoothLinkError
@@ -45,9 +44,13 @@ from smoothlink.vocabulary import with_vocabulary
 BACKLOG = 2048  # connections that wait to be accepted
 ACCEPTED_AT_ONCE = 8  # of them by one worker, so that the others have a part, and limits are looked at in between
 RELOAD_INTERVAL = 1.0  # seconds between two looks at the model file
-SHORT_LIFE = 5.0  # seconds: a worker that is killed within them would be killed again
+RETRY_SECONDS = 10.0  # after which a worker is started again that could not serve a changed model
 HANGING = 30  # seconds without a sign of life after which a worker is killed; it gives one before it loads the model
 POLL_SECONDS = 0.2  # between two looks at the workers
+READY = b"ready"  # what a worker sends once it accepts connections
+# Seconds after which Python lets another thread run. The thread that predicts and the one that receives requests take
+# turns several times in each request, and with Python's 5 ms a large request made all others wait.
+SWITCH_INTERVAL = 0.0005
 # glibc's M_ARENA_MAX, M_MMAP_THRESHOLD and M_TRIM_THRESHOLD. It holds back what is freed in the heaps of threads, now
 # and then all arrays of the model before (26 of 290 MB). So there is one heap, and large arrays are outside of it.
 HEAP = ((-8, 1), (-3, 1 << 20), (-1, 64 << 20))
@@ -91,13 +94,12 @@ def run_server(
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        lifespan="off" if settings.reload else "auto",  # which would keep the first application alive
         timeout_keep_alive=math.ceil(settings.idle_timeout),
         timeout_graceful_shutdown=int(settings.timeout) + 1,
         backlog=ACCEPTED_AT_ONCE,
     )
-    if workers == 1:
-        limit_heap()
+    if workers == 1 and not settings.reload:
+        prepare_process()
         config.load()  # a model that cannot be served raises before the address is shown
         ready()
         signal.signal(signal.SIGTERM, lambda *_: None)  # uvicorn shuts down, then raises the signal again
@@ -106,13 +108,15 @@ def run_server(
     with tempfile.TemporaryDirectory(prefix="smoothlink-metrics-") as folder:
         os.environ[MULTIPROCESS_FOLDER] = folder
         ready()
-        Workers(config, [listening]).run()
+        Workers(config, [listening], follows=path if settings.reload else None).run()
 
 
-def limit_heap() -> None:
-    """Lets the C library return the memory of a model that is replaced; before threads have made heaps of their own."""
+def prepare_process() -> None:
+    """Lets threads take turns more often, and the C library return the memory of a model that is replaced (before
+    threads have made heaps of their own)."""
     for option, value in HEAP:
         call_glibc("mallopt", option, value)
+    sys.setswitchinterval(SWITCH_INTERVAL)
 
 
 @dataclass(frozen=True)
@@ -134,11 +138,9 @@ class AppFactory:
         while True:
             stamp = file_stamp(self.path)
             try:
-                if self.settings.reload:
-                    return ReloadingApp(lambda: self.make(metrics, verify="now"))
-                return self.make(metrics, self.expected)[0]
+                return self.make(metrics)
             except SmoothLinkError as error:
-                if self.workers == 1:
+                if self.workers == 1 and not self.settings.reload:
                     raise
                 if not self.settings.reload or fingerprint(self.path) == self.expected:
                     sys.exit(f"smoothlink: {error}")
@@ -146,15 +148,12 @@ class AppFactory:
             while file_stamp(self.path) == stamp:
                 time.sleep(RELOAD_INTERVAL)
 
-    def make(
-        self, metrics: ServerMetrics, expected: str | None = None, verify: str = "background"
-    ) -> tuple[ASGIApp, WatchedModel]:
-        """Returns the application and the model file that it watches."""
-        watched = WatchedModel(self.path, self.settings.in_memory // self.workers, verify=verify, expected=expected)
-        model = self.named(watched.model)
+    def make(self, metrics: ServerMetrics) -> ASGIApp:
+        """Returns the application of the model file: the one of the server's start, or with `reload` any."""
+        reads: dict[str, Any] = {"verify": "now"} if self.settings.reload else {"expected": self.expected}
+        watched = WatchedModel(self.path, self.settings.in_memory // self.workers, **reads)
         served: dict[str, Any] = {"metrics": metrics, "check": watched.check, "processes": self.workers}
-        app = create_app(model, self.settings, name=self.name, **served)
-        return app, watched
+        return create_app(self.named(watched.model), self.settings, name=self.name, **served)
 
     @property
     def name(self) -> str:
@@ -176,10 +175,11 @@ class ServerState(uvicorn.server.ServerState):
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server, which cuts no request when it ends."""
+    """uvicorn's server, which cuts no request when it ends. `ready` is called once it accepts connections."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None] = lambda: None) -> None:
         super().__init__(config)
+        self.ready = ready
         self.server_state: ServerState = ServerState()
         self.accepted: list[asyncio.Task[Any]] = []
 
@@ -187,6 +187,7 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         for listening in sockets or []:
             listening.listen(BACKLOG)  # uvicorn and asyncio have one number for this and for ACCEPTED_AT_ONCE
+        self.ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self.server_state.draining = True
@@ -207,25 +208,26 @@ class Server(uvicorn.Server):
 
 
 class Worker:
-    """A process of the server, as its supervisor sees it."""
+    """A process of the server, as its supervisor sees it. `content` is that of the model file when it is started."""
 
-    def __init__(self, config: uvicorn.Config, sockets: list[socket.socket]) -> None:
+    def __init__(self, config: uvicorn.Config, sockets: list[socket.socket], content: str | None) -> None:
+        self.content, self.started = content, time.monotonic()
         spawn = multiprocessing.get_context("spawn")  # numba's and BLAS's threads do not survive a fork
         self.beats, theirs = spawn.Pipe(duplex=False)
         self.process = spawn.Process(target=run_worker, args=(config, sockets, theirs), daemon=True)
         self.process.start()
         theirs.close()
-        self.started = time.monotonic()
-        self.silent = (
-            0  # looks in a row without a sign of life; not seconds, in which all of this may have been stopped
-        )
+        self.stopped = math.inf  # when it was told to end
+        self.ready = False  # whether it accepts connections
+        # Looks in a row without a sign of life; not seconds, in which all of this may have been stopped.
+        self.silent = 0
 
     def ended(self, hanging: float) -> int | None:
         """Returns the exit code of a process that ended, or was killed here: it gave no sign of life for so long."""
         self.silent += 1
         with suppress(EOFError, OSError):
             while self.beats.poll():
-                self.beats.recv_bytes()
+                self.ready |= self.beats.recv_bytes() == READY
                 self.silent = 0
         if self.silent * POLL_SECONDS > hanging:
             self.process.kill()
@@ -235,18 +237,23 @@ class Worker:
 
 def run_worker(config: uvicorn.Config, sockets: list[socket.socket], beats: Connection) -> None:
     """Serves until SIGTERM, or until the supervisor has ended, and then finishes what has begun."""
-    limit_heap()
+    prepare_process()
     config.configure_logging()
+    sending = threading.Lock()
 
     def stop() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(most_seconds_to_end(config))
         os._exit(1)
 
+    def send(message: bytes) -> None:
+        with sending:
+            beats.send_bytes(message)
+
     def beat() -> None:
         with suppress(OSError):
             while True:
-                beats.send_bytes(b"1")
+                send(b"1")
                 time.sleep(1)
 
     if hasattr(signal, "SIGHUP"):
@@ -255,7 +262,7 @@ def run_worker(config: uvicorn.Config, sockets: list[socket.socket], beats: Conn
     threading.Thread(target=beat, name="smoothlink-beat", daemon=True).start()
     with suppress(KeyboardInterrupt):  # Ctrl-C reaches all processes
         config.load()  # before uvicorn's handlers, so that a signal ends a process that serves nothing yet
-        Server(config).run(sockets)
+        Server(config, ready=partial(send, READY)).run(sockets)
 
 
 def most_seconds_to_end(config: uvicorn.Config) -> int:
@@ -264,11 +271,26 @@ def most_seconds_to_end(config: uvicorn.Config) -> int:
 
 
 class Workers:
-    """Several processes. One that is killed is started again; if one cannot start, all are stopped."""
+    """Several processes. One that is killed is started again; if one cannot start, all are stopped.
 
-    def __init__(self, config: uvicorn.Config, sockets: list[socket.socket], hanging: float = HANGING) -> None:
+    follows: a model file. Once it has changed, the processes are replaced, one after the other, by those of the new
+    model; each of them serves until its successor does, and finishes what has begun.
+    """
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        sockets: list[socket.socket],
+        *,
+        follows: str | None = None,
+        hanging: float = HANGING,
+    ) -> None:
         self.config, self.sockets, self.hanging = config, sockets, hanging
+        self.changes = None if follows is None else FileChanges(follows)
         self.workers: list[Worker] = []
+        self.successor: Worker | None = None  # of one that serves a former model
+        self.next_start = 0.0  # when it may be started
+        self.leaving: list[Worker] = []  # they finish what has begun
         self.stopping = False
         self.failure: str | None = None
 
@@ -277,19 +299,28 @@ class Workers:
         for number in STOPPING_SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup sets it
                 signal.signal(number, self.stop)
-        self.workers = [Worker(self.config, self.sockets) for _ in range(self.config.workers)]
+        self.workers = [self.start() for _ in range(self.config.workers)]
         while not self.stopping and self.failure is None:
             time.sleep(POLL_SECONDS)
             self.replace_ended()
+            self.replace_outdated()
         for listening in self.sockets:
             listening.close()  # the last to close it is a worker, which accepts what waits
-        for worker in self.workers:
+        every = [*self.workers, *self.leaving, *([] if self.successor is None else [self.successor])]
+        for worker in every:
+            if worker.ended(self.hanging) is None and not worker.ready:
+                worker.process.kill()  # else it would hold the socket last, and accept nothing
+                worker.process.join()
+        for worker in every:
             worker.process.terminate()
-        for worker in self.workers:
+        for worker in every:
             worker.process.join(most_seconds_to_end(self.config))
             worker.process.kill()
         if self.failure is not None:
             raise SmoothLinkError(self.failure)
+
+    def start(self) -> Worker:
+        return Worker(self.config, self.sockets, None if self.changes is None else self.changes.content)
 
     def stop(self, *_: object) -> None:
         self.stopping = True
@@ -301,10 +332,64 @@ class Workers:
             if code is None or self.stopping:
                 continue
             mark_process_dead(worker.process.pid)  # type: ignore[no-untyped-call]
-            if code > 0 or time.monotonic() - worker.started < SHORT_LIFE:
+            if code > 0 or not worker.ready:
                 self.failure = f"A worker process of the server ended with code {code}; all are stopped."
                 return
-            self.workers[i] = Worker(self.config, self.sockets)
+            log.error("A worker process of the server ended with code %d; another one is started.", code)
+            self.workers[i] = self.start()
+
+    def replace_outdated(self) -> None:
+        """Starts a process that serves the changed model file, and lets a former one end once it does."""
+        if self.changes is None:
+            return
+        if self.changes.settled():
+            self.next_start = 0.0
+        outdated = [worker for worker in self.workers if worker.content != self.changes.content]
+        if self.successor is None:
+            if outdated and time.monotonic() > self.next_start:
+                self.successor = self.start()
+        elif (code := self.successor.ended(self.hanging)) is not None:
+            mark_process_dead(self.successor.process.pid)  # type: ignore[no-untyped-call]
+            log.error(
+                "The changed model is not served: its process ended with code %d. It is tried again in %g s.",
+                *(code, RETRY_SECONDS),
+            )
+            self.successor, self.next_start = None, time.monotonic() + RETRY_SECONDS
+        elif self.successor.ready:
+            former = min(outdated or self.workers, key=lambda worker: worker.started)
+            former.process.terminate()
+            former.stopped = time.monotonic()
+            self.leaving.append(former)
+            self.workers[self.workers.index(former)], self.successor = self.successor, None
+            if all(worker.content == self.changes.content for worker in self.workers):
+                log.warning("The model file changed: the new model is served.")
+        for worker in list(self.leaving):
+            if time.monotonic() - worker.stopped > most_seconds_to_end(self.config):
+                worker.process.kill()
+            if worker.process.exitcode is not None:
+                mark_process_dead(worker.process.pid)  # type: ignore[no-untyped-call]
+                self.leaving.remove(worker)
+
+
+class FileChanges:
+    """Tells when a model file has another content, and is no longer being written."""
+
+    def __init__(self, path: str, seconds: float = RELOAD_INTERVAL) -> None:
+        self.path, self.seconds = path, seconds
+        self.content, self.stamp = fingerprint(path), file_stamp(path)
+        self.since = -math.inf  # when the file was found with this stamp
+
+    def settled(self) -> bool:
+        """Returns whether the content is another than at the last change, and has been so for a while; once for each
+        change."""
+        now, stamp = time.monotonic(), file_stamp(self.path)
+        if stamp != self.stamp:
+            self.stamp, self.since = stamp, now
+        if stamp is None or not 0 <= self.seconds <= now - self.since < math.inf:
+            return False
+        self.since = -math.inf
+        content, self.content = self.content, fingerprint(self.path)
+        return self.content != content
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -391,39 +476,6 @@ class WatchedModel:
             return "The model file was overwritten while it was served. The server must be started again."
         log.warning("%s changed. The server goes on with the model that it loaded.", self.path)
         return None
-
-
-class ReloadingApp:
-    """The application of the newest model file: when it changes, the next one is made in a thread and replaces it."""
-
-    def __init__(self, make: Callable[[], tuple[ASGIApp, WatchedModel]], interval: float = RELOAD_INTERVAL) -> None:
-        self.make, self.interval = make, interval
-        self.app, self.watched = make()
-        threading.Thread(target=self._follow, name="smoothlink-reload", daemon=True).start()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self.app(scope, receive, send)
-
-    def _follow(self) -> None:
-        tried = self.watched.loaded
-        while True:
-            time.sleep(self.interval)
-            now = self.watched.stamps()
-            if now in (tried, self.watched.loaded):
-                continue
-            time.sleep(self.interval)
-            if self.watched.stamps() != now:
-                continue  # it is still being written
-            tried = now
-            try:
-                self.app, self.watched = self.make()
-            except Exception as error:  # whatever it is, the model that is served goes on being served
-                log.error("The changed model is not served: %s", error)
-                continue
-            log.warning("%s changed: the new model is served.", self.watched.path)
-            time.sleep(self.interval)  # in which most requests to the former model are finished
-            gc.collect()  # applications refer to themselves
-            call_glibc("malloc_trim", 0)  # or the C library holds back a part of each model
 
 
 def file_stamp(path: str) -> FileStamp:

@@ -103,14 +103,11 @@ def create_app(
     processes: int = 1,
     updates: UpdateClient | None = None,
 ) -> ASGIApp:
-    """Returns the ASGI application that serves a fitted model under a name. `metrics` may be those of the application
-    that it replaces; `check` is called before and after each use of the model and raises where it must not be used;
-    `processes` serve it together; `updates` leads to the process that updates the model."""
+    """Returns the ASGI application that serves a fitted model under a name. `metrics` are those of the process; `check`
+    is called before and after each use of the model and raises where it must not be used; `processes` serve it
+    together; `updates` leads to the process that updates the model."""
     settings, metrics = settings or ServerSettings(), metrics or ServerMetrics()
-    # FastAPI caches the functions of hundreds of routes, and with them what they refer to: the application alone holds
-    # the model, so that it goes when the application does.
-    held_service = PredictionService(model, settings, check)
-    service: PredictionService = weakref.proxy(held_service)
+    service = PredictionService(model, settings, check)
 
     def describe_model() -> None:
         metrics.model = {"name": name, "takes": service.takes, "labels": str(len(service.names))}
@@ -137,7 +134,7 @@ def create_app(
             for request in requests
         ]
 
-    held_batcher: Batcher[Any, Any] = Batcher(
+    batcher: Batcher[Any, Any] = Batcher(
         lambda requests: checked(lambda: work_on(requests)),
         batch_rows=settings.batch_rows,
         piece_rows=settings.piece_rows,
@@ -146,13 +143,11 @@ def create_app(
         initializer=None if settings.threads is None else partial(limit_threads, settings.threads),
         on_batch=count_batch,
     )
-    batcher: Batcher[Any, Any] = weakref.proxy(held_batcher)
     batcher.thread.submit(service.warm_up).result()
     explained = batcher.thread.submit(warm_up, service).result()
     if service.classifier.model_.reference is not None:
-        held_service.watch = ServedRows(model, processes, metrics.count_rows)
-    held_converters = ThreadPoolExecutor(TABLES_AT_ONCE, "smoothlink-tables")
-    converters: ThreadPoolExecutor = weakref.proxy(held_converters)
+        service.watch = ServedRows(model, processes, metrics.count_rows)
+    converters = ThreadPoolExecutor(TABLES_AT_ONCE, "smoothlink-tables")
     tables = asyncio.Semaphore(TABLES_AT_ONCE)
     table_of: weakref.WeakValueDictionary[str | None, asyncio.Lock] = weakref.WeakValueDictionary()  # by client
     source = service.source
@@ -370,7 +365,7 @@ def create_app(
     if settings.token is None:  # else they would show a training text and a label to those who have none
         add_examples(app, service, explained)
     add_token_to_description(app, settings)
-    return Limits(app, settings, metrics, holds=(held_service, held_batcher, held_converters))
+    return Limits(app, settings, metrics)
 
 
 def client_of(request: Request) -> str | None:
