@@ -1,5 +1,6 @@
 """aim: thresholds that held-out rows choose, used by every prediction alike and kept by a model file."""
 
+import functools
 import json
 from dataclasses import replace
 
@@ -26,10 +27,20 @@ def quick(aim, **changes):
     return SmoothLinkClassifier(effort="quick", aim=aim, **changes)
 
 
+@pytest.fixture(scope="module")
+def rows(pytestconfig):
+    return multilabel(np.random.default_rng([2015, pytestconfig.getoption("--seed")]), n=300)
+
+
+@pytest.fixture(scope="module")
+def aimed(rows):
+    """Returns the model of an aim, fitted once to `rows`; no test changes it."""
+    return functools.cache(lambda aim: quick(aim).fit(*rows))
+
+
 @pytest.mark.parametrize("aim", AIMS)
-def test_labels_are_predicted_at_the_thresholds(rng, aim):
-    X, Y = multilabel(rng, n=300)
-    fitted = quick(aim).fit(X, Y)
+def test_labels_are_predicted_at_the_thresholds(rows, aimed, aim):
+    (X, _), fitted = rows, aimed(aim)
     np.testing.assert_array_equal(fitted.predict(X), fitted.predict_proba(X) >= fitted.thresholds_)
     assert fitted.summary_["threshold"]["aim"] == aim
     assert fitted.summary_["threshold"]["rows"] == fitted.summary_["held_out_rows"] == 300
@@ -53,24 +64,21 @@ def test_an_aim_is_reached_on_held_out_rows_and_nearly_on_others(rng, aim, name,
     assert found[name] == pytest.approx(fitted.summary_["threshold"][name], rel=0.1)
 
 
-def test_f1_sets_are_those_of_the_aim_f1(rng):
-    X, Y = multilabel(rng, n=300)
-    fitted = quick("f1").fit(X, Y)
+def test_f1_sets_are_those_of_the_aim_f1(rows, aimed):
+    (X, _), fitted = rows, aimed("f1")
     np.testing.assert_array_equal(fitted.predict_f1(X, over="thresholds"), fitted.predict(X))
-    np.testing.assert_array_equal(quick("half").fit(X, Y).predict_f1(X[:99]), fitted.predict(X[:99]))
+    np.testing.assert_array_equal(aimed("half").predict_f1(X[:99]), fitted.predict(X[:99]))
 
 
-def test_f1_sets_of_a_hundred_rows_or_more_are_those_of_the_rows_together(rng):
-    X, Y = multilabel(rng, n=300)
-    fitted = quick("f1").fit(X, Y)
+def test_f1_sets_of_a_hundred_rows_or_more_are_those_of_the_rows_together(rows, aimed):
+    (X, _), fitted = rows, aimed("f1")
     for n, over in ((99, "thresholds"), (100, "batch"), (300, "batch")):
         np.testing.assert_array_equal(fitted.predict_f1(X[:n]), fitted.predict_f1(X[:n], over=over))
     assert (fitted.predict_f1(X[:1]) != fitted.predict_f1(X[:1], over="batch")).any()  # where each label gets a row
 
 
-def test_a_threshold_that_is_given_overrides_the_models_own(rng):
-    X, Y = multilabel(rng, n=200)
-    fitted = quick("recall=0.9").fit(X, Y)
+def test_a_threshold_that_is_given_overrides_the_models_own(rows, aimed):
+    (X, Y), fitted = rows, aimed("recall=0.9")
     P, each = fitted.predict_proba(X), np.linspace(0.1, 0.9, Y.shape[1])
     np.testing.assert_array_equal(fitted.predict(X, threshold=0.7), P >= 0.7)
     np.testing.assert_array_equal(fitted.predict(X, threshold=each), each <= P)
@@ -132,9 +140,8 @@ def test_thresholds_are_read_only_and_there_after_the_fit(rng):
 
 
 @pytest.mark.parametrize("aim", AIMS)
-def test_a_model_file_keeps_the_thresholds(rng, tmp_path, aim):
-    X, Y = multilabel(rng, n=200)
-    fitted = quick(aim).fit(X, Y)
+def test_a_model_file_keeps_the_thresholds(rows, aimed, tmp_path, aim):
+    (X, _), fitted = rows, aimed(aim)
     fitted.save(tmp_path / "m.safetensors")
     loaded = smoothlink.load(tmp_path / "m.safetensors")
     np.testing.assert_array_equal(loaded.predict(X), fitted.predict(X))
@@ -142,9 +149,8 @@ def test_a_model_file_keeps_the_thresholds(rng, tmp_path, aim):
     assert loaded.summary_["threshold"] == fitted.summary_["threshold"]
 
 
-def test_a_file_without_an_aim_predicts_labels_more_likely_than_not(rng, tmp_path):
-    X, Y = multilabel(rng, n=200)
-    fitted, path = quick("half").fit(X, Y), tmp_path / "m.safetensors"
+def test_a_file_without_an_aim_predicts_labels_more_likely_than_not(rows, aimed, tmp_path):
+    (X, _), fitted, path = rows, aimed("half"), tmp_path / "m.safetensors"
     fitted.save(path)
     content = safetensors_file.load(path, mmap=False)
     assert "threshold" not in content.meta
