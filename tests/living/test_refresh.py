@@ -47,7 +47,7 @@ def test_a_refresh_is_a_fit_with_the_settings_that_were_selected(rng, make, give
 def test_regression_of_x_itself_stays_that(rng):
     X = rng.standard_normal((600, 4))
     Y = (X @ rng.standard_normal((4, 3)) + 0.1 * rng.standard_normal((600, 3)) > 0).astype(int)
-    model = SmoothLinkClassifier().fit(X, Y)
+    model = SmoothLinkClassifier(trees=False).fit(X, Y)
     assert model.summary_["chosen_by"]["rank"] == "every column"  # else this tests nothing
     before = settings(model)
     assert settings(model.refresh(X[100:], Y[100:])) == before
