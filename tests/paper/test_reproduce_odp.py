@@ -30,7 +30,6 @@ from smoothlink_paper.result import Result
 from smoothlink_paper.runners import NoPeers, PeerFailed
 
 SHAPE = Shape(60, 8, 6, multiclass=True)
-SPLIT = Split(synthesise(SHAPE, 300), synthesise(SHAPE, 100, start=300))
 FIXED = {"rank": 4, "kernel": "linear", "ridge": 1.0, "final_ridge": 0.1, "loss": "squared", "calibrate": False}
 
 
@@ -41,10 +40,15 @@ def no_tree(monkeypatch, tmp_path):
     monkeypatch.setattr(runners, "CHECKOUT", tmp_path / "nowhere")
 
 
+@pytest.fixture(scope="module")
+def split():
+    return Split(synthesise(SHAPE, 300), synthesise(SHAPE, 100, start=300))
+
+
 @pytest.fixture
-def folder(tmp_path):
+def folder(split, tmp_path):
     (tmp_path / "aloi").mkdir()
-    for part, data in zip(("train", "test"), SPLIT, strict=True):
+    for part, data in zip(("train", "test"), split, strict=True):
         write(data, tmp_path / "aloi" / f"{part}.txt")
     return tmp_path
 
@@ -66,8 +70,8 @@ def test_the_experiment_measures_every_method_and_its_page_is_its_record(folder,
     assert "[83.21, 83.39]" in page
 
 
-def test_the_best_baseline_is_the_one_with_the_least_error(folder):
-    one = odp.one_set(SPLIT, "aloi", True, 0, 1e13, lambda what: None)
+def test_the_best_baseline_is_the_one_with_the_least_error(split, folder):
+    one = odp.one_set(split, "aloi", True, 0, 1e13, lambda what: None)
     baselines = {m: row["value"] for m, row in one["methods"].items() if m in (SENSING, NEAREST)}
     assert baselines[one["difference"]["to"]] == min(baselines.values())
 
@@ -91,9 +95,9 @@ def test_odp_is_read_by_name_with_the_columns_of_its_training_file(tmp_path):
     np.testing.assert_array_equal(split.test.Y.toarray(), [[1, 0, 0], [0, 0, 1]])  # class 5 comes behind
 
 
-def test_odp_is_run_where_it_is_at_hand(tmp_path):
+def test_odp_is_run_where_it_is_at_hand(split, tmp_path):
     (tmp_path / "odp").mkdir()
-    for part, data in zip(("train", "test"), SPLIT, strict=True):
+    for part, data in zip(("train", "test"), split, strict=True):
         write(data, tmp_path / "odp" / f"{part}.vw")
     found = odp.run(tmp_path, trials=1, quick=True, seed=0, notify=lambda what: None)
     assert set(found["sets"]) == {"odp", "synthetic"}
@@ -123,19 +127,19 @@ def test_the_synthetic_set_has_the_shape_of_odp_divided():
 
 
 @pytest.mark.slow
-def test_a_process_of_its_own_gives_the_same_answer_and_its_peak_memory():
+def test_a_process_of_its_own_gives_the_same_answer_and_its_peak_memory(split):
     method = partial(best_labels, **FIXED)
     told = []
-    found = run_in_subprocesses(SPLIT, {"ours": method}, 0, told.append)["ours"]
-    here = method(SPLIT, 0)
+    found = run_in_subprocesses(split, {"ours": method}, 0, told.append)["ours"]
+    here = method(split, 0)
     assert told == ["ours"]
     np.testing.assert_array_equal(found.predictions.topk.indices, here.predictions.topk.indices)
     assert 20 < found.peak_mb < 5000
 
 
-def test_the_nearest_neighbour_of_a_training_row_is_itself():
-    result = nearest_neighbour(Split(SPLIT.train, SPLIT.train), 0)
-    same = SPLIT.train.Y[np.arange(300), result.predictions.topk.indices]
+def test_the_nearest_neighbour_of_a_training_row_is_itself(split):
+    result = nearest_neighbour(Split(split.train, split.train), 0)
+    same = split.train.Y[np.arange(300), result.predictions.topk.indices]
     assert same.mean() > 0.97  # equal rows may have other labels
 
 
@@ -149,11 +153,11 @@ class OnePeer:
         return None
 
 
-def test_a_peer_that_is_there_becomes_a_row():
-    result = Result(Predictions(topk=best_labels(SPLIT, 0, **FIXED).predictions.topk), 1.5, {})
+def test_a_peer_that_is_there_becomes_a_row(split):
+    result = Result(Predictions(topk=best_labels(split, 0, **FIXED).predictions.topk), 1.5, {})
     peers = OnePeer(lambda name, split, seed, **how: SimpleNamespace(result=result, memory_mb=77.0))
-    assert run_peer(TREE, SPLIT, 0, peers, lambda what: None) == result._replace(peak_mb=77.0)
-    one = odp.one_set(SPLIT, "synthetic", True, 0, 1e13, lambda what: None, peers)
+    assert run_peer(TREE, split, 0, peers, lambda what: None) == result._replace(peak_mb=77.0)
+    one = odp.one_set(split, "synthetic", True, 0, 1e13, lambda what: None, peers)
     assert one["methods"][TREE]["peak_memory_mb"] == 77.0
     assert one["notes"] == []
 
@@ -166,27 +170,27 @@ def test_a_row_that_was_measured_later_is_named_below_the_table(folder):
     assert new == [f"Measured later than the others: {OURS} (2026-01-02, load average 1.5)."]
 
 
-def test_a_peer_that_fails_becomes_a_line():
+def test_a_peer_that_fails_becomes_a_line(split):
     def fail(*_, **__):
         raise PeerFailed("it does not fit:\nsorry")
 
-    assert run_peer(TREE, SPLIT, 0, OnePeer(fail), lambda what: None) == "it does not fit: sorry"
+    assert run_peer(TREE, split, 0, OnePeer(fail), lambda what: None) == "it does not fit: sorry"
 
 
-def test_some_rows_are_the_same_for_the_same_seed():
-    a, b, other = (some_rows(SPLIT.train, 50, seed) for seed in (0, 0, 1))
+def test_some_rows_are_the_same_for_the_same_seed(split):
+    a, b, other = (some_rows(split.train, 50, seed) for seed in (0, 0, 1))
     assert a.X.shape[0] == a.Y.shape[0] == 50
     assert (a.X != b.X).nnz == 0
     assert (a.X != other.X).nnz > 0
 
 
-def test_a_process_that_is_killed_is_reported_with_its_method(monkeypatch):
+def test_a_process_that_is_killed_is_reported_with_its_method(split, monkeypatch):
     def killed(self, *_):
         raise BrokenProcessPool("gone")
 
     monkeypatch.setattr(ProcessPoolExecutor, "submit", killed)
     with pytest.raises(SmoothLinkError, match="ours was ended from outside"):
-        run_in_subprocesses(SPLIT, {"ours": partial(best_labels, **FIXED)}, 0, lambda what: None)
+        run_in_subprocesses(split, {"ours": partial(best_labels, **FIXED)}, 0, lambda what: None)
 
 
 @pytest.mark.parametrize(("load", "lines"), [(None, 0), (0.1, 0), (5.0, 2)])
