@@ -79,7 +79,7 @@ def run_in_process(
 
     try:
         run.optimize(objective, n_trials=trials, catch=NUMERICAL, callbacks=callbacks)
-    except AssertionError as error:  # which Optuna raises over the error of a disk, where it cannot record a trial's end
+    except AssertionError as error:  # raised by Optuna over an error of the disk, as it records an end
         if isinstance(error.__context__, OSError):
             raise error.__context__ from None
         raise
