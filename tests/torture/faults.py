@@ -27,6 +27,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 import zipfile
 from collections import Counter
@@ -41,6 +42,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "attacks"))
 import numpy as np
 from commands import FIXED, labelled
 from hostile import memory_folder
+from numba.np.ufunc import parallel
 
 from smoothlink.cli import main
 from smoothlink.data import atomic
@@ -51,6 +53,8 @@ from smoothlink.living.living_file import LivingFile
 from smoothlink.living.state import LivingState
 from smoothlink.modelfile import digest
 
+parallel._backend_init_process_lock = threading.RLock()  # forks share numba's own, which a killed one would keep
+HANGS = 120  # seconds after which a run is ended
 ERRORS = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO, "EACCES": errno.EACCES}
 REMEDIES = {"ENOSPC": "disk is full", "EIO": "reports an error", "EACCES": "yours", "EFBIG": "ulimit -f"}
 EVENTS = {"os.rename": (0, 1), "os.remove": (0,), "os.mkdir": (0,), "os.rmdir": (0,), "os.chmod": (0,)}
@@ -77,7 +81,7 @@ COMMANDS = {
     "synth": [*SYNTH, "--force"],
     "synth-test": [*SYNTH, "--test", "9", "--test-output", "out-test.txt", "--force"],
     "demo": ["demo", "--save", "out.jsonl", "--force", "--quiet"],
-    "compare": ["compare", "model.safetensors", "former.safetensors", "rows.txt", "-o", "out.html", "--force", "--quiet"],
+    "compare": ["compare", "model.safetensors", "former.safetensors", "rows.txt", "-o", "out.html", "--force"],
     "vocabulary": ["vocabulary", "model.safetensors", "names.tsv", "-o", "out.safetensors", "--quiet"],
     "vocabulary-own": ["vocabulary", "out.safetensors", "names.tsv", "--quiet"],
     "recalibrate": ["recalibrate", "model.safetensors", "rows.txt", "-o", "out.safetensors", "--force", "--quiet"],
@@ -148,6 +152,7 @@ def run(folder: Path, args: list[str], fault: Fault | None = None) -> Ran:
     (err_in, err_out), (steps_in, steps_out) = os.pipe(), os.pipe()
     child = os.fork()
     if not child:
+        signal.alarm(HANGS)
         os.chdir(folder)
         tempfile.tempdir = str(folder / "tmp")
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -419,6 +424,8 @@ class Campaign:
     def problems(self, fault: Fault) -> Iterator[str]:
         ran = run(self.work, self.args, fault)
         self.outcomes["passed" if not ran.code else "refused" if ran.code > 0 else "killed"] += 1
+        if ran.code < 0 and (fault.action != "die" or ran.code == -signal.SIGALRM):
+            yield f"signal {-ran.code} ended it: {ran}"
         at = self.steps[fault.at - 1] if fault.kind == "step" else fault.kind
         if fault.action == "die" and ran.code >= 0 and fault.kind == "step":
             yield f"it was to die at {at}: {ran}"
