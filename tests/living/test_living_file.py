@@ -291,6 +291,27 @@ def test_sums_that_cannot_be_read_once_they_are_written_do_not_stay(saved, monke
     assert load(path).summary_["rows"] == 120
 
 
+@pytest.mark.parametrize("command", ["vocabulary", "recalibrate"])
+def test_a_model_is_not_replaced_by_a_command_while_it_is_updated(tmp_path, rng, command):
+    data, path = labelled(rng), tmp_path / "m.safetensors"
+    for name in ("a.txt", "b.txt"):
+        write(data, tmp_path / name)
+    (tmp_path / "names.tsv").write_text("label0\tA name\n")
+    succeed("train", tmp_path / "a.txt", "-o", path, *FIXED, "--calibrate", "--updatable")
+    args = [command, path, tmp_path / ("names.tsv" if command == "vocabulary" else "b.txt")]
+    with LivingFile(path) as living:
+        before = path.read_bytes()
+        ran = run(*args)
+        assert ran.code == 1
+        assert "is being updated by another process" in ran.err
+        assert path.read_bytes() == before
+        succeed(*args, "-o", tmp_path / "other.safetensors")
+        living.save()
+    succeed(*args)
+    assert path.read_bytes() != before
+    assert succeed("update", path, tmp_path / "b.txt", "--json").json["rows"] == 120
+
+
 def test_an_error_after_rows_were_added_says_not_to_add_them_again(tmp_path, rng):
     data = labelled(rng)
     for name in ("a.txt", "b.txt"):
