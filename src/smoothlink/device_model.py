@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from smoothlink.candidates import Keys
 from smoothlink.errors import DeviceError
 from smoothlink.machines.host_and_device import Device, Host, find_machine, release_memory, retry_with_smaller_blocks
+from smoothlink.machines.matrices import row_range
 from smoothlink.model import BestScores, DecoderInputs, Model
 from smoothlink.steps.infer import top_k
 
@@ -29,7 +30,7 @@ class RawRows:
         return int(self.X.shape[0])
 
     def __getitem__(self, part: Any) -> RawRows:
-        return RawRows(self.X[part])
+        return RawRows(row_range(self.X, part) if isinstance(part, slice) else self.X[part])
 
 
 @dataclass(frozen=True)

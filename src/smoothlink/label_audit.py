@@ -28,6 +28,7 @@ from smoothlink.errors import DataError, plural
 from smoothlink.fitting.choose import rule_of_thumb
 from smoothlink.labels import is_multiclass, matrix_and_names, read_labels, read_targets
 from smoothlink.machines.arrays import sigmoid
+from smoothlink.machines.matrices import row_range
 from smoothlink.machines.rows import Rows
 from smoothlink.machines.rows_in_files import check_sparse
 from smoothlink.machines.threads import single_thread
@@ -163,7 +164,7 @@ def audit_data(data: AuditedData, limit: int, expected: float, block_rows: int |
         wrongly = np.log(scale * frequencies**FREQUENCY_POWER)  # (c,) log q_j
     wrong, missing = Best(limit), Best(limit)
     for part in parts:
-        Y = data.Y[part]
+        Y = row_range(data.Y, part)
         S, given = data.scores.of(part), Y.toarray() > 0
         Z = for_wrong.log_odds(S, Y)
         wrong.add(part.start, np.where(given, wrongly - Z, -np.inf), Z)
@@ -346,8 +347,8 @@ class PrimalScores:
     all_columns: int
 
     def of(self, part: slice) -> Array:
-        Y = self.Y[part].toarray()
-        return leave_one_out(Y, Y - self.A[part] @ self.B, 1 - self.leverages[part])
+        Y = row_range(self.Y, part).toarray()
+        return leave_one_out(Y, Y - row_range(self.A, part) @ self.B, 1 - self.leverages[part])
 
     def label_weights(self, Y: sp.csc_array) -> Array:
         """Returns the weights (all columns, m) of labels Y (n, m); features that were left out have none."""
@@ -382,8 +383,9 @@ def fit_ridge(A: Any, Y: sp.csr_array) -> DualScores | PrimalScores:
     B = np.concatenate([weights(by_label[:, part]) for part in blocks(Y.shape[1], LABELS_SOLVED)], axis=1)
     inverse, leverages = solve.factor.inverse(), np.empty(n)
     for part in blocks(n, BLOCK_BYTES // (8 * len(columns))):
-        G = A[part] @ inverse
-        leverages[part] = np.asarray((A[part].multiply(G) if sp.issparse(A) else A[part] * G).sum(axis=1)).ravel()
+        X = row_range(A, part)
+        G = X @ inverse
+        leverages[part] = np.asarray((X.multiply(G) if sp.issparse(X) else X * G).sum(axis=1)).ravel()
     return PrimalScores(A, Y, B, inverse, leverages, columns, d + 1)
 
 
@@ -427,7 +429,7 @@ def condition(data: AuditedData, parts: list[slice]) -> OtherLabels:
     labels = np.sort(np.argsort(-counts, kind="stable")[:MOST_CONDITIONS])
     TT, TR = np.zeros((len(labels), len(labels))), np.zeros((len(labels), len(counts)))
     for part in parts:
-        Y = data.Y[part]
+        Y = row_range(data.Y, part)
         R = Y.toarray() - data.scores.of(part)
         T = sp.csr_array(Y.multiply(R))[:, labels]
         TT += (T.T @ T).toarray()
@@ -469,7 +471,7 @@ def fit_maps(
     histograms = [Histogram("squared") for _ in regressions]
     samples = [PairSample(SPARSER * n * c // every, frequencies) for _ in regressions]
     for part in parts[::every]:
-        scores, Y, w = data.scores.of(part), data.Y[part], np.ones(part.stop - part.start)
+        scores, Y, w = data.scores.of(part), row_range(data.Y, part), np.ones(part.stop - part.start)
         for others, histogram, pairs in zip(regressions, histograms, samples, strict=True):
             S = others.applied(scores, Y).astype(np.float32)
             histogram.add(S, Y, w)

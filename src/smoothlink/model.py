@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from smoothlink.candidates import CandidateSearch, Keys
 from smoothlink.machines.arrays import contiguous, unit_rows
+from smoothlink.machines.matrices import row_range
 from smoothlink.machines.sparse_weights import SparseWeights
 from smoothlink.safetensors_file import Verification
 from smoothlink.steps.calibrate import FEW_SCORES, LEAST_PROBABILITY, Calibration
@@ -54,7 +55,7 @@ class EmbeddedRows:
     def __getitem__(self, part: Any) -> EmbeddedRows:
         if part == slice(0, len(self)):  # of few rows, to slice X would take as long as all else
             return self
-        return EmbeddedRows(self.H[part], self.X[part])
+        return EmbeddedRows(self.H[part], row_range(self.X, part) if isinstance(part, slice) else self.X[part])
 
 
 class BestScores(NamedTuple):

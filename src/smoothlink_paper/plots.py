@@ -12,6 +12,8 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from smoothlink.data.atomic import replace_file
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -166,16 +168,17 @@ def legend(made: Figure, axes: Iterable[Axes], columns: int) -> None:
 
 
 def save(made: Figure, path: Path) -> None:
-    """Writes a picture, in the format of the path's ending; an SVG is the same bytes for the same figure."""
+    """Writes a picture whole or not at all, in the format of the path's ending; an SVG is the same bytes for the same
+    figure."""
     from matplotlib.style import context
 
-    with context(["default", STYLE]):
+    with context(["default", STYLE]), replace_file(path) as file:
         if path.suffix != ".svg":
-            made.savefig(path, dpi=150)
+            made.savefig(file, format=path.suffix[1:], dpi=150)
             return
         drawn = StringIO()
         made.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None})
-    path.write_text(PLACES.sub(rounded, drawn.getvalue()), "utf-8")
+        file.write(PLACES.sub(rounded, drawn.getvalue()).encode())
 
 
 def rounded(attribute: re.Match[str]) -> str:

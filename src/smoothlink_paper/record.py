@@ -151,7 +151,8 @@ def publish(record: dict[str, Any], folder: Path, notify: Callable[[str], None])
     place = folder / "results" / record["experiment"] if "variant" in record else folder / "docs" / "results"
     page = place / f"{stem(record)}.md"
     page.parent.mkdir(parents=True, exist_ok=True)
-    page.write_text(module.page(record))
+    with replace_file(page) as file:
+        file.write(module.page(record).encode())
     picture = page.with_suffix(".svg")
     try:
         save(module.plot(record), picture)

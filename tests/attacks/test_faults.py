@@ -16,7 +16,10 @@ TORTURE = Path(__file__).parents[1] / "torture"
     "commands",
     [
         ["folder", "update"],
-        pytest.param(["train", "updatable", "forget", "add-labels", "serve", "watch"], marks=pytest.mark.slow),
+        pytest.param(
+            ["train", "updatable", "forget", "add-labels", "refresh", "recalibrate-own", "serve", "watch"],
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_command_that_fails_or_dies_at_any_step_leaves_the_old_output_or_the_new_one(commands):
@@ -32,7 +35,9 @@ def test_a_command_that_fails_or_dies_at_any_step_leaves_the_old_output_or_the_n
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of the address space are those of Linux")
-@pytest.mark.parametrize("command", ["npz", pytest.param("train", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "command", ["npz", *(pytest.param(name, marks=pytest.mark.slow) for name in ("train", "update"))]
+)
 def test_a_command_whose_memory_runs_out_says_so_and_leaves_the_old_output_or_the_new_one(command):
     ran = subprocess.run(
         [sys.executable, TORTURE / "allocations.py", "--short", command], capture_output=True, text=True, check=False

@@ -170,3 +170,11 @@ def test_saved_docstrings_are_read_as_texts_with_their_labels(corpus, monkeypatc
     assert seen["rows"] == len(corpus.texts)
     assert seen["labels"] == len(corpus.label_names)
     assert run("demo", "a question", "--save", tmp_path / "docs.jsonl").code == 2
+
+
+def test_docstrings_that_cannot_all_be_written_leave_the_older_file(corpus, tmp_path):
+    path = tmp_path / "docs.jsonl"
+    path.write_text("older\n")
+    with pytest.raises(UnicodeEncodeError):
+        corpus._replace(texts=[*corpus.texts[:-1], "\ud800"]).save(path)
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("docs.jsonl", "older\n")]

@@ -13,6 +13,7 @@ from small import fixed, words
 
 from smoothlink import DataError, ModelFileError, load, modelfile
 from smoothlink.data.read import write
+from smoothlink.living import store
 from smoothlink.living.living_file import LivingFile
 from smoothlink.living.update_journal import line_of
 
@@ -270,6 +271,45 @@ def test_an_error_while_the_model_is_written_leaves_one_file_of_sums_which_is_it
     assert sums_file(path).exists()
     with LivingFile(path) as living:
         assert living.model.summary_["rows"] == 120
+
+
+def test_sums_that_cannot_be_read_once_they_are_written_do_not_stay(saved, monkeypatch):
+    path, X, Y = saved
+    before = sums_file(path)
+
+    def fail(*given):
+        raise ModelFileError("it cannot be mapped")
+
+    with LivingFile(path) as living:
+        living.update(X[100:], Y[100:])
+        monkeypatch.setattr(store, "load", fail)
+        with pytest.raises(ModelFileError, match="mapped"):
+            living.save()
+        assert list(path.parent.glob("m-sums-*")) == [before]
+        monkeypatch.undo()
+        living.save()
+    assert load(path).summary_["rows"] == 120
+
+
+@pytest.mark.parametrize("command", ["vocabulary", "recalibrate"])
+def test_a_model_is_not_replaced_by_a_command_while_it_is_updated(tmp_path, rng, command):
+    data, path = labelled(rng), tmp_path / "m.safetensors"
+    for name in ("a.txt", "b.txt"):
+        write(data, tmp_path / name)
+    (tmp_path / "names.tsv").write_text("label0\tA name\n")
+    succeed("train", tmp_path / "a.txt", "-o", path, *FIXED, "--calibrate", "--updatable")
+    args = [command, path, tmp_path / ("names.tsv" if command == "vocabulary" else "b.txt")]
+    with LivingFile(path) as living:
+        before = path.read_bytes()
+        ran = run(*args)
+        assert ran.code == 1
+        assert "is being updated by another process" in ran.err
+        assert path.read_bytes() == before
+        succeed(*args, "-o", tmp_path / "other.safetensors")
+        living.save()
+    succeed(*args)
+    assert path.read_bytes() != before
+    assert succeed("update", path, tmp_path / "b.txt", "--json").json["rows"] == 120
 
 
 def test_an_error_after_rows_were_added_says_not_to_add_them_again(tmp_path, rng):

@@ -7,7 +7,7 @@ from problems import home
 
 from smoothlink.machines.host_and_device import HOST
 from smoothlink.machines.kernels import equal_pieces
-from smoothlink.machines.matrices import GRAM_ROWS, Dense, Sparse, matrix
+from smoothlink.machines.matrices import GRAM_ROWS, Dense, Sparse, matrix, row_range
 
 # Sums of a few dozen float32 products, each rounded to 6e-8.
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
@@ -21,6 +21,40 @@ def example(rng, kind, machine=HOST, n=70, d=23):
     A = A.astype(np.float32)
     given = sp.csr_array(A) if kind is Sparse else A
     return machine.matrix(given), A.astype(np.float64), (rng.random(n) + 0.5).astype(np.float32)
+
+
+PARTS = [
+    slice(0, 70),
+    slice(0, 200),
+    slice(0, 9),
+    slice(9, 31),
+    slice(60, 200),
+    slice(5, 5),
+    slice(9, 4),
+    slice(-3, None),
+]
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("index", [np.int32, np.int64])
+def test_a_range_of_sparse_rows_is_scipys_without_what_crashes_where_memory_runs_out(rng, monkeypatch, part, index):
+    A = sp.random_array((70, 23), density=0.2, format="csr", dtype=np.float32, rng=rng)
+    A.indices, A.indptr = A.indices.astype(index), A.indptr.astype(index)
+    expected = A[part]
+    monkeypatch.delattr("scipy.sparse._compressed.get_csr_submatrix")
+    found = row_range(A, part)
+    assert type(found) is sp.csr_array
+    assert found.shape == expected.shape
+    for name in ("data", "indices", "indptr"):
+        one, other = getattr(found, name), getattr(expected, name)
+        np.testing.assert_array_equal(one, other)
+        assert one.dtype == other.dtype
+        assert found.shape == A.shape or not np.shares_memory(one, getattr(A, name))
+
+
+def test_a_range_of_dense_rows_is_a_view(rng):
+    A = rng.random((7, 3))
+    assert np.shares_memory(row_range(A, slice(2, 5)), A[2:5])
 
 
 @pytest.mark.parametrize("kind", [Sparse, Dense])

@@ -1,6 +1,8 @@
 """Pictures of records: what is drawn is what the record holds, and an SVG is the same bytes each time."""
 
+import errno
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -131,6 +133,23 @@ def test_without_matplotlib_the_page_is_written_and_the_note_says_what_to_instal
     assert [path.name for path in made] == ["flexibility.md"]
     assert "](flexibility.svg)" in made[0].read_text()
     assert "smoothlink[report]" in notes[0]
+
+
+def test_a_page_or_picture_that_cannot_be_written_whole_leaves_the_older_ones(tmp_path, monkeypatch):
+    record, full = RECORDS["flexibility"], OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    page, picture = publish(record, tmp_path, print)
+    older = page.read_bytes(), picture.read_bytes()
+
+    def fsync(handle):
+        raise full
+
+    monkeypatch.setattr("os.fsync", fsync)
+    with pytest.raises(OSError, match="No space left"):
+        publish(record, tmp_path, print)
+    with pytest.raises(OSError, match="No space left"):
+        save(experiment("flexibility").plot(record), picture)
+    assert (page.read_bytes(), picture.read_bytes()) == older
+    assert set(page.parent.iterdir()) == {page, picture}
 
 
 def test_another_missing_module_is_not_taken_for_matplotlib(tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """`tune`: separate bests from one run, shared embeddings, a study that survives a kill, failures with reasons."""
 
 import copy
+import errno
 import json
 import os
 import re
@@ -16,6 +17,8 @@ import psutil
 import pytest
 import scipy.sparse as sp
 from commands import prepared, run, succeed
+from optuna.storages.journal import JournalFileBackend
+from optuna.storages.journal._storage import JournalOperation
 from small import classes, words
 
 from smoothlink import SmoothLinkClassifier
@@ -128,6 +131,28 @@ def test_a_study_goes_on_where_it_ended(rng, tmp_path):
 
 
 @pytest.mark.slow
+def test_a_disk_that_fills_up_as_a_trial_ends_is_what_the_error_says(rng, tmp_path, monkeypatch):
+    append = JournalFileBackend.append_logs
+
+    def full_at_its_end(self, logs):
+        if any(log["op_code"] == JournalOperation.SET_TRIAL_STATE_VALUES and log["values"] for log in logs):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        append(self, logs)
+
+    monkeypatch.setattr(JournalFileBackend, "append_logs", full_at_its_end)
+    with pytest.raises(OSError, match="No space left"):
+        searched(rng, study=tmp_path / "study", trials=2)
+
+
+def test_a_failed_assertion_of_a_trial_is_not_taken_for_a_disk(rng, monkeypatch):
+    def broken(self, trial):
+        raise AssertionError("of ours")
+
+    monkeypatch.setattr(TrialRunner, "run", broken)
+    with pytest.raises(AssertionError, match="of ours"):
+        searched(rng, trials=1)
+
+
 def test_processes_divide_the_trials_of_one_study_and_draw_different_settings(rng, tmp_path):
     X, Y = problem(rng)
     notified = []

@@ -16,6 +16,7 @@ What goes on from an output (`update`, `watch`) has another command after it, wh
 import argparse
 import contextlib
 import errno
+import functools
 import hashlib
 import io
 import json
@@ -26,6 +27,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 import zipfile
 from collections import Counter
@@ -40,20 +42,26 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "attacks"))
 import numpy as np
 from commands import FIXED, labelled
 from hostile import memory_folder
+from numba.np.ufunc import parallel
 
 from smoothlink.cli import main
 from smoothlink.data import atomic
 from smoothlink.data.read import write
+from smoothlink.demo import corpus
 from smoothlink.living.changes import state_of
 from smoothlink.living.living_file import LivingFile
 from smoothlink.living.state import LivingState
 from smoothlink.modelfile import digest
 
+parallel._backend_init_process_lock = threading.RLock()  # forks share numba's own, which a killed one would keep
+HANGS = 120  # seconds after which a run is ended
 ERRORS = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO, "EACCES": errno.EACCES}
 REMEDIES = {"ENOSPC": "disk is full", "EIO": "reports an error", "EACCES": "yours", "EFBIG": "ulimit -f"}
 EVENTS = {"os.rename": (0, 1), "os.remove": (0,), "os.mkdir": (0,), "os.rmdir": (0,), "os.chmod": (0,)}
 ACKNOWLEDGED = "acknowledged"
 QUICK = [*FIXED, "--quiet"]
+SYNTH = ["synth", "out.txt", "--rows=20", "--features=9", "--labels=3", "--features-per-row=4"]
+TUNE = ["tune", "rows.txt", "-o", "out.json", "--metric", "p@1", "--quiet"]
 COMMANDS = {
     "train": ["train", "rows.txt", "-o", "out.safetensors", *QUICK],
     "checkpoint": ["train", "rows.txt", "-o", "out.safetensors", "--checkpoint", "state", *QUICK],
@@ -67,33 +75,59 @@ COMMANDS = {
     "predict": ["predict", "model.safetensors", "rows.txt", "-o", "out.jsonl", "--force", "--quiet"],
     "parquet": ["predict", "model.safetensors", "rows.txt", "-o", "out.parquet", "--force", "--quiet"],
     "sheet": ["predict", "model.safetensors", "rows.txt", "-o", "out.xlsx", "--force", "--quiet"],
+    "csv": ["predict", "model.safetensors", "rows.txt", "-o", "out.csv", "--force", "--quiet"],
     "predict-folder": ["predict", "model.safetensors", "rows.txt", "--output-folder", "out", "--force", "--quiet"],
     "report": ["report", "model.safetensors", "rows.txt", "-o", "out.html", "--labels-csv", "out.csv", "--force"],
-    "synth": ["synth", "out.txt", "--rows=20", "--features=9", "--labels=3", "--features-per-row=4", "--force"],
+    "synth": [*SYNTH, "--force"],
+    "synth-test": [*SYNTH, "--test", "9", "--test-output", "out-test.txt", "--force"],
+    "demo": ["demo", "--save", "out.jsonl", "--force", "--quiet"],
+    "compare": ["compare", "model.safetensors", "former.safetensors", "rows.txt", "-o", "out.html", "--force"],
     "vocabulary": ["vocabulary", "model.safetensors", "names.tsv", "-o", "out.safetensors", "--quiet"],
+    "vocabulary-own": ["vocabulary", "out.safetensors", "names.tsv", "--quiet"],
+    "recalibrate": ["recalibrate", "model.safetensors", "rows.txt", "-o", "out.safetensors", "--force", "--quiet"],
+    "recalibrate-own": ["recalibrate", "out.safetensors", "rows.txt", "--quiet"],
     "audit": ["audit", "rows.txt", "-o", "out.html", "--csv", "out.csv", "--force", "--quiet"],
     "updatable": ["train", "rows.txt", "-o", "out.safetensors", "--updatable", *QUICK],
+    "updatable-steps": ["train", "rows.txt", "-o", "out.safetensors", "--updatable", *QUICK, "--loss", "logistic"],
     "update": ["update", "out.safetensors", "rows.txt", "--quiet"],
     "update-steps": ["update", "out.safetensors", "rows.txt", "--quiet"],
+    "update-labels": ["update", "out.safetensors", "more.npz", "--quiet"],
     "forget": ["forget", "out.safetensors", "some.txt", "--quiet"],
+    "forget-steps": ["forget", "out.safetensors", "some.txt", "--quiet"],
     "add-labels": ["add-labels", "out.safetensors", "new.tsv", "--quiet"],
+    "add-labels-steps": ["add-labels", "out.safetensors", "new.tsv", "--quiet"],
+    "refresh": ["refresh", "out.safetensors", "rows.txt", "--quiet"],
+    "refresh-steps": ["refresh", "out.safetensors", "rows.txt", "--quiet"],
+    "refresh-plain": ["refresh", "out.safetensors", "rows.txt", "--quiet"],
     "serve": ["serve", "out.safetensors", "3"],
     "watch": ["watch", "model.safetensors", "rows.txt", "--state", "out.watch", "--quiet"],
-    "tune": ["tune", "rows.txt", "-o", "out.json", "--trials", "1", "--metric", "p@1", "--quiet"],
+    "tune": [*TUNE, "--trials", "1"],
+    "study": [*TUNE, "--trials", "2", "--study", "state", "--resume"],
 }  # fmt: skip
 SHORT = ("train", "folder", "compressed")
 MORE = ["update", "out.safetensors", "some.txt", "--quiet"]
+CHANGES = ("update", "forget", "add-labels", "refresh")  # commands that change a model that is updated
+OWN = ("vocabulary-own", "recalibrate-own")  # commands that are given such a model and no other output
 GOES_ON = {  # what comes after a command that goes on from its output
-    **{name: MORE for name in ("update", "update-steps", "forget", "add-labels", "serve")},  # noqa: C420
-    "watch": COMMANDS["watch"],
+    **{name: MORE for name, args in COMMANDS.items() if args[0] in (*CHANGES, "serve") or name in OWN},
+    **{name: COMMANDS[name] for name in ("refresh-plain", "watch")},
 }
 TRAINED = {  # how the model is trained that a command goes on from
     **{name: ["-o", "out.safetensors", *QUICK, "--updatable"] for name in GOES_ON},
-    "update-steps": ["-o", "out.safetensors", *QUICK, "--updatable", "--loss", "logistic"],
+    **{
+        name: ["-o", "out.safetensors", *QUICK, "--updatable", "--loss", "logistic"]
+        for name in GOES_ON
+        if name.endswith("-steps")
+    },
+    "refresh-plain": ["-o", "out.safetensors", *QUICK],
+    "recalibrate": ["-o", "model.safetensors", *QUICK, "--calibrate"],
+    "recalibrate-own": ["-o", "out.safetensors", *QUICK, "--updatable", "--calibrate"],
     "watch": ["-o", "model.safetensors", *QUICK, "--calibrate"],
 }
 TOGETHER = ("pair", "split")  # whose outputs are all old or all new, but not always all there after a fault
-INPUTS = ("tmp", "rows.txt", "some.txt", "labels.txt", "features.txt", "model.safetensors", "names.tsv", "new.tsv")
+INPUTS = ("tmp", "rows.txt", "some.txt", "more.npz", "labels.txt", "features.txt", "names.tsv", "new.tsv")
+INPUTS += ("model.safetensors", "former.safetensors")
+NO_OTHER = ("synth", "synth-test", "tune", "study")  # whose outputs do not depend on the rows
 
 
 class Fault(NamedTuple):
@@ -118,6 +152,7 @@ def run(folder: Path, args: list[str], fault: Fault | None = None) -> Ran:
     (err_in, err_out), (steps_in, steps_out) = os.pipe(), os.pipe()
     child = os.fork()
     if not child:
+        signal.alarm(HANGS)
         os.chdir(folder)
         tempfile.tempdir = str(folder / "tmp")
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -253,6 +288,9 @@ def living(folder: Path) -> str:
             if isinstance(state, LivingState):
                 V = state.sums.solve(state.sums.factor())
                 np.testing.assert_allclose(model.V.columns(), V, atol=1e-4)
+            named, rows = classifier.vocabulary_, classifier.conformal_
+            counts += [None if named is None else list(named.names(classifier.label_names_))]
+            counts += [None if rows is None else [rows.void, rows.n, float(rows.confidence.sum())]]
             return json.dumps([*counts, list(classifier.label_names_)])
 
 
@@ -291,12 +329,18 @@ class Campaign:
         for inner in ("tmp", "out"):
             (self.ready / inner).mkdir(parents=True)
         self.fill(1)
+        if name == "demo":  # the sources are read once
+            corpus.build_corpus = functools.cache(corpus.build_corpus)
         if name != "parquet":  # the threads of pyarrow are not in a fork
             self.warm_up()
         if self.goes_on is None or name == "watch":
             self.expect_success(self.ready)
+        if name == "demo":
+            (self.ready / "out.jsonl").write_text("{}\n")
         self.old = outputs(self.ready)
         shutil.rmtree(self.ready / "state", ignore_errors=True)
+        if name == "study":
+            (self.ready / "state").unlink()
         self.fill(2)
         self.reset()
         begun = time.monotonic()
@@ -311,7 +355,7 @@ class Campaign:
             self.states.append(outputs(self.work))
             run(self.work, self.goes_on)
             self.next.append(outputs(self.work))
-        if (self.old == self.new and name not in ("synth", "tune")) or not self.new:
+        if (self.old == self.new and name not in NO_OTHER) or not self.new:
             self.failures.append(f"{name}: the outputs are the same before and after")
         self.largest = max(path.stat().st_size for path in self.work.rglob("*") if path.is_file())
 
@@ -322,6 +366,7 @@ class Campaign:
         write(data, str(self.ready / "rows.txt"))
         if seed == 1:
             write(data._replace(X=data.X[:9], Y=data.Y[:9]), str(self.ready / "some.txt"))
+            write(labelled(rng, n=20, c=7), str(self.ready / "more.npz"))
             (self.ready / "new.tsv").write_text("new label\nanother\n")
         (self.ready / "names.tsv").write_text("".join(f"label{j}\tName {seed} {j}\n" for j in range(5)))
         if self.name in TRAINED and seed == 1:
@@ -330,6 +375,8 @@ class Campaign:
         elif "model.safetensors" in self.args and self.name not in TRAINED:
             ran = run(self.ready, ["train", "rows.txt", "-o", "model.safetensors", *QUICK])
             assert not ran.code, ran.err
+            if "former.safetensors" in self.args:
+                shutil.copy(self.ready / "model.safetensors", self.ready / "former.safetensors")
 
     def warm_up(self) -> None:
         """Runs the command in this process, so that its forks have all modules and compiled functions."""
@@ -377,6 +424,8 @@ class Campaign:
     def problems(self, fault: Fault) -> Iterator[str]:
         ran = run(self.work, self.args, fault)
         self.outcomes["passed" if not ran.code else "refused" if ran.code > 0 else "killed"] += 1
+        if ran.code < 0 and (fault.action != "die" or ran.code == -signal.SIGALRM):
+            yield f"signal {-ran.code} ended it: {ran}"
         at = self.steps[fault.at - 1] if fault.kind == "step" else fault.kind
         if fault.action == "die" and ran.code >= 0 and fault.kind == "step":
             yield f"it was to die at {at}: {ran}"
@@ -401,10 +450,18 @@ class Campaign:
         again = run(self.work, self.args)
         if again.code:
             yield f"a second run fails: {again.err}"
-        if outputs(self.work) != self.new:
+        if self.name == "study":  # which draws other settings after a trial that did not end
+            yield from self.problems_of_study()
+        elif outputs(self.work) != self.new:
             yield "a second run ends with other outputs"
         if strays(self.work):
             yield f"a second run leaves {strays(self.work)} after {at}"
+
+    def problems_of_study(self) -> Iterator[str]:
+        """Yields what is wrong with the settings of a search that went on."""
+        found = json.loads((self.work / "out.json").read_text())
+        if not all(found["best"].values()):
+            yield f"a second run has found nothing: {found}"
 
     def problems_of_change(self, ran: Ran, found: dict[str, str], at: str) -> Iterator[str]:
         """Yields what is wrong with an output that commands go on from: what was acknowledged is there, and at most the

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from typing import Annotated
 
 import typer
@@ -35,11 +36,13 @@ def vocabulary(
 
     Example: smoothlink vocabulary model.safetensors subjects.ttl --language en
     """
+    from smoothlink.living.living_file import undisturbed
     from smoothlink.modelfile import load
 
     screen, target = Screen(quiet), output or model
     writable(target, file, kind="model", force=force)
-    named = Naming(file, language).applied(load(model), screen)
-    with screen.working(f"writing {target}"):
-        named.save(target)
+    with undisturbed(model) if output is None else nullcontext():
+        named = Naming(file, language).applied(load(model), screen)
+        with screen.working(f"writing {target}"):
+            named.save(target)
     screen.note(f"{target}: {size(os.path.getsize(target))} written.")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from smoothlink.errors import DataError, printable
+from smoothlink.machines.matrices import row_range
 
 if TYPE_CHECKING:
     from smoothlink.conformal import Review
@@ -283,7 +284,7 @@ def write(
         sets = model.predict_f1(X) if request.f1 else None
         for part in parts(model, X.shape[0], request):
             given = None if sets is None else sets[part]
-            for row, predicted in enumerate(predicted_labels(model, X[part], request, given), part.start):
+            for row, predicted in enumerate(predicted_labels(model, row_range(X, part), request, given), part.start):
                 yield row, *predicted
             advance(part.stop - part.start)
         model.model_.finish_verification()  # before the file appears

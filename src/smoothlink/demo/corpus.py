@@ -25,6 +25,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
+from smoothlink.data.files_on_disk import replacing
+
 PACKAGES = ("numpy", "scipy", "sklearn")
 TESTS = {"test", "tests", "testing", "_testing", "testutils", "_testutils", "conftest"}
 VENDORED = {"externals", "_external", "_vendor", "_vendored", "vendored", "array_api_compat", "array_api_extra"}
@@ -43,12 +45,13 @@ class Corpus(NamedTuple):
     names: list[str]  # n, such as "scipy.sparse.linalg.spsolve"
 
     def save(self, path: str | Path) -> int:
-        """Writes a JSON object per document, with its name, text and labels; returns how many."""
+        """Writes a JSON object per document, with its name, text and labels, all or none; returns how many."""
         ends = zip(self.labels.indptr[:-1].tolist(), self.labels.indptr[1:].tolist(), strict=True)
         labels = [[self.label_names[j] for j in self.labels.indices[a:b].tolist()] for a, b in ends]
-        with open(path, "w", encoding="utf-8") as file:
+        with replacing(str(path)) as file:
             for name, text, of_it in zip(self.names, self.texts, labels, strict=True):
-                file.write(json.dumps({"name": name, "text": text, "labels": of_it}, ensure_ascii=False) + "\n")
+                line = json.dumps({"name": name, "text": text, "labels": of_it}, ensure_ascii=False)
+                file.write(f"{line}\n".encode())
         return len(self.names)
 
 

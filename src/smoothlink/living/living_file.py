@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -28,6 +30,39 @@ if TYPE_CHECKING:
     from smoothlink.types import Labels, Targets
 
 
+def locked(path: Path) -> BinaryIO:
+    """Returns the open lock of the model file at `path`; raises an error if another process has it."""
+    name = path.with_name(f"{path.stem}.lock")
+    try:
+        lock = open(name, "ab")  # noqa: SIM115
+    except OSError as error:
+        raise ModelFileError(f"{name}: cannot be written: {error.strerror or error}.\n{remedy(error)}") from error
+    try:
+        if sys.platform != "win32":
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        lock.close()
+        raise ModelFileError(
+            f"{path} is being updated by another process.\nWait until that has ended, and try again."
+        ) from error
+    except BaseException:
+        lock.close()
+        raise
+    return lock
+
+
+@contextmanager
+def undisturbed(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Keeps other processes from updating the model file at `path`, if it is of a model that can be updated, while it
+    is loaded and replaced; raises an error if one does now."""
+    target = Path(os.path.realpath(path))
+    if not target.exists() or inside(modelfile.load(target))._living is None:
+        yield
+        return
+    with locked(target):
+        yield
+
+
 class LivingFile:
     """A model file and its sums, open for updates. `with LivingFile(path) as living: living.update(texts, labels)`.
 
@@ -39,14 +74,8 @@ class LivingFile:
         """Loads the model and its sums, and what the journal has of it; raises an error if another process updates
         it. serves: whether predictions are wanted after few rows, not only after many."""
         self.path = Path(os.path.realpath(path))
-        lock = self.path.with_name(f"{self.path.stem}.lock")
+        self._lock = locked(self.path)
         try:
-            self._lock = open(lock, "ab")  # noqa: SIM115
-        except OSError as error:
-            raise ModelFileError(f"{lock}: cannot be written: {error.strerror or error}.\n{remedy(error)}") from error
-        try:
-            if sys.platform != "win32":
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self.model: Any = modelfile.load(self.path)
             state = state_of(self.classifier)
             if serves:
@@ -56,11 +85,6 @@ class LivingFile:
             self.journal = Journal(self.path.with_name(f"{self.path.stem}.journal"), str(state.generation), shape)
             if self.journal.batches:
                 self.apply(self.journal.batches)
-        except BlockingIOError as error:
-            self._lock.close()
-            raise ModelFileError(
-                f"{self.path} is being updated by another process.\nWait until that has ended, and try again."
-            ) from error
         except BaseException:
             self._lock.close()
             raise

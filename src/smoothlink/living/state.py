@@ -17,6 +17,7 @@ from smoothlink.living.replay import widened
 from smoothlink.living.row_digests import PART, Digest, calibrating, digest_of
 from smoothlink.living.sums import Sums
 from smoothlink.machines.copies import RowContents
+from smoothlink.machines.matrices import row_range
 from smoothlink.model import Model
 from smoothlink.parameters import parse_aim
 from smoothlink.solve.cholesky import Factor
@@ -93,8 +94,8 @@ class LivingState(KnownRows):
         self.changed = True
         for start in range(0, Y.shape[0], ROWS):
             part = slice(start, min(Y.shape[0], start + ROWS))
-            H = embed(model, X[part])
-            self._change(featurize(model, H), Y[part], w[part])
+            H, Y_part = embed(model, row_range(X, part)), row_range(Y, part)
+            self._change(featurize(model, H), Y_part, w[part])
             if held is not None and held[part].any():
                 rows = np.flatnonzero(held[part])
                 own = [b"".join(found[start + row]) for row in rows.tolist()]
@@ -102,7 +103,7 @@ class LivingState(KnownRows):
                 old = self.calibration
                 self.calibration = CalibrationRows(
                     np.concatenate([old.H, H[rows]]),
-                    sp.csr_array(sp.vstack([old.Y, Y[part][rows]], format="csr")),
+                    sp.csr_array(sp.vstack([old.Y, Y_part[rows]], format="csr")),
                     np.concatenate([old.w, w[part][rows]]),
                     np.concatenate([old.digests, joined]),
                 )
@@ -113,7 +114,7 @@ class LivingState(KnownRows):
         self.changed = True
         for start in range(0, Y.shape[0], ROWS):
             part = slice(start, min(Y.shape[0], start + ROWS))
-            self._change(featurize(model, embed(model, X[part])), Y[part], -w[part])
+            self._change(featurize(model, embed(model, row_range(X, part))), row_range(Y, part), -w[part])
         gone = self.gone(X, Y)
         if len(gone.labels):
             self._fold_in()
@@ -346,7 +347,7 @@ def new_state(
 ) -> LivingState:
     """Returns the state of a model that was fitted to rows X (n, d), of which those held (n,) calibrate; ridge: the
     relative one of the decoder."""
-    (s, c), k = model.V.shape, embed(model, X[:1]).shape[1]
+    (s, c), k = model.V.shape, embed(model, row_range(X, slice(1))).shape[1]
     none = np.zeros((0, k), np.float32), sp.csr_array((0, c), dtype=np.float32), np.zeros(0)
     smooth = Smoothing.of(smoothing, c, multiclass=model.multiclass)
     state = LivingState(
@@ -362,5 +363,5 @@ def new_state(
     state.add_rows(model, X, Y, w, np.zeros(len(w), bool) if held is None else held)
     state._fold_in()
     state.sums.freeze_ridge(ridge)
-    state.missed = state.missed_share(model, X[:MEASURED_ROWS])
+    state.missed = state.missed_share(model, row_range(X, slice(MEASURED_ROWS)))
     return state

@@ -103,8 +103,9 @@ def write(state: KnownRows, path: Path) -> dict[str, Any]:
     target = Path(os.path.realpath(path)).parent / sums_name(path.stem, generation)
     try:
         save(target, arrays, {**meta, "generation": generation})
-    except BaseException:  # also where it has its name, and its folder could not be flushed
+        stored = StoredSums(target, generation, checksum_of(load(target).checksums))
+    except BaseException:  # also where it has its name, and its folder could not be flushed, or it cannot be read
         target.unlink(missing_ok=True)
         raise
     state.generation = generation
-    return StoredSums(target, generation, checksum_of(load(target).checksums)).meta
+    return stored.meta

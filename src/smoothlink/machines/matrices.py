@@ -24,6 +24,24 @@ GRAM_ROWS = 8192
 PART_ROWS = 65536
 
 
+def row_range(A: Any, part: slice) -> Any:
+    """Returns consecutive rows, as A[part] does, but as an error where there is no memory for sparse ones.
+
+    SciPy ends the process there, at least up to 1.17: get_csr_submatrix, by which it takes ranges of rows, writes to
+    arrays without looking whether it got them.
+    """
+    if type(A) is not sp.csr_array:  # one in files reads its own
+        return A[part]
+    start, stop, _ = part.indices(A.shape[0])
+    stop = max(start, stop)
+    if stop - start == A.shape[0]:
+        return A
+    indptr = A.indptr[start : stop + 1]
+    entries = slice(indptr[0], indptr[-1])
+    arrays = A.data[entries].copy(), A.indices[entries].copy(), indptr - indptr[0]
+    return sp.csr_array(arrays, shape=(stop - start, A.shape[1]))
+
+
 class Sparse:
     """CSR with its transpose prepared once: `X @ B` and `X.T.add_product(R, out)` on all cores."""
 
@@ -75,7 +93,7 @@ class Sparse:
 
     def dense_rows(self, start: int, stop: int) -> HostArray:
         """Returns some rows, dense."""
-        rows: HostArray = self.csr[start:stop].toarray()
+        rows: HostArray = row_range(self.csr, slice(start, stop)).toarray()
         return rows
 
     def add_gram(self, w: HostArray, out: HostArray) -> None:
@@ -83,7 +101,7 @@ class Sparse:
         from smoothlink.machines import kernels
 
         for start, t in zip(self.T.starts, self.T.parts, strict=True):
-            A = self.csr[start : start + self.part_rows] if len(self.T.parts) > 1 else self.csr
+            A = row_range(self.csr, slice(start, start + self.part_rows))
             part = w[start : start + self.part_rows]
             kernels.csr_add_gram(*t[:5], A.indptr, A.indices, A.data, part, out)
 
@@ -111,7 +129,7 @@ class Sparse:
         if every and part == slice(0, self.shape[0]):
             self.T.add_product(R, out)
             return
-        A = self.csr[part]
+        A = row_range(self.csr, part)
         Sparse(A if every else A[:, columns]).T.add_product(R, out)
 
 
@@ -124,7 +142,7 @@ class SparseTranspose:
         self.starts = range(0, max(1, A.shape[0]), part_rows)
         self.parts = []
         for start in self.starts:
-            part = A[start : start + part_rows] if len(self.starts) > 1 else A
+            part = row_range(A, slice(start, start + part_rows))
             T = part.tocsc()  # the CSC arrays of A are the CSR arrays of A'
             self.parts.append(kernels.backward(T.indptr, T.indices, T.data, part.shape[0]))
 

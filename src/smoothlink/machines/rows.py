@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from smoothlink.machines.arrays import to_host, zeros
 from smoothlink.machines.host_and_device import HOST, Machine
+from smoothlink.machines.matrices import row_range
 from smoothlink.machines.rows_in_files import Budget, FileArray, LazyBlock, ScaledRows, load
 
 Array = NDArray[Any]
@@ -75,10 +76,12 @@ class Rows:
             if isinstance(X, ScaledRows):
                 inputs: Any = X.block(part, machine)
             elif budget.left is None:
-                inputs = machine.matrix(X if whole else X[part])
+                inputs = machine.matrix(X if whole else row_range(X, part))
             else:
                 inputs = LazyBlock(X, part, None, budget, machine)
-            blocks.append(Block(inputs, machine.matrix(Y if whole else Y[part]), machine.to_device(w[part]), start))
+            blocks.append(
+                Block(inputs, machine.matrix(Y if whole else row_range(Y, part)), machine.to_device(w[part]), start)
+            )
         table = X if isinstance(X, np.ndarray) and machine is HOST else None
         return cls(blocks, X.shape[1], Y.shape[1], table, machine)
 

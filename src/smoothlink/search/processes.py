@@ -77,7 +77,12 @@ def run_in_process(
         except ValueError as error:
             raise RuntimeError(f"Trial {trial.number} ended with an error: {error}") from error
 
-    run.optimize(objective, n_trials=trials, catch=NUMERICAL, callbacks=callbacks)
+    try:
+        run.optimize(objective, n_trials=trials, catch=NUMERICAL, callbacks=callbacks)
+    except AssertionError as error:  # raised by Optuna over an error of the disk, as it records an end
+        if isinstance(error.__context__, OSError):
+            raise error.__context__ from None
+        raise
 
 
 def run_in_processes(

@@ -16,6 +16,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from smoothlink.errors import DataError
+from smoothlink.machines.matrices import row_range
 
 Array = NDArray[Any]
 
@@ -50,7 +51,9 @@ class ColumnStatistics:
         """Returns the statistics of rows X (n, d) with weights w (n,)."""
         none = np.zeros(X.shape[1])
         empty = cls(0, 0.0, none, none, none, np.zeros(2), 1e-7 if X.dtype == np.float32 else 1e-13)
-        return reduce(add, (cls.of_block(X[part], w[part].astype(np.float64)) for part in row_blocks(X)), empty)
+        return reduce(
+            add, (cls.of_block(row_range(X, part), w[part].astype(np.float64)) for part in row_blocks(X)), empty
+        )
 
     @classmethod
     @np.errstate(over="ignore", invalid="ignore")  # `fit_variance` says where squares overflow
@@ -141,7 +144,7 @@ class Scaling(NamedTuple):
         if self.dense:
             out = np.ones((n, d + 1), np.float32)
             for part in row_blocks(X):
-                A = X[part].toarray() if sp.issparse(X) else X[part]
+                A = row_range(X, part).toarray() if sp.issparse(X) else X[part]
                 if self.kind == "variance":
                     A = (A - self.shift) * self.factor
                 elif self.kind == "unit":
@@ -217,7 +220,7 @@ def sample_statistics(X: Any, w: Array) -> ColumnStatistics:
         return ColumnStatistics.of(X, w)
     starts = np.linspace(0, n - SAMPLE_ROWS // SAMPLE_PARTS, SAMPLE_PARTS).astype(int)
     parts = [slice(start, start + SAMPLE_ROWS // SAMPLE_PARTS) for start in starts]
-    return reduce(add, (ColumnStatistics.of(X[part], w[part]) for part in parts))
+    return reduce(add, (ColumnStatistics.of(row_range(X, part), w[part]) for part in parts))
 
 
 def choose_scaling(X: Any, kind: str = "auto", w: Array | None = None) -> Scaling:
