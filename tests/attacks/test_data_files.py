@@ -227,6 +227,7 @@ TEXTS = {
         "bytes that are not UTF-8": (b'{"text": "\xff"}', "the byte 0xff is not UTF-8"),
         "zeros": (bytes(100), "not UTF-8 text"),
         "a pickle": (b"\x80\x04\x95.", "the byte 0x80 is not UTF-8"),
+        "an object without fields": ("{}\n{}", "has no columns: its rows have no fields"),
         "names of columns that are escapes": ('{"\\u001b[2J": 1}', "has no column text"),
     },
     "csv": {

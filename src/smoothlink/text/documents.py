@@ -320,6 +320,10 @@ def missing_columns(table: Table, source: DocumentSource, name: str, *, text: bo
     rows = [row.cells for row in itertools.islice(table.rows, ROWS_SHOWN)]
     if not rows:
         return DataError(f"{table.name} has no rows: there is nothing to read.")
+    if not table.columns:
+        return DataError(
+            f"{table.name} has no columns: its rows have no fields.\nPass rows with a text and its labels."
+        )
     used = () if text else source.text  # of the columns of the text, none holds the labels
     left = [i for i, column in enumerate(table.columns) if column not in used] or range(len(table.columns))
     names = [table.columns[i] for i in left]
