@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from smoothlink.errors import DataError, printable
-from smoothlink.machines.matrices import row_range
 
 if TYPE_CHECKING:
     from smoothlink.conformal import Review
@@ -281,6 +280,8 @@ def write(
     from smoothlink.vocabulary import display_names
 
     def found() -> Iterator[Prediction]:
+        from smoothlink.machines.matrices import row_range  # the options of the command line need no arrays
+
         sets = model.predict_f1(X) if request.f1 else None
         for part in parts(model, X.shape[0], request):
             given = None if sets is None else sets[part]

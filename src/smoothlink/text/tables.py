@@ -371,7 +371,7 @@ def filled_cells(name: str, rows: Iterable[Sequence[Any]]) -> list[list[Any]]:
         count = max((j for j, value in enumerate(values, 1) if value not in (None, "")), default=0)
         found.append([as_cell(value) for value in values[:count]])
         filled += sum(value not in (None, "") for value in values)
-        cells += len(values)
+        cells += max(1, len(values))  # rows that the file leaves out are empty, and there may be any number of them
         check_filled(name, cells, filled, "Delete what stands at the far end of the sheet, or save it as .csv.")
     return found
 
