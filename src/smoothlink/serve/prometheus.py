@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import logging
+import operator
 import os
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
-from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.mmap_dict import MmapedDict
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from prometheus_client.registry import Collector
 
 from smoothlink.serve.served_rows import RowFigures
+
+if sys.platform != "win32":
+    import fcntl
 
 MULTIPROCESS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # prometheus_client looks for it when it is imported
 TIMED_PATHS = ("/predict", "/explain", "/labels", "/table", "/table/file", "/corrections", "/update", "/forget")
 PATHS = (*TIMED_PATHS, "/model", "/health", "/metrics", "/")  # all others count as "other"
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+ENDED = {"counter": operator.add, "histogram": operator.add, "gauge_min": min}  # values that outlive their process
+ENDED_BYTES = 1 << 20  # of a file of them, which is written through memory: its room is taken when it is made
 RATIOS = (  # name, help, and the counters of which it is the ratio, over all processes
     (
         "smoothlink_expected_precision_at_1",
@@ -126,8 +137,11 @@ class ServerMetrics(Collector):
     def collect(self) -> Iterable[Metric]:
         """Yields all metrics: those of all processes where they share a folder, else those of this one."""
         yield InfoMetricFamily("smoothlink_model", "The model that is served.", self.model)
-        shared = MULTIPROCESS_FOLDER in os.environ
-        found = list(MultiProcessCollector(None).collect() if shared else self.registry.collect())  # type: ignore[no-untyped-call]
+        if MULTIPROCESS_FOLDER in os.environ:
+            with locked(exclusive=False):
+                found = list(MultiProcessCollector(None).collect())  # type: ignore[no-untyped-call]
+        else:
+            found = list(self.registry.collect())
         yield from found
         totals = {sample.name: sample.value for metric in found for sample in metric.samples}
         for name, text, part, whole in RATIOS:
@@ -137,3 +151,37 @@ class ServerMetrics(Collector):
     def text(self) -> bytes:
         """Returns all metrics in Prometheus's text format."""
         return generate_latest(self)
+
+
+def merge_ended(pid: int | None) -> None:
+    """Adds what an ended process counted to the files of all such processes, and removes its own: of each process that
+    is replaced there would be three more, all of which /metrics reads."""
+    mark_process_dead(pid)  # type: ignore[no-untyped-call]
+    folder = Path(os.environ[MULTIPROCESS_FOLDER])
+    try:
+        with locked(exclusive=True):
+            for kind, combine in ENDED.items():
+                own, ended = folder / f"{kind}_{pid}.db", folder / f"{kind}_ended.db"
+                if not own.exists():
+                    continue
+                if not ended.exists():
+                    ended.write_bytes(bytes(ENDED_BYTES))
+                total = MmapedDict(str(ended))  # type: ignore[no-untyped-call]
+                former = {key: value for key, value, _ in total.read_all_values()}  # type: ignore[no-untyped-call]
+                for key, value, at, _ in MmapedDict.read_all_values_from_file(str(own)):  # type: ignore[no-untyped-call]
+                    total.write_value(key, combine(former[key], value) if key in former else value, at)  # type: ignore[no-untyped-call]
+                total.close()  # type: ignore[no-untyped-call]
+                own.unlink()
+    except (OSError, RuntimeError) as error:  # as of a full disk, or of a file that a killed process left unfinished
+        logging.getLogger("smoothlink.serve").error("The metrics of process %d stay as they are: %s", pid, error)
+
+
+@contextmanager
+def locked(*, exclusive: bool) -> Iterator[None]:
+    """Lets either many processes read the files of metrics, or one merge them."""
+    if sys.platform == "win32":
+        yield
+        return
+    with open(os.path.join(os.environ[MULTIPROCESS_FOLDER], "lock"), "ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
+        yield

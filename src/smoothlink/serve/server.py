@@ -23,7 +23,6 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import uvicorn
-from prometheus_client.multiprocess import mark_process_dead
 from starlette.types import ASGIApp
 
 from smoothlink.data.atomic import temporary_folder
@@ -34,7 +33,7 @@ from smoothlink.modelfile import load
 from smoothlink.safetensors_file import MAX_HEADER
 from smoothlink.serve import ServerSettings
 from smoothlink.serve.connections import Protocol
-from smoothlink.serve.prometheus import MULTIPROCESS_FOLDER, ServerMetrics
+from smoothlink.serve.prometheus import MULTIPROCESS_FOLDER, ServerMetrics, merge_ended
 from smoothlink.serve.schema import RefusedRequest
 from smoothlink.serve.updater import UpdaterProcess
 from smoothlink.serve.updates import UpdateClient
@@ -331,7 +330,7 @@ class Workers:
             code = worker.ended(self.hanging)
             if code is None or self.stopping:
                 continue
-            mark_process_dead(worker.process.pid)  # type: ignore[no-untyped-call]
+            merge_ended(worker.process.pid)
             if code > 0 or not worker.ready:
                 self.failure = f"A worker process of the server ended with code {code}; all are stopped."
                 return
@@ -349,7 +348,7 @@ class Workers:
             if outdated and time.monotonic() > self.next_start:
                 self.successor = self.start()
         elif (code := self.successor.ended(self.hanging)) is not None:
-            mark_process_dead(self.successor.process.pid)  # type: ignore[no-untyped-call]
+            merge_ended(self.successor.process.pid)
             log.error(
                 "The changed model is not served: its process ended with code %d. It is tried again in %g s.",
                 *(code, RETRY_SECONDS),
@@ -367,7 +366,7 @@ class Workers:
             if time.monotonic() - worker.stopped > most_seconds_to_end(self.config):
                 worker.process.kill()
             if worker.process.exitcode is not None:
-                mark_process_dead(worker.process.pid)  # type: ignore[no-untyped-call]
+                merge_ended(worker.process.pid)
                 self.leaving.remove(worker)
 
 
