@@ -2,6 +2,7 @@
 
 import io
 import json
+import zipfile
 
 import numpy as np
 import pytest
@@ -138,6 +139,19 @@ def test_a_sheet_with_a_cell_at_the_far_end_of_each_row_is_refused():
     assert len(made.getvalue()) < 1 << 15
     with limited(), pytest.raises(DataError, match=r"of 2,[\d,]* cells .* are filled.\n.*the far end"):
         read_table(made.getvalue(), "xlsx")
+
+
+def test_a_sheet_whose_row_numbers_leave_out_billions_of_rows_is_refused():
+    openpyxl = pytest.importorskip("openpyxl")
+    book, made = openpyxl.Workbook(), io.BytesIO()
+    book.active["A1"] = book.active["A2"] = "a"
+    book.save(made)
+    with zipfile.ZipFile(made) as whole:
+        files = {name: whole.read(name) for name in whole.namelist()}
+    sheet = "xl/worksheets/sheet1.xml"
+    files[sheet] = files[sheet].replace(b'<row r="2"', b'<row r="4444444444"')
+    with limited(), pytest.raises(DataError, match=r"of 2,[\d,]* cells 1 are filled"):
+        read_table(archive(files), "xlsx")
 
 
 @pytest.mark.parametrize("form", ["lines", "list"])
