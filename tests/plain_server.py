@@ -1,13 +1,15 @@
 """Two worker processes that serve an application of one line, which starts sooner than a model.
 
 It prints its port. A request takes 20 ms, and its response is "ok", or what was in a file when its worker was started:
-that file is named on the command line, and workers follow its changes. With "broken" in it they cannot start.
+that file is named on the command line, and workers follow its changes. With "broken" in it they cannot start; with
+"slow" they take their time.
 """
 
 import asyncio
 import os
 import sys
 import tempfile
+import time
 from functools import partial
 from pathlib import Path
 
@@ -25,6 +27,8 @@ def make_app(file):
     content = b"ok" if file is None else Path(file).read_bytes()
     if content == b"broken":
         sys.exit(3)
+    if content == b"slow":
+        time.sleep(3)
 
     async def app(scope, receive, send):
         await asyncio.sleep(0.02)

@@ -13,7 +13,8 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from contextlib import ExitStack, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -30,7 +31,7 @@ from smoothlink.serve.prometheus import MULTIPROCESS_FOLDER
 from smoothlink.serve.server import (
     STOPPING_SIGNALS,
     AppFactory,
-    FileChanges,
+    ModelFileContent,
     WatchedModel,
     Workers,
     fingerprint,
@@ -161,8 +162,11 @@ def plain_server(*arguments, response="ok"):
 
 def workers_of(supervisor):
     """Returns the worker processes; the supervisor has another child, which tracks what they share."""
-    children = psutil.Process(supervisor.pid).children()
-    return [child for child in children if "spawn_main" in " ".join(child.cmdline())]
+    found = []
+    for child in psutil.Process(supervisor.pid).children():
+        with suppress(psutil.NoSuchProcess):  # it ended just now
+            found += [child] if "spawn_main" in " ".join(child.cmdline()) else []
+    return found
 
 
 def wait_for_all(workers, port):
@@ -270,7 +274,7 @@ def predict(app):
     return app.post("/predict", json=PREDICT)
 
 
-def answer(port):
+def served_by(port):
     return json.loads(send(port, "/predict", PREDICT))
 
 
@@ -365,34 +369,75 @@ def test_with_reload_a_server_does_not_start_with_a_broken_file(path):
         AppFactory(str(path), ServerSettings(reload=True), 2, fingerprint(str(path)))()
 
 
+def lines_of(stream):
+    """Returns the list that the lines of a stream are added to as they come."""
+    lines = []
+    threading.Thread(target=lambda: lines.extend(iter(stream.readline, "")), daemon=True).start()
+    return lines
+
+
 def test_with_reload_workers_are_replaced_one_after_the_other_and_no_request_is_cut(tmp_path):
     file = tmp_path / "content"
     file.write_text("first")
     with plain_server(file, response="first") as (process, _, port):
-        former = workers_of(process)
+        lines, former, ended = lines_of(process.stderr), workers_of(process), threading.Event()
         file.write_text("broken")
-        assert (
-            "The changed model is not served: its process ended with code 3. It is tried again"
-            in process.stderr.readline()
-        )
-        got, ended = [], threading.Event()
+        wait(lambda: any("The changed model is not served: its process ended with code 3." in one for one in lines))
 
-        def keep_sending():
+        def responses():
+            got = {send(port, "/")}
             while not ended.is_set():
-                got.append(send(port, "/"))
+                got.add(send(port, "/"))
+            return got
 
-        threads = [threading.Thread(target=keep_sending) for _ in range(4)]
-        for one in threads:
-            one.start()
-        file.write_text("second")
-        assert "The model file changed: the new model is served." in process.stderr.readline()
-        assert not psutil.wait_procs(former, timeout=20)[1]
-        ended.set()
-        for one in threads:
-            one.join()
-        assert set(got) == {"first", "second"}
+        with ThreadPoolExecutor(4) as threads:
+            running = [threads.submit(responses) for _ in range(4)]
+            file.write_text("second")
+            wait(lambda: any("The model file changed: the new model is served." in one for one in lines))
+            assert not psutil.wait_procs(former, timeout=60)[1]
+            ended.set()
+            assert {response for one in running for response in one.result()} == {"first", "second"}
         assert {send(port, "/") for _ in range(10)} == {"second"}
-        assert len(workers_of(process)) == 2
+        wait(lambda: len(workers_of(process)) == 2)
+
+
+def test_a_file_that_changes_again_while_workers_are_replaced_is_served_by_all_in_the_end(tmp_path):
+    file = tmp_path / "content"
+    file.write_text("first")
+    with plain_server(file, response="first") as (process, _, port):
+        file.write_text("slow")
+        wait(lambda: len(workers_of(process)) == 3)
+        file.write_text("third")
+        wait(lambda: {send(port, "/") for _ in range(20)} == {"third"})
+        wait(lambda: len(workers_of(process)) == 2)
+        assert {send(port, "/") for _ in range(20)} == {"third"}
+
+
+def test_a_server_that_ends_while_a_worker_starts_leaves_no_process(tmp_path):
+    file = tmp_path / "content"
+    file.write_text("first")
+    with plain_server(file, response="first") as (process, _, _):
+        file.write_text("slow")
+        wait(lambda: len(workers_of(process)) == 3)
+        workers = workers_of(process)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+        assert not psutil.wait_procs(workers, timeout=20)[1]
+
+
+@pytest.mark.slow
+def test_a_server_that_follows_a_file_replaces_a_killed_worker_even_if_the_next_cannot_start(tmp_path):
+    file = tmp_path / "content"
+    file.write_text("first")
+    with plain_server(file, response="first") as (process, _, port):
+        lines = lines_of(process.stderr)
+        file.write_text("broken")
+        wait(lambda: any("not served" in one for one in lines))
+        workers_of(process)[0].kill()
+        wait(lambda: sum("another one is started" in one for one in lines) >= 2)
+        assert send(port, "/") == "first"
+        file.write_text("third")
+        wait(lambda: {send(port, "/") for _ in range(20)} == {"third"})
 
 
 @pytest.mark.slow
@@ -402,34 +447,34 @@ def test_with_reload_a_changed_model_is_served_and_what_is_no_model_is_not(tmp_p
     text_model(final_ridge=100.0).save(other)
     before, after = (predict(served(one, READ)).json() for one in (path, other))
     with command(path, "--reload") as (process, port):
-        assert answer(port) == before
+        lines = lines_of(process.stderr)
+        wait(lambda: served_by(port) == before)
         path.write_bytes(b"no model")
-        wait(lambda: "waits for another model file" in process.stderr.readline())
-        assert answer(port) == before
+        wait(lambda: any("waits for another model file" in one for one in lines))
+        assert served_by(port) == before
         replace(path, other)
-        wait(lambda: answer(port) == after)
+        wait(lambda: served_by(port) == after)
 
 
-def test_a_change_of_a_file_is_told_once_it_is_no_longer_written(path, other):
-    changes = FileChanges(str(path), seconds=0.2)
-    assert not changes.settled()
+def test_a_changed_file_has_another_content_once_it_is_no_longer_written(path, other):
+    now = [0.0]
+    file = ModelFileContent(str(path), seconds=1.0, clock=lambda: now[0])
+    first, second = fingerprint(str(path)), fingerprint(str(other))
+
+    def look_at(seconds):
+        now[0] = seconds
+        return file.look()
+
+    assert look_at(0.0) == first
     os.utime(path, (1, 1))
-    told = [changes.settled()]
-    time.sleep(0.3)
-    told.append(changes.settled())
-    assert told == [False, False]  # the same content
+    assert (look_at(1.0), look_at(3.0)) == (first, first)
     path.write_bytes(b"no")
-    assert not changes.settled()
-    time.sleep(0.15)
+    assert (look_at(4.0), look_at(4.9)) == (first, first)
     shutil.copyfile(other, path)
-    assert not changes.settled()
-    time.sleep(0.15)
-    assert not changes.settled()
-    wait(changes.settled)
-    assert not changes.settled()
+    assert (look_at(5.0), look_at(5.9)) == (first, first)
+    assert look_at(6.0) == second
     path.unlink()
-    time.sleep(0.3)
-    assert not changes.settled()
+    assert (look_at(7.0), look_at(9.0)) == (second, second)
 
 
 def wait(done):

@@ -6,7 +6,7 @@ import logging
 import operator
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,7 +26,11 @@ TIMED_PATHS = ("/predict", "/explain", "/labels", "/table", "/table/file", "/cor
 PATHS = (*TIMED_PATHS, "/model", "/health", "/metrics", "/")  # all others count as "other"
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-ENDED = {"counter": operator.add, "histogram": operator.add, "gauge_min": min}  # values that outlive their process
+ENDED: dict[str, Callable[[float, float], float]] = {  # kinds of values that outlive their process: what joins two
+    "counter": operator.add,
+    "histogram": operator.add,
+    "gauge_min": min,
+}
 ENDED_BYTES = 1 << 20  # of a file of them, which is written through memory: its room is taken when it is made
 RATIOS = (  # name, help, and the counters of which it is the ratio, over all processes
     (

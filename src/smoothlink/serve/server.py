@@ -42,8 +42,8 @@ from smoothlink.vocabulary import with_vocabulary
 
 BACKLOG = 2048  # connections that wait to be accepted
 ACCEPTED_AT_ONCE = 8  # of them by one worker, so that the others have a part, and limits are looked at in between
-RELOAD_INTERVAL = 1.0  # seconds between two looks at the model file
-RETRY_SECONDS = 10.0  # after which a worker is started again that could not serve a changed model
+QUIET_SECONDS = 1.0  # in which nothing is written to a changed model file before it is read
+RETRY_SECONDS = 5.0  # after which a worker that could not serve a changed model tries again
 HANGING = 30  # seconds without a sign of life after which a worker is killed; it gives one before it loads the model
 POLL_SECONDS = 0.2  # between two looks at the workers
 READY = b"ready"  # what a worker sends once it accepts connections
@@ -94,7 +94,7 @@ def run_server(
         server_header=False,
         proxy_headers=False,
         timeout_keep_alive=math.ceil(settings.idle_timeout),
-        timeout_graceful_shutdown=int(settings.timeout) + 1,
+        timeout_graceful_shutdown=math.ceil(settings.upload_timeout if settings.reload else settings.timeout) + 1,
         backlog=ACCEPTED_AT_ONCE,
     )
     if workers == 1 and not settings.reload:
@@ -107,7 +107,8 @@ def run_server(
     with tempfile.TemporaryDirectory(prefix="smoothlink-metrics-") as folder:
         os.environ[MULTIPROCESS_FOLDER] = folder
         ready()
-        Workers(config, [listening], follows=path if settings.reload else None).run()
+        stop_seconds = math.ceil(settings.timeout) + 1 + HANGING
+        Workers(config, [listening], follows=path if settings.reload else None, stop_seconds=stop_seconds).run()
 
 
 def prepare_process() -> None:
@@ -144,8 +145,9 @@ class AppFactory:
                 if not self.settings.reload or fingerprint(self.path) == self.expected:
                     sys.exit(f"smoothlink: {error}")
                 log.error("A process waits for another model file, while the others serve the former one: %s", error)
-            while file_stamp(self.path) == stamp:
-                time.sleep(RELOAD_INTERVAL)
+            tried = time.monotonic()
+            while file_stamp(self.path) == stamp and time.monotonic() - tried < HANGING:
+                time.sleep(QUIET_SECONDS)
 
     def make(self, metrics: ServerMetrics) -> ASGIApp:
         """Returns the application of the model file: the one of the server's start, or with `reload` any."""
@@ -179,8 +181,16 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, ready: Callable[[], None] = lambda: None) -> None:
         super().__init__(config)
         self.ready = ready
+        self.interrupted = False  # by Ctrl-C
         self.server_state: ServerState = ServerState()
         self.accepted: list[asyncio.Task[Any]] = []
+
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        """Ends the server; a second Ctrl-C also what has begun, but not one that comes after another signal, as it does
+        to a worker that is being replaced."""
+        force = sig == signal.SIGINT and self.interrupted
+        super().handle_exit(sig, frame)
+        self.force_exit, self.interrupted = force, self.interrupted or sig == signal.SIGINT
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -207,13 +217,16 @@ class Server(uvicorn.Server):
 
 
 class Worker:
-    """A process of the server, as its supervisor sees it. `content` is that of the model file when it is started."""
+    """A process of the server, as its supervisor sees it. `content` is that of the model file when it is started; the
+    file is read after `delay` seconds."""
 
-    def __init__(self, config: uvicorn.Config, sockets: list[socket.socket], content: str | None) -> None:
+    def __init__(
+        self, config: uvicorn.Config, sockets: list[socket.socket], content: str | None, delay: float = 0.0
+    ) -> None:
         self.content, self.started = content, time.monotonic()
         spawn = multiprocessing.get_context("spawn")  # numba's and BLAS's threads do not survive a fork
         self.beats, theirs = spawn.Pipe(duplex=False)
-        self.process = spawn.Process(target=run_worker, args=(config, sockets, theirs), daemon=True)
+        self.process = spawn.Process(target=run_worker, args=(config, sockets, theirs, delay), daemon=True)
         self.process.start()
         theirs.close()
         self.stopped = math.inf  # when it was told to end
@@ -234,7 +247,7 @@ class Worker:
         return self.process.exitcode
 
 
-def run_worker(config: uvicorn.Config, sockets: list[socket.socket], beats: Connection) -> None:
+def run_worker(config: uvicorn.Config, sockets: list[socket.socket], beats: Connection, delay: float) -> None:
     """Serves until SIGTERM, or until the supervisor has ended, and then finishes what has begun."""
     prepare_process()
     config.configure_logging()
@@ -260,6 +273,7 @@ def run_worker(config: uvicorn.Config, sockets: list[socket.socket], beats: Conn
     when_parent_ends(stop)
     threading.Thread(target=beat, name="smoothlink-beat", daemon=True).start()
     with suppress(KeyboardInterrupt):  # Ctrl-C reaches all processes
+        time.sleep(delay)
         config.load()  # before uvicorn's handlers, so that a signal ends a process that serves nothing yet
         Server(config, ready=partial(send, READY)).run(sockets)
 
@@ -273,7 +287,8 @@ class Workers:
     """Several processes. One that is killed is started again; if one cannot start, all are stopped.
 
     follows: a model file. Once it has changed, the processes are replaced, one after the other, by those of the new
-    model; each of them serves until its successor does, and finishes what has begun.
+    model; each of them serves until its successor does, and finishes what has begun. Where one cannot start, it tries
+    again as long as another one serves.
     """
 
     def __init__(
@@ -283,12 +298,15 @@ class Workers:
         *,
         follows: str | None = None,
         hanging: float = HANGING,
+        stop_seconds: float | None = None,
     ) -> None:
+        """stop_seconds: how long workers may take to end with the server; None: as long as one that is replaced."""
         self.config, self.sockets, self.hanging = config, sockets, hanging
-        self.changes = None if follows is None else FileChanges(follows)
+        self.stop_seconds = most_seconds_to_end(config) if stop_seconds is None else stop_seconds
+        self.file = None if follows is None else ModelFileContent(follows)
+        self.content = None if self.file is None else self.file.look()
         self.workers: list[Worker] = []
         self.successor: Worker | None = None  # of one that serves a former model
-        self.next_start = 0.0  # when it may be started
         self.leaving: list[Worker] = []  # they finish what has begun
         self.stopping = False
         self.failure: str | None = None
@@ -299,10 +317,16 @@ class Workers:
             if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup sets it
                 signal.signal(number, self.stop)
         self.workers = [self.start() for _ in range(self.config.workers)]
-        while not self.stopping and self.failure is None:
+        while self.failure is None:
             time.sleep(POLL_SECONDS)
-            self.replace_ended()
-            self.replace_outdated()
+            if self.stopping:
+                break
+            try:
+                self.replace_ended()
+                self.replace_outdated()
+            except OSError as error:  # no process, pipe or memory is to be had
+                log.error("A worker process cannot be started, and this is tried again: %s", error)
+                time.sleep(QUIET_SECONDS)
         for listening in self.sockets:
             listening.close()  # the last to close it is a worker, which accepts what waits
         every = [*self.workers, *self.leaving, *([] if self.successor is None else [self.successor])]
@@ -313,82 +337,78 @@ class Workers:
         for worker in every:
             worker.process.terminate()
         for worker in every:
-            worker.process.join(most_seconds_to_end(self.config))
+            worker.process.join(self.stop_seconds)
             worker.process.kill()
         if self.failure is not None:
             raise SmoothLinkError(self.failure)
 
-    def start(self) -> Worker:
-        return Worker(self.config, self.sockets, None if self.changes is None else self.changes.content)
+    def start(self, delay: float = 0.0) -> Worker:
+        return Worker(self.config, self.sockets, self.content, delay)
 
     def stop(self, *_: object) -> None:
         self.stopping = True
 
     def replace_ended(self) -> None:
-        """Starts a process for each one that was killed; one that ended in a way that the next would, too, is not."""
+        """Starts a process for each one that was killed; one that ended in a way that the next would, too, is not,
+        unless another one serves until the model file is better."""
         for i, worker in enumerate(self.workers):
             code = worker.ended(self.hanging)
-            if code is None or self.stopping:
+            if code is None:
                 continue
             merge_ended(worker.process.pid)
-            if code > 0 or not worker.ready:
+            failed = code > 0 or not worker.ready
+            serving = any(other.ready and other.process.exitcode is None for other in self.workers)
+            if failed and not (self.file is not None and serving):
                 self.failure = f"A worker process of the server ended with code {code}; all are stopped."
                 return
             log.error("A worker process of the server ended with code %d; another one is started.", code)
-            self.workers[i] = self.start()
+            self.workers[i] = self.start(RETRY_SECONDS if failed else 0.0)
 
     def replace_outdated(self) -> None:
         """Starts a process that serves the changed model file, and lets a former one end once it does."""
-        if self.changes is None:
+        if self.file is None:
             return
-        if self.changes.settled():
-            self.next_start = 0.0
-        outdated = [worker for worker in self.workers if worker.content != self.changes.content]
-        if self.successor is None:
-            if outdated and time.monotonic() > self.next_start:
-                self.successor = self.start()
-        elif (code := self.successor.ended(self.hanging)) is not None:
-            merge_ended(self.successor.process.pid)
-            log.error(
-                "The changed model is not served: its process ended with code %d. It is tried again in %g s.",
-                *(code, RETRY_SECONDS),
-            )
-            self.successor, self.next_start = None, time.monotonic() + RETRY_SECONDS
-        elif self.successor.ready:
-            former = min(outdated or self.workers, key=lambda worker: worker.started)
-            former.process.terminate()
-            former.stopped = time.monotonic()
-            self.leaving.append(former)
-            self.workers[self.workers.index(former)], self.successor = self.successor, None
-            if all(worker.content == self.changes.content for worker in self.workers):
-                log.warning("The model file changed: the new model is served.")
+        self.content = self.file.look()
         for worker in list(self.leaving):
             if time.monotonic() - worker.stopped > most_seconds_to_end(self.config):
                 worker.process.kill()
             if worker.process.exitcode is not None:
                 merge_ended(worker.process.pid)
                 self.leaving.remove(worker)
+        outdated = [worker for worker in self.workers if worker.content != self.content]
+        if self.successor is None:  # those that finish long requests are not waited for
+            just_left = any(time.monotonic() - worker.stopped < RETRY_SECONDS for worker in self.leaving)
+            self.successor = self.start() if outdated and not just_left else None
+        elif (code := self.successor.ended(self.hanging)) is not None:
+            merge_ended(self.successor.process.pid)
+            log.error("The changed model is not served: its process ended with code %d. Another one tries again.", code)
+            self.successor = self.start(RETRY_SECONDS)
+        elif self.successor.ready:
+            former = min(outdated or self.workers, key=lambda worker: worker.started)
+            former.process.terminate()
+            former.stopped = time.monotonic()
+            self.leaving.append(former)
+            self.workers[self.workers.index(former)], self.successor = self.successor, None
+            if all(worker.content == self.content for worker in self.workers):
+                log.warning("The model file changed: the new model is served.")
 
 
-class FileChanges:
-    """Tells when a model file has another content, and is no longer being written."""
+class ModelFileContent:
+    """The content of a model file, by its fingerprint, as it was when nothing had been written to it for a while."""
 
-    def __init__(self, path: str, seconds: float = RELOAD_INTERVAL) -> None:
-        self.path, self.seconds = path, seconds
-        self.content, self.stamp = fingerprint(path), file_stamp(path)
-        self.since = -math.inf  # when the file was found with this stamp
+    def __init__(self, path: str, seconds: float = QUIET_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
+        self.path, self.seconds, self.clock = path, seconds, clock
+        self.stamp, self.content = file_stamp(path), fingerprint(path)
+        self.changed: float | None = None  # when it was last seen to have changed; None: `content` is of this stamp
 
-    def settled(self) -> bool:
-        """Returns whether the content is another than at the last change, and has been so for a while; once for each
-        change."""
-        now, stamp = time.monotonic(), file_stamp(self.path)
+    def look(self) -> str:
+        """Returns the content as it is now, or as it was before somebody began to write, or removed the file."""
+        stamp = file_stamp(self.path)
         if stamp != self.stamp:
-            self.stamp, self.since = stamp, now
-        if stamp is None or not 0 <= self.seconds <= now - self.since < math.inf:
-            return False
-        self.since = -math.inf
-        content, self.content = self.content, fingerprint(self.path)
-        return self.content != content
+            self.stamp, self.changed = stamp, self.clock()
+        if stamp is not None and self.changed is not None and self.clock() - self.changed >= self.seconds:
+            self.content, self.changed = fingerprint(self.path), None
+        return self.content
 
 
 def listen(host: str, port: int) -> socket.socket:

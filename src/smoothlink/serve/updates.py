@@ -170,7 +170,7 @@ class UpdateClient:
                     continue
                 try:
                     self.use(self.model)
-                except (RuntimeError, ReferenceError):  # the server has ended, with the thread that predicts
+                except RuntimeError:  # the server has ended, with the thread that predicts
                     return
                 used = newest
             self._count_visible(used)
