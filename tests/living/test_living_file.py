@@ -305,8 +305,10 @@ def test_a_model_is_not_replaced_by_a_command_while_it_is_updated(tmp_path, rng,
         assert ran.code == 1
         assert "is being updated by another process" in ran.err
         assert path.read_bytes() == before
+        assert "is being updated" in run(*args, "-o", path).err
         succeed(*args, "-o", tmp_path / "other.safetensors")
         living.save()
+    before = path.read_bytes()
     succeed(*args)
     assert path.read_bytes() != before
     assert succeed("update", path, tmp_path / "b.txt", "--json").json["rows"] == 120

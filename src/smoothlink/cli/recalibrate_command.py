@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import warnings
-from contextlib import nullcontext
 from typing import Annotated
 
 import typer
@@ -48,13 +47,16 @@ def recalibrate(
     Example: smoothlink recalibrate model.safetensors new.jsonl
     """
     from smoothlink.data.files_on_disk import expanded
-    from smoothlink.living.living_file import undisturbed
+    from smoothlink.living.living_file import locked_for_update
     from smoothlink.reports.labelled_rows import labelled_rows_in_files
 
     screen, target, paths = Screen(quiet), output or model, expanded(data)
     writable(target, *paths, kind="model", force=force)
-    own = undisturbed(model) if output is None else nullcontext()
-    with own, warnings.catch_warnings(record=True) as caught, screen.working("computing guarantees"):
+    with (
+        locked_for_update(target),
+        warnings.catch_warnings(record=True) as caught,
+        screen.working("computing guarantees"),
+    ):
         warnings.simplefilter("always", UserWarning)
         rows = labelled_rows_in_files(model, paths, how=reading, strict=strict, note=screen.note)
         conformal = rows.classifier._recalibrate(rows.X, rows.Y).conformal_

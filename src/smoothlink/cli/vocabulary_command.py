@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from contextlib import nullcontext
 from typing import Annotated
 
 import typer
@@ -36,12 +35,12 @@ def vocabulary(
 
     Example: smoothlink vocabulary model.safetensors subjects.ttl --language en
     """
-    from smoothlink.living.living_file import undisturbed
+    from smoothlink.living.living_file import locked_for_update
     from smoothlink.modelfile import load
 
     screen, target = Screen(quiet), output or model
     writable(target, file, kind="model", force=force)
-    with undisturbed(model) if output is None else nullcontext():
+    with locked_for_update(target):
         named = Naming(file, language).applied(load(model), screen)
         with screen.working(f"writing {target}"):
             named.save(target)

@@ -16,6 +16,7 @@ import scipy.sparse as sp
 from smoothlink import modelfile
 from smoothlink.data.atomic import remedy
 from smoothlink.data.matching import inside, label_names
+from smoothlink.data.overwrite import is_model
 from smoothlink.errors import ModelFileError
 from smoothlink.living import changes
 from smoothlink.living.changes import Batch, joined, state_of
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from smoothlink.types import Labels, Targets
 
 
-def locked(path: Path) -> BinaryIO:
+def lock_model(path: Path) -> BinaryIO:
     """Returns the open lock of the model file at `path`; raises an error if another process has it."""
     name = path.with_name(f"{path.stem}.lock")
     try:
@@ -52,14 +53,15 @@ def locked(path: Path) -> BinaryIO:
 
 
 @contextmanager
-def undisturbed(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Keeps other processes from updating the model file at `path`, if it is of a model that can be updated, while it
-    is loaded and replaced; raises an error if one does now."""
+def locked_for_update(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Keeps other processes from updating the model file at `path`, if there is one of a model that can be updated,
+    while it is replaced; raises an error if one does now."""
     target = Path(os.path.realpath(path))
-    if not target.exists() or inside(modelfile.load(target))._living is None:
+    there = target.is_file() and is_model(str(target))
+    if not there or inside(modelfile.load(target, verify="never"))._living is None:
         yield
         return
-    with locked(target):
+    with lock_model(target):
         yield
 
 
@@ -74,7 +76,7 @@ class LivingFile:
         """Loads the model and its sums, and what the journal has of it; raises an error if another process updates
         it. serves: whether predictions are wanted after few rows, not only after many."""
         self.path = Path(os.path.realpath(path))
-        self._lock = locked(self.path)
+        self._lock = lock_model(self.path)
         try:
             self.model: Any = modelfile.load(self.path)
             state = state_of(self.classifier)
