@@ -32,6 +32,7 @@ PARTS = [
     slice(5, 5),
     slice(9, 4),
     slice(-3, None),
+    slice(None),
 ]
 
 
@@ -50,6 +51,12 @@ def test_a_range_of_sparse_rows_is_scipys_without_what_crashes_where_memory_runs
         np.testing.assert_array_equal(one, other)
         assert one.dtype == other.dtype
         assert found.shape == A.shape or not np.shares_memory(one, getattr(A, name))
+
+
+@pytest.mark.parametrize("part", [slice(None, None, 2), slice(20, 3, -1)])
+def test_rows_with_a_step_are_scipys(rng, part):
+    A = sp.random_array((70, 23), density=0.2, format="csr", rng=rng)
+    np.testing.assert_array_equal(row_range(A, part).toarray(), A.toarray()[part])
 
 
 def test_a_range_of_dense_rows_is_a_view(rng):

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from smoothlink.fitting.held_out_metrics import HeldOutRanking
 from smoothlink.machines.arrays import to_host
+from smoothlink.machines.matrices import row_range
 from smoothlink.machines.rows import Rows
 from smoothlink.model import DecoderInputs, EmbeddedRows, Model
 from smoothlink.steps.calibrate import Calibration, Histogram, PairSample, TopLabels, fit_multiclass, no_calibration
@@ -92,7 +93,7 @@ def one_label_rows(held: Sequence[HeldOut]) -> tuple[Array, Array, Array]:
 def add_scores(histogram: Histogram, part: HeldOut, rows: int) -> None:
     """Adds the scores of the first held-out rows, a block of labels at a time."""
     rows = min(rows, len(part.w))
-    by_label = sp.csc_array(part.Y[:rows])
+    by_label = sp.csc_array(row_range(part.Y, slice(rows)))
     for labels in label_blocks(part.Y.shape[1], max(1, PAIRS_AT_A_TIME // max(1, rows))):
         histogram.add(part.scores(labels, rows), by_label[:, labels].tocsr(), part.w[:rows])
 
@@ -121,7 +122,7 @@ def calibrate(
     c = len(frequencies)
     most = rows_scored(c) if multiclass else max(CALIBRATION_ROWS, rows_scored(c))
     weights = np.concatenate([part.w[:most] for part in held])
-    whole = sp.vstack([part.Y[:most] for part in held], format="csr")
+    whole = sp.vstack([row_range(part.Y, slice(most)) for part in held], format="csr")
     Y, n, top, ranking = sp.csc_array(whole), len(weights), TopLabels(len(weights)), HeldOutRanking(len(weights), c)
 
     binned = max(1, PAIRS_AT_A_TIME // max(1, n))
@@ -242,7 +243,7 @@ def calibrate_model(
     inputs = model.featurize(rows)
 
     def scores(labels: slice, count: int) -> Array:
-        X = None if inputs.X is None else inputs.X[:count]
+        X = None if inputs.X is None else row_range(inputs.X, slice(count))
         part = DecoderInputs(inputs.Phi[:count], inputs.without_features[:count], X)
         return to_host(model.score(part, labels))
 

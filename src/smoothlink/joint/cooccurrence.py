@@ -11,6 +11,7 @@ from numba import prange
 from numpy.typing import NDArray
 
 from smoothlink.machines.compiled import compiled
+from smoothlink.machines.matrices import row_range
 from smoothlink.machines.rows_in_files import SparseFile
 from smoothlink.machines.sorting import sort_by
 
@@ -67,7 +68,7 @@ def pieces(X: Any, rows: Array) -> Iterator[tuple[Array, sp.csr_array]]:
     for start in range(0, X.shape[0], READ_ROWS):
         first, last = np.searchsorted(rows, [start, start + READ_ROWS])
         if first < last:
-            yield rows[first:last], X[start : start + READ_ROWS][rows[first:last] - start]
+            yield rows[first:last], row_range(X, slice(start, start + READ_ROWS))[rows[first:last] - start]
 
 
 @compiled()

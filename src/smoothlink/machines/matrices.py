@@ -25,12 +25,13 @@ PART_ROWS = 65536
 
 
 def row_range(A: Any, part: slice) -> Any:
-    """Returns consecutive rows, as A[part] does, but as an error where there is no memory for sparse ones.
+    """Returns some rows, as A[part] does, but raises an error where there is no memory for consecutive sparse ones, and
+    returns A itself where they are all.
 
     SciPy ends the process there, at least up to 1.17: get_csr_submatrix, by which it takes ranges of rows, writes to
     arrays without looking whether it got them.
     """
-    if type(A) is not sp.csr_array:  # one in files reads its own
+    if type(A) is not sp.csr_array or part.step not in (None, 1):  # one in files reads its own
         return A[part]
     start, stop, _ = part.indices(A.shape[0])
     stop = max(start, stop)

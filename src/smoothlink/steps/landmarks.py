@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.special import gamma, kv
 
+from smoothlink.machines.matrices import row_range
 from smoothlink.machines.threads import dense_product, single_blas_thread
 from smoothlink.steps.featurize import Kernel
 
@@ -36,7 +37,7 @@ class Landmarks(NamedTuple):
         K[:, -1] = 1
         step = max(1, ROW_BYTES // (8 * max(1, s)))
         for start in range(0, n, step):
-            part = X[start : start + step]
+            part = row_range(X, slice(start, start + step))
             K[start : start + step, :-1] = self.values(part.toarray() if sp.issparse(part) else part)
         return K
 
