@@ -130,7 +130,6 @@ def test_a_study_goes_on_where_it_ended(rng, tmp_path):
     assert more.best["hamming"].value <= first.best["hamming"].value
 
 
-@pytest.mark.slow
 def test_a_disk_that_fills_up_as_a_trial_ends_is_what_the_error_says(rng, tmp_path, monkeypatch):
     append = JournalFileBackend.append_logs
 
@@ -153,6 +152,7 @@ def test_a_failed_assertion_of_a_trial_is_not_taken_for_a_disk(rng, monkeypatch)
         searched(rng, trials=1)
 
 
+@pytest.mark.slow
 def test_processes_divide_the_trials_of_one_study_and_draw_different_settings(rng, tmp_path):
     X, Y = problem(rng)
     notified = []
