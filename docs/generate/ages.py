@@ -63,7 +63,7 @@ WITHOUT_EFFECT: dict[str, tuple[str, str]] = {
     "f6a29ce73c3c": ("0a544fc2a03b", "Names of variables changed."),
     "0a544fc2a03b": (
         "684f429c5b91",
-        "Ranges of sparse rows are taken by NumPy: the same rows. Files without fields or of billions of rows are refused.",
+        "Ranges of sparse rows are taken by NumPy: the same rows. Two kinds of damaged tables are refused.",
     ),
 }
 
